@@ -1,0 +1,123 @@
+"""rnnops: recurrent network operators. Write a cell as a small net; step it, differentiate it, choose what it keeps."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rnnops import cells as cells
+from rnnops.blob import Blob as Blob
+from rnnops.cells import (
+    GRU as GRU,
+    LSTM as LSTM,
+    MILSTM as MILSTM,
+    BasicRNN as BasicRNN,
+    LayerNormLSTM as LayerNormLSTM,
+    LayerNormMILSTM as LayerNormMILSTM,
+)
+from rnnops.errors import (
+    DeviceError as DeviceError,
+    FeedError as FeedError,
+    GradientError as GradientError,
+    NetError as NetError,
+    ParseError as ParseError,
+    RecurrentError as RecurrentError,
+    RnnopsError as RnnopsError,
+    TypeRuleError as TypeRuleError,
+)
+from rnnops.initializers import init_params as init_params
+from rnnops.net import Net as Net
+from rnnops.ops import (
+    abs as abs,
+    add as add,
+    and_ as and_,
+    cast as cast,
+    clip as clip,
+    concat as concat,
+    constant as constant,
+    constant_of_shape as constant_of_shape,
+    cos as cos,
+    div as div,
+    dropout as dropout,
+    elu as elu,
+    equal as equal,
+    erf as erf,
+    exp as exp,
+    expand as expand,
+    flatten as flatten,
+    floor as floor,
+    gather as gather,
+    gelu as gelu,
+    gemm as gemm,
+    greater as greater,
+    greater_or_equal as greater_or_equal,
+    hard_sigmoid as hard_sigmoid,
+    identity as identity,
+    layer_normalization as layer_normalization,
+    leaky_relu as leaky_relu,
+    less as less,
+    less_or_equal as less_or_equal,
+    log as log,
+    log_softmax as log_softmax,
+    matmul as matmul,
+    max as max,
+    mean as mean,
+    min as min,
+    mul as mul,
+    neg as neg,
+    not_ as not_,
+    one_hot as one_hot,
+    or_ as or_,
+    pad as pad,
+    pow as pow,
+    range as range,
+    reciprocal as reciprocal,
+    reduce_log_sum_exp as reduce_log_sum_exp,
+    reduce_max as reduce_max,
+    reduce_mean as reduce_mean,
+    reduce_min as reduce_min,
+    reduce_sum as reduce_sum,
+    reduce_sum_square as reduce_sum_square,
+    relu as relu,
+    reshape as reshape,
+    select_valid as select_valid,
+    selu as selu,
+    shape as shape,
+    sigmoid as sigmoid,
+    sign as sign,
+    sin as sin,
+    slice as slice,
+    softmax as softmax,
+    softmax_cross_entropy_loss as softmax_cross_entropy_loss,
+    softplus as softplus,
+    softsign as softsign,
+    split as split,
+    sqrt as sqrt,
+    squeeze as squeeze,
+    sub as sub,
+    sum as sum,
+    tanh as tanh,
+    tile as tile,
+    transpose as transpose,
+    unsqueeze as unsqueeze,
+    where as where,
+)
+from rnnops.parse import parse_net as parse_net
+from rnnops.recurrent import Link as Link, recurrent_net as recurrent_net
+from rnnops.schema import op_names as op_names
+from rnnops.scopes import name_scope as name_scope
+
+if TYPE_CHECKING:
+    from rnnops import testing as testing
+    from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
+
+# Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
+_LAZY = {"compile": "rnnops.compiler", "Run": "rnnops.compiler", "Pullback": "rnnops.compiler", "testing": "rnnops"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'rnnops' has no attribute '{name}'")
+    value = import_module("rnnops.testing") if name == "testing" else getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

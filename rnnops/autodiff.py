@@ -1,0 +1,207 @@
+"""Reverse-mode differentiation of nets: `differentiate` turns a net into its gradient net.
+
+The gradient net is a net like any other. Its inputs are the forward blobs that it reads and the gradients of the
+outputs, its outputs the gradients of the inputs. Gradients of a blob that is used twice are added in one fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from rnnops.blob import Blob
+from rnnops.errors import GradientError
+from rnnops.interpreter import Program
+from rnnops.net import Input, Net, Op
+from rnnops.ops.internal import sum_to
+from rnnops.prune import prune
+from rnnops.schema import Call, NotKept, OpSchema, schema_of
+from rnnops.scopes import absolute_names, name_scope
+from rnnops.types import Type, is_float
+
+
+@dataclass(frozen=True)
+class GradientNet:
+    """A gradient net and what its inputs and outputs stand for.
+
+    Args:
+        net: its outputs are named like the forward inputs they are gradients of.
+        output_grads: forward output -> the input that takes its gradient.
+        reads: forward blobs among its inputs.
+        refused: forward output -> why no gradient may be given to it.
+    """
+
+    net: Net
+    output_grads: Mapping[str, str]
+    reads: tuple[str, ...]
+    refused: Mapping[str, GradientError]
+
+
+def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
+    """Derive the gradient net of a program.
+
+    Args:
+        wrt: float inputs whose gradients are wanted.
+
+    Raises GradientError where an op on the way from `wrt` to an output has no gradient.
+    """
+    forward = program.net
+    float_dtype = next((t.dtype for t in program.types.values() if is_float(t.dtype)), "float32")
+    with absolute_names():
+        builder = _Builder(program, Net(f"{forward.name}_gradient", float_dtype), set(wrt))
+        output_grads = builder.declare_output_grads()
+        for call in reversed(program.calls):
+            builder.visit(call)
+        outputs = {name: builder.total_or_zeros(name).name for name in wrt}
+    net = prune(builder.net.with_ops(builder.net.ops, outputs), keep_inputs=output_grads.values())
+    reads = tuple(name for name in net.input_names if name not in output_grads.values())
+    return GradientNet(net.snapshot(), output_grads, reads, builder.refused)
+
+
+class _Builder:
+    """Walks the forward ops backwards and collects gradients by forward blob."""
+
+    def __init__(self, program: Program, net: Net, wrt: set[str]) -> None:
+        self.program, self.net = program, net
+        self.prefix = _free_prefix(program.types)
+        self.active = _active_blobs(program, wrt)
+        self.forbidden, self.refused = _refusals(program)
+        self.grads: dict[str, list[Blob]] = {}
+
+    def declare_output_grads(self) -> dict[str, str]:
+        names = {}
+        for output, blob in self.program.net.output_blobs.items():
+            kind = self.program.types[blob]
+            if is_float(kind.dtype):
+                grad = self.net.input(f"{self.prefix}/{output}", kind.dtype, kind.shape)
+                names[output] = grad.name
+                if blob in self.active:
+                    self._collect(blob, grad)
+        return names
+
+    def visit(self, call: Call) -> None:
+        """Add the gradient ops of one forward op, if a gradient reaches it and one of its inputs wants it."""
+        op, schema = call.op, schema_of(call.op.type)
+        wanted = [i for i, name in enumerate(op.inputs) if name in self.active]
+        reached = any(name in self.grads for name in op.outputs)
+        if not (wanted and reached and schema.differentiable):
+            return
+        with name_scope(self.prefix), self.net.in_layer(op.layer):
+            result = schema.gradient(call, *self._arguments(call, schema))
+            grads = [result] if isinstance(result, Blob) or result is None else list(result)
+            for i in wanted:
+                if i < len(grads) and (grad := grads[i]) is not None:
+                    self._collect(op.inputs[i], self._fitted(call, schema, i, grad))
+
+    def total_or_zeros(self, name: str) -> Blob:
+        with name_scope(self.prefix):
+            total = self._total(name)
+            return self._zeros(self.program.types[name]) if total is None else total
+
+    def _arguments(self, call: Call, schema: OpSchema) -> list[Blob | None]:
+        """Inputs, outputs and the outputs' gradients, as the gradient rule takes them."""
+        op = call.op
+        inputs = [
+            self._read(call, schema, port, name) for port, name in zip(_ports(schema, op), op.inputs, strict=True)
+        ]
+        outputs = [
+            self._read(call, schema, port, name) for port, name in zip(_out_ports(schema, op), op.outputs, strict=True)
+        ]
+        grads: list[Blob | None] = []
+        for name, kind in zip(op.outputs, call.output_types, strict=True):
+            total = self._total(name)
+            grads.append(total if total is not None or schema.optional_grads else self._zeros(kind))
+        return [*inputs, *outputs, *grads]
+
+    def _read(self, call: Call, schema: OpSchema, port: str, name: str) -> Blob | None:
+        """A forward blob as an input of the gradient net, if the op's declaration allows to read it."""
+        if not name:
+            return None
+        if port not in schema.keeps and "*" not in schema.keeps:
+            return cast(Blob, NotKept(call, port))
+        if name in self.net:
+            return self.net.blob(name)
+        kind = self.program.types[name]
+        return self.net.add_input(Input(name, kind.dtype, kind.shape))
+
+    def _collect(self, name: str, grad: Blob) -> None:
+        if name not in self.forbidden:
+            self.grads.setdefault(name, []).append(grad)
+
+    def _total(self, name: str) -> Blob | None:
+        grads = self.grads.get(name, [])
+        if not grads:
+            return None
+        total = grads[0]
+        for grad in grads[1:]:
+            total = total + grad
+        self.grads[name] = [total]
+        return total
+
+    def _fitted(self, call: Call, schema: OpSchema, i: int, grad: Blob) -> Blob:
+        """The gradient in the input's shape: what broadcasting repeated is summed."""
+        wanted, came = call.types[i], grad.type
+        if wanted == came or wanted is None or came is None:
+            return grad
+        if schema.broadcasts and wanted.dtype == came.dtype:
+            return sum_to(grad, wanted.shape)
+        raise GradientError(
+            "a gradient rule returned a wrong type",
+            net=call.net,
+            op=call.op.label,
+            blob=call.op.inputs[i],
+            wanted=wanted,
+            came=came,
+        )
+
+    def _zeros(self, kind: Type) -> Blob:
+        return self.net.append("ConstantOfShape", [], {"shape": kind.shape, "value": 0.0})[0]
+
+
+def _active_blobs(program: Program, wrt: set[str]) -> set[str]:
+    """Float blobs that depend on `wrt` through ops that pass gradients."""
+    active = set(wrt)
+    for op in program.net.ops:
+        if schema_of(op.type).differentiable and any(name in active for name in op.inputs):
+            active.update(name for name in op.outputs if name and is_float(program.types[name].dtype))
+    return active
+
+
+def _refusals(program: Program) -> tuple[set[str], dict[str, GradientError]]:
+    """Blobs that may get no gradient (not in `outputs_with_grads`), and the outputs that would send them one."""
+    forbidden: set[str] = set()
+    reason: dict[str, GradientError] = {}
+    for op in program.net.ops:
+        schema = schema_of(op.type)
+        for name in schema.outputs_without_grads(op):
+            forbidden.add(name)
+            reason[name] = GradientError(
+                "this output takes no gradient, as outputs_with_grads leaves it out",
+                net=program.net.name,
+                op=op.label,
+                blob=name,
+                hint="Add it to outputs_with_grads.",
+            )
+        if schema.differentiable:
+            found = next((reason[name] for name in op.inputs if name in reason), None)
+            if found is not None:
+                reason.update((name, found) for name in op.outputs if name and is_float(program.types[name].dtype))
+    return forbidden, {out: reason[blob] for out, blob in program.net.output_blobs.items() if blob in reason}
+
+
+def _free_prefix(names: Iterable[str]) -> str:
+    """`grad`, or `grad_1`, ...: a scope that no forward blob lives in."""
+    taken = {name.split("/")[0] for name in names}
+    candidates = ("grad" if k == 0 else f"grad_{k}" for k in range(len(taken) + 1))
+    return next(name for name in candidates if name not in taken)
+
+
+def _ports(schema: OpSchema, op: Op) -> list[str]:
+    """Port names of the inputs that an op has, `?` and `*` taken off, the last repeated."""
+    names = [port.rstrip("?*") for port in schema.inputs]
+    return [names[min(i, len(names) - 1)] for i in range(len(op.inputs))]
+
+
+def _out_ports(schema: OpSchema, op: Op) -> list[str]:
+    return [schema.outputs[min(i, len(schema.outputs) - 1)] for i in range(len(op.outputs))]

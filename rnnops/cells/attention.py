@@ -1,0 +1,273 @@
+"""Attention around a decoder cell: energies over the encoder's steps, softmax, context.
+
+Energies, with s a step of the encoder and h the decoder's output:
+
+- regular (Bahdanau and others 2014): `v . tanh(W_e enc_s + b_e + W_d h + b_d)`
+- recurrent (arXiv 1601.03317): the same `+ W_c ctx' + b_c`
+- dot (arXiv 1508.04025): `enc_s . h`, or `enc_s . (W_d h + b_d)` where sizes differ
+- soft coverage (arXiv 1601.04811): regular `+ cov'_s (W_cov enc_s + b_cov)`, `cov = cov' + a`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rnnops.blob import Blob
+from rnnops.cells.base import RNNCell
+from rnnops.cells.lstm import LSTMCell
+from rnnops.cells.milstm import MILSTMCell
+from rnnops.cells.step import Step, parameter
+from rnnops.errors import NetError
+from rnnops.net import Net
+from rnnops.ops.activation import tanh
+from rnnops.ops.comparison import cast, less, where
+from rnnops.ops.movement import concat, squeeze, transpose, unsqueeze
+from rnnops.ops.normalization import softmax
+from rnnops.ops.shapes import constant_of_shape, range as range_, shape
+
+MASKED = -1e30  # an energy whose exponential is 0 in float32 and float64, and finite, so that an empty row stays finite
+ATTENTION_TYPES = ("regular", "recurrent", "dot", "soft_coverage")
+
+
+@dataclass
+class Encoder:
+    """The encoder's side in the outer net, batch first: computed once."""
+
+    outputs: Blob  # [N, S, E]
+    weighted: Blob | None = None  # [N, S, E]
+    coverage: Blob | None = None  # [N, S, E]
+    mask: Blob | None = None  # [N, S], 1 where a step is valid
+
+
+class AttentionCell(RNNCell):
+    """A decoder cell that reads a context of the encoder and attends to the encoder anew at every step.
+
+    Args:
+        encoder_output_dim: E.
+        encoder_outputs: [S, N, E].
+        encoder_lengths: [N] int32, None where all rows have length S; a row of length 0 has a context of zeros.
+        decoder_cell: any cell; its first recurrent product also reads the context.
+        decoder_state_dim: size of the decoder's output.
+        attention_type: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
+        weighted_encoder_outputs: [S, N, E], `W_e enc + b_e` where it is computed elsewhere.
+        attention_memory_optimization: energies before their sum over features are computed again on the backward pass.
+        name: absolute prefix of parameter names.
+
+    States: the decoder's, the context `[N, E]`, and for soft coverage the coverage `[N, S]`. Output: hidden and context
+    joined, `[N, H + E]`. Past a decoder row's end the context goes on.
+    """
+
+    default_name = "attention"
+
+    def __init__(
+        self,
+        encoder_output_dim: int,
+        encoder_outputs: Blob,
+        encoder_lengths: Blob | None,
+        decoder_cell: RNNCell,
+        decoder_state_dim: int,
+        attention_type: str,
+        weighted_encoder_outputs: Blob | None = None,
+        attention_memory_optimization: bool = False,
+        name: str | None = None,
+        forward_only: bool = False,
+    ) -> None:
+        super().__init__(name, forward_only or decoder_cell.forward_only)
+        if attention_type not in ATTENTION_TYPES:
+            raise NetError(
+                "unknown attention type",
+                blob=self.name,
+                wanted=f"one of {', '.join(ATTENTION_TYPES)}",
+                came=attention_type,
+            )
+        if decoder_state_dim != decoder_cell.get_output_dim():
+            raise NetError(
+                "decoder_state_dim is not the size of the decoder's output",
+                blob=self.name,
+                wanted=decoder_cell.get_output_dim(),
+                came=decoder_state_dim,
+            )
+        self.encoder_output_dim, self.decoder_state_dim = encoder_output_dim, decoder_state_dim
+        self.encoder_outputs, self.encoder_lengths = encoder_outputs, encoder_lengths
+        self.weighted_encoder_outputs = weighted_encoder_outputs
+        self.decoder, self.attention_type = decoder_cell, attention_type
+        self.memory_optimization = attention_memory_optimization
+        self._encoder: Encoder | None = None
+
+    # -- names and sizes -----------------------------------------------------------------------------------------
+
+    def get_state_names(self) -> list[str]:
+        own = [f"{self.name}/attention_weighted_encoder_context_t"]
+        return [*self.decoder.get_state_names(), *own, *([f"{self.name}/coverage_t"] if self._covers else [])]
+
+    def get_state_dims(self) -> list[int]:
+        return [*self.decoder.get_state_dims(), self.encoder_output_dim, *([0] if self._covers else [])]
+
+    def get_output_dim(self) -> int:
+        return self.decoder_state_dim + self.encoder_output_dim
+
+    def get_output_state_index(self) -> int:
+        return self.decoder.get_output_state_index()
+
+    def get_input_params(self) -> list[str]:
+        return self.decoder.get_input_params()
+
+    def get_recurrent_params(self) -> list[str]:
+        return self.decoder.get_recurrent_params()
+
+    @property
+    def _covers(self) -> bool:
+        return self.attention_type == "soft_coverage"
+
+    # -- outside the recurrence ----------------------------------------------------------------------------------
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.decoder.prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        if self._encoder is not None:
+            return
+        self.decoder.prepare(net)
+        E, outputs = self.encoder_output_dim, self.encoder_outputs
+        outer, encoder = Step(net), Encoder(_batch_first(outputs))
+        if self.attention_type != "dot":
+            weighted = self.weighted_encoder_outputs
+            encoder.weighted = _batch_first(
+                outer.linear(outputs, f"{self.name}/weighted_encoder_outputs", E, E) if weighted is None else weighted
+            )
+        if self._covers:
+            encoder.coverage = _batch_first(outer.linear(outputs, f"{self.name}/coverage_weights", E, E))
+        if self.encoder_lengths is not None:
+            encoder.mask = valid_steps(outputs, self.encoder_lengths)
+        self._encoder = encoder
+
+    def create_initial_state(self, net: Net, index: int) -> Blob:
+        count = len(self.decoder.get_state_names())
+        if index < count:
+            return self.decoder.create_initial_state(net, index)
+        if index == count:
+            name = f"{self.name}/initial_attention_weighted_encoder_context_state"
+            return parameter(net, name, (self.encoder_output_dim,), "zeros")
+        return self.zero_coverage(net)
+
+    def zero_coverage(self, net: Net) -> Blob:
+        """Coverage before the first step, [N, S] of zeros."""
+        S, N = shape(self.encoder_outputs, start=0, end=1), shape(self.encoder_outputs, start=1, end=2)
+        return constant_of_shape(net, concat([N, S], axis=0))
+
+    def initial_states(self, net: Net, given: Sequence[Blob] | None) -> list[Blob]:
+        if given is not None and self._covers and len(given) == len(self.get_state_names()) - 1:
+            given = [*given, self.zero_coverage(net)]
+        return super().initial_states(net, given)
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        count = len(self.decoder.get_state_names())
+        context, coverage = states[count], states[count + 1] if self._covers else None
+        h_t, new = self.decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
+        weights = self._weights(step, self._energies(step, h_t, context, coverage))
+        outputs = self._encoder_blob(step, "outputs")
+        context_t = squeeze(unsqueeze(weights, [1]) @ outputs, [1])
+        new = [*new, context_t, *([coverage + weights] if coverage is not None else [])]
+        return concat([h_t, context_t], axis=-1), new
+
+    def _energies(self, step: Step, h_t: Blob, context: Blob, coverage: Blob | None) -> Blob:
+        """[N, S], not masked yet."""
+        E, H = self.encoder_output_dim, self.decoder_state_dim
+        if self.attention_type == "dot":
+            query = h_t if H == E else step.linear(h_t, f"{self.name}/weighted_decoder_hidden_state", H, E)
+            return squeeze(self._encoder_blob(step, "outputs") @ unsqueeze(query, [2]), [2])
+        query = step.linear(h_t, f"{self.name}/weighted_decoder_hidden_state", H, E)
+        if self.attention_type == "recurrent":
+            query = query + step.linear(context, f"{self.name}/weighted_prev_attention_context", E, E)
+        total = self._encoder_blob(step, "weighted") + unsqueeze(query, [1])
+        if coverage is not None:
+            total = total + unsqueeze(coverage, [2]) * self._encoder_blob(step, "coverage")
+        total = step.labelled(total, f"{self.name}/decoder_hidden_encoder_outputs_sum", self.memory_optimization)
+        v = step.parameter(f"{self.name}/attention_logits_w", (1, E), "xavier")
+        return squeeze(tanh(total) @ transpose(v, perm=[1, 0]), [2])
+
+    def _weights(self, step: Step, energies: Blob) -> Blob:
+        """Softmax over the valid steps, [N, S]; zeros for a row that has none."""
+        if self.encoder_lengths is None:
+            return softmax(energies, axis=-1)
+        mask = self._encoder_blob(step, "mask")
+        return softmax(where(mask, energies, MASKED), axis=-1) * cast(mask, "float")
+
+    def _encoder_blob(self, step: Step, part: str) -> Blob:
+        if self._encoder is None:
+            raise NetError("call apply or apply_over_sequence, which prepare the encoder's side", blob=self.name)
+        return step.outer_blob(f"{self.name}/encoder_{part}", getattr(self._encoder, part))
+
+
+def valid_steps(outputs: Blob, lengths: Blob) -> Blob:
+    """[N, S] bool from lengths [N]: whether step s of row n is there."""
+    S = cast(squeeze(shape(outputs, start=0, end=1), [0]), lengths.dtype)
+    return less(unsqueeze(range_(0, S, 1), [0]), unsqueeze(lengths, [1]))
+
+
+def _batch_first(x: Blob) -> Blob:
+    return transpose(x, perm=[1, 0, 2])
+
+
+class LSTMWithAttentionCell(AttentionCell):
+    """AttentionCell around an LSTM.
+
+    Args:
+        encoder_output_dim, encoder_outputs, encoder_lengths, attention_type: as AttentionCell's.
+        weighted_encoder_outputs, attention_memory_optimization: likewise.
+        decoder_input_dim: D; decoder_state_dim: H.
+        forget_bias, lstm_memory_optimization, drop_states: of the LSTM.
+    """
+
+    default_name = "lstm_with_attention"
+    decoder_class: Callable[..., RNNCell] = LSTMCell
+
+    def __init__(
+        self,
+        encoder_output_dim: int,
+        encoder_outputs: Blob,
+        encoder_lengths: Blob | None,
+        decoder_input_dim: int,
+        decoder_state_dim: int,
+        attention_type: str,
+        weighted_encoder_outputs: Blob | None = None,
+        forget_bias: float = 0.0,
+        lstm_memory_optimization: bool = False,
+        attention_memory_optimization: bool = False,
+        drop_states: bool = False,
+        name: str | None = None,
+        forward_only: bool = False,
+    ) -> None:
+        decoder = type(self).decoder_class(
+            decoder_input_dim,
+            decoder_state_dim,
+            forget_bias=forget_bias,
+            memory_optimization=lstm_memory_optimization,
+            drop_states=drop_states,
+            name=f"{name or self.default_name}/decoder",
+            forward_only=forward_only,
+        )
+        super().__init__(
+            encoder_output_dim,
+            encoder_outputs,
+            encoder_lengths,
+            decoder,
+            decoder_state_dim,
+            attention_type,
+            weighted_encoder_outputs,
+            attention_memory_optimization,
+            name,
+            forward_only,
+        )
+
+
+class MILSTMWithAttentionCell(LSTMWithAttentionCell):
+    """AttentionCell around an MILSTM; arguments as LSTMWithAttentionCell's."""
+
+    default_name = "milstm_with_attention"
+    decoder_class = MILSTMCell

@@ -1,0 +1,219 @@
+"""RNNCell: what all cells share. A cell says how one step is written; the base steps it over a sequence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rnnops.blob import Blob
+from rnnops.cells.step import Step, parameter
+from rnnops.errors import NetError
+from rnnops.net import Net, check_name
+from rnnops.recurrent import recurrent_net
+from rnnops.scopes import absolute_names
+
+Initializer = Callable[[Net, "RNNCell"], Sequence[Blob]]
+
+
+class RNNCell(ABC):
+    """Base of all cells.
+
+    Args:
+        name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
+            is the cell's kind, and a second unnamed cell of that kind in a net is an error.
+        forward_only: the recurrence has no gradient.
+        initializer: makes the initial states where none are given; by default trainable zeros of shape `[H]`.
+    """
+
+    default_name: ClassVar[str] = "cell"
+
+    def __init__(
+        self, name: str | None = None, forward_only: bool = False, initializer: Initializer | None = None
+    ) -> None:
+        self.is_named = name is not None
+        self.name = check_name(name if name is not None else self.default_name, "cell").strip("/")
+        self.input_name = f"{self.name}/i2h"
+        self.forward_only, self.initializer = forward_only, initializer
+
+    # -- what a cell says ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get_state_names(self) -> list[str]:
+        """Absolute names of the states, in order."""
+
+    @abstractmethod
+    def get_state_dims(self) -> list[int]:
+        """Feature sizes of the states."""
+
+    @abstractmethod
+    def get_output_dim(self) -> int:
+        """Feature size of the output."""
+
+    @abstractmethod
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        """Write one step.
+
+        Args:
+            x_t: [N, D].
+            states: one blob for each state, `[N, H]`.
+            extra: (blob, feature size) that the recurrent product reads beside the hidden state (attention's context).
+
+        Returns: the output and the new states.
+        """
+
+    def get_output_state_index(self) -> int:
+        """Which state the output belongs to."""
+        return 0
+
+    def get_input_params(self) -> list[str]:
+        """Names of parameters that meet the input."""
+        return [f"{self.input_name}_w", f"{self.input_name}_b"]
+
+    def get_recurrent_params(self) -> list[str]:
+        """Names of parameters that meet the states."""
+        return []
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        """A hook on the whole input sequence before the recurrence; the plan batches products by itself."""
+        return input_blob
+
+    def prepare(self, net: Net) -> None:  # noqa: B027 - a hook: most cells need nothing here
+        """A hook for what is computed once, outside the recurrence (attention's encoder side)."""
+
+    def create_initial_state(self, net: Net, index: int) -> Blob:
+        """A trainable initial state of zeros, `[H]`."""
+        prefix, _, state = self.get_state_names()[index].rpartition("/")
+        name = f"{prefix}/initial_{state.removesuffix('_t')}_state"
+        return parameter(net, name, (self.get_state_dims()[index],), "zeros")
+
+    # -- what users call -----------------------------------------------------------------------------------------
+
+    def apply(
+        self, net: Net, input_t: Blob, seq_lengths: Blob | None, states: Sequence[Blob], timestep: Blob | None = None
+    ) -> tuple[Blob, list[Blob]]:
+        """One step in the outer net, as decoding wants it.
+
+        Args:
+            input_t: [N, D]; states: `[N, H]` each; seq_lengths: [N] int32 and timestep: [1] int32, or neither.
+
+        Returns: the output and the new states.
+        """
+        self._check_states(net, states)
+        if (seq_lengths is None) != (timestep is None):
+            raise NetError("lengths and the timestep go together", net=net.name, blob=self.name)
+        self._claim(net)
+        self.prepare(net)
+        return self.step(Step(net, None, seq_lengths, timestep), input_t, states)
+
+    def apply_over_sequence(
+        self,
+        net: Net,
+        inputs: Blob,
+        seq_lengths: Blob | None = None,
+        initial_states: Sequence[Blob] | None = None,
+        outputs_with_grads: Sequence[int] | None = None,
+    ) -> tuple[Blob, tuple[Blob, ...]]:
+        """Step the cell over a sequence.
+
+        Args:
+            inputs: [T, N, D]; seq_lengths: [N] int32, None for full length.
+            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
+            outputs_with_grads: positions in the returned states that may get gradients; the output always may.
+
+        Returns: the output `[T, N, O]` and, for each state, `_all [T, N, H]` and `_last [1, N, H]`.
+        """
+        self._claim(net)
+        inputs = self.prepare_input(net, inputs)
+        self.prepare(net)
+        states = self.initial_states(net, initial_states)
+        step, output_name = self._written_step(net, seq_lengths)
+        names = self.get_state_names()
+        bindings = {
+            spec.name: parameter(net, spec.name, spec.shape or (), spec.initializer) for spec in step.net.parameters
+        } | step.references
+        with absolute_names():
+            results = recurrent_net(
+                net,
+                step.net,
+                inputs=[("input_t", inputs)],
+                initial_cell_inputs=[(f"{name}_prev", state) for name, state in zip(names, states, strict=True)],
+                links={f"{name}_prev": name for name in names},
+                timestep="timestep" if seq_lengths is not None else None,
+                scope=self._result_scope(net),
+                outputs_with_grads=_with_output(outputs_with_grads, len(names), output_name),
+                recompute_blobs_on_backward=step.recompute,
+                forward_only=self.forward_only,
+                references=bindings,
+            )
+        count = 2 * len(names)
+        output = results[count] if output_name not in names else results[2 * names.index(output_name)]
+        return output, results[:count]
+
+    def initial_states(self, net: Net, given: Sequence[Blob] | None) -> list[Blob]:
+        """The given initial states, or the initializer's. Raises NetError for a wrong number of them."""
+        if given is None:
+            make = self.initializer or default_initial_states
+            given = make(net, self)
+        states = [given] if isinstance(given, Blob) else list(given)
+        self._check_states(net, states)
+        return states
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _claim(self, net: Net) -> None:
+        """Raise NetError where another cell without a name of its own has taken this one's default name."""
+        if not self.is_named and net.claims.setdefault(self.name, self) is not self:
+            raise NetError(
+                "two cells without a name would share their parameters",
+                net=net.name,
+                blob=self.name,
+                hint="Give each its name=, or use one cell twice to share.",
+            )
+
+    def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
+        names = self.get_state_names()
+        if len(states) != len(names):
+            raise NetError(
+                "wrong number of states",
+                net=net.name,
+                blob=self.name,
+                wanted=f"{len(names)} ({', '.join(names)})",
+                came=len(states),
+            )
+
+    def _written_step(self, net: Net, seq_lengths: Blob | None) -> tuple[Step, str]:
+        """The step net with its outputs declared, and the name of the output that is the cell's output."""
+        cell_net = Net(f"{self.name}/step")
+        with absolute_names():
+            x_t = cell_net.input("input_t")
+            previous = [cell_net.input(f"{name}_prev") for name in self.get_state_names()]
+            step = Step(cell_net, net)
+            if seq_lengths is not None:
+                step.seq_lengths = step.outer_blob("seq_lengths", seq_lengths)
+                step.timestep = cell_net.input("timestep", "int32")
+            output, states = self.step(step, x_t, previous)
+            cell_net.outputs(**dict(zip(self.get_state_names(), states, strict=True)))
+            for name, state in zip(self.get_state_names(), states, strict=True):
+                if state is output:
+                    return step, name
+            cell_net.outputs(**{f"{self.name}/output": output})
+        return step, f"{self.name}/output"
+
+    def _result_scope(self, net: Net) -> str | None:
+        """None for the first use of the cell in a net, then `apply_1`, `apply_2`, ...: a cell may be applied again."""
+        first = f"{self.get_state_names()[0]}_all"
+        scopes = [None, *(f"apply_{k}" for k in range(1, len(net.ops) + 1))]
+        return next(scope for scope in scopes if (f"{scope}/{first}" if scope else first) not in net)
+
+
+def default_initial_states(net: Net, cell: RNNCell) -> list[Blob]:
+    """Trainable zeros of shape `[H]` for each state."""
+    return [cell.create_initial_state(net, i) for i in range(len(cell.get_state_names()))]
+
+
+def _with_output(given: Sequence[int] | None, states: int, output: str) -> list[int] | None:
+    """Positions that may get gradients: those given, and the output's own where it is no state."""
+    return None if given is None else [*given, *([2 * states] if output.endswith("/output") else [])]

@@ -1,0 +1,80 @@
+"""The plain recurrent cell: `h = act(W_x x + b_x + W_h h' + b_h)` (Elman 1990)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rnnops.blob import Blob
+from rnnops.cells.base import Initializer, RNNCell
+from rnnops.cells.step import Step
+from rnnops.errors import NetError
+from rnnops.ops.activation import relu, tanh
+from rnnops.ops.movement import concat
+
+ACTIVATIONS = {"tanh": tanh, "relu": relu}
+
+
+class BasicRNNCell(RNNCell):
+    """A cell with one state.
+
+    Args:
+        input_size: D; hidden_size: H.
+        forget_bias: accepted for a common signature; there is no gate.
+        memory_optimization: the pre-activation is computed again on the backward pass.
+        drop_states: states are zero past a row's end, instead of what they were.
+        name: absolute prefix of parameter names.
+        activation: `"tanh"` or `"relu"`.
+
+    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `gates_t_w [H, H]`, `gates_t_b [H]`.
+    """
+
+    default_name: ClassVar[str] = "basic_rnn"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        forget_bias: float = 0.0,
+        memory_optimization: bool = False,
+        drop_states: bool = False,
+        name: str | None = None,
+        forward_only: bool = False,
+        initializer: Initializer | None = None,
+        activation: str = "tanh",
+    ) -> None:
+        super().__init__(name, forward_only, initializer)
+        if activation not in ACTIVATIONS:
+            raise NetError("unknown activation", blob=self.name, wanted=" or ".join(ACTIVATIONS), came=activation)
+        self.input_size, self.hidden_size, self.activation = input_size, hidden_size, activation
+        self.memory_optimization, self.drop_states = memory_optimization, drop_states
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/hidden_t"]
+
+    def get_state_dims(self) -> list[int]:
+        return [self.hidden_size]
+
+    def get_output_dim(self) -> int:
+        return self.hidden_size
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (h_prev,) = states
+        x = step.linear(x_t, self.input_name, self.input_size, self.hidden_size)
+        gates = x + recurrent_linear(step, h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        h_t = step.masked(ACTIVATIONS[self.activation](gates), h_prev, self.drop_states)
+        return h_t, [h_t]
+
+
+def recurrent_linear(
+    step: Step, h_prev: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]]
+) -> Blob:
+    """`W [h'; extra] + b`: the recurrent product, over the hidden state and what attention adds to it."""
+    joined = concat([h_prev, *(blob for blob, _ in extra)], axis=-1) if extra else h_prev
+    return step.linear(joined, name, dim_in + sum(size for _, size in extra), dim_out)

@@ -1,0 +1,109 @@
+"""MultiRNNCell: a stack of cells as one cell, with residual connections between layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnops.blob import Blob
+from rnnops.cells.base import RNNCell
+from rnnops.cells.step import Step
+from rnnops.errors import NetError
+from rnnops.net import Net
+
+
+class MultiRNNCell(RNNCell):
+    """Layer i+1 reads the output of layer i.
+
+    Args:
+        cells: from the bottom up; each needs a name of its own.
+        residual_output_layers: layers whose output is added to their input before it goes up; layer 0 cannot be one.
+            Where the last layers are residual, the stack's output is the sum of their outputs and of the layer below.
+        name: prefix for the stack's own blobs.
+
+    The states are those of all layers, bottom first.
+    """
+
+    default_name = "stack"
+
+    def __init__(
+        self, cells: Sequence[RNNCell], residual_output_layers: Sequence[int] | None = None, name: str | None = None
+    ) -> None:
+        if not cells:
+            raise NetError("a stack needs at least one cell", blob=name)
+        first = cells[0]
+        super().__init__(name, any(cell.forward_only for cell in cells), first.initializer and _joined(cells))
+        self.cells, self.residual = list(cells), frozenset(residual_output_layers or ())
+        self._check()
+
+    def _check(self) -> None:
+        names = [cell.name for cell in self.cells]
+        if len(set(names)) < len(names):
+            raise NetError(
+                "cells of a stack share a name", blob=self.name, came=", ".join(names), hint="Give each its name=."
+            )
+        for layer in self.residual:
+            if not 0 < layer < len(self.cells):
+                raise NetError(
+                    "no such residual layer", blob=self.name, wanted=f"1 to {len(self.cells) - 1}", came=layer
+                )
+            below, own = self.cells[layer - 1].get_output_dim(), self.cells[layer].get_output_dim()
+            if below != own:
+                raise NetError(
+                    f"residual layer {layer} differs in size from the one below", blob=self.name, wanted=below, came=own
+                )
+
+    def get_state_names(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_state_names()]
+
+    def get_state_dims(self) -> list[int]:
+        return [size for cell in self.cells for size in cell.get_state_dims()]
+
+    def get_output_dim(self) -> int:
+        return self.cells[-1].get_output_dim()
+
+    def get_output_state_index(self) -> int:
+        return (
+            len(self.get_state_names())
+            - len(self.cells[-1].get_state_names())
+            + self.cells[-1].get_output_state_index()
+        )
+
+    def get_input_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_input_params()]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_recurrent_params()]
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.cells[0].prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        for cell in self.cells:
+            cell.prepare(net)
+
+    def create_initial_state(self, net: Net, index: int) -> Blob:
+        for cell in self.cells:
+            if index < len(cell.get_state_names()):
+                return cell.create_initial_state(net, index)
+            index -= len(cell.get_state_names())
+        raise NetError("no such state", net=net.name, blob=self.name, came=index)
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        remaining, new = list(states), []
+        layer_input, output = x_t, x_t
+        for layer, cell in enumerate(self.cells):
+            count = len(cell.get_state_names())
+            own, remaining = remaining[:count], remaining[count:]
+            output, own_new = cell.step(step, layer_input, own, extra if layer == 0 else ())
+            layer_input = output = output + layer_input if layer in self.residual else output
+            new += own_new
+        return output, new
+
+
+def _joined(cells: Sequence[RNNCell]):  # type: ignore[no-untyped-def]
+    def initial(net: Net, stack: RNNCell) -> list[Blob]:
+        return [state for cell in cells for state in cell.initial_states(net, None)]
+
+    return initial

@@ -1,0 +1,116 @@
+"""Presets: `LSTM(net, x, lengths, states, dim_in, dim_out)` and its kin, stacks included, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from rnnops.blob import Blob
+from rnnops.cells.base import RNNCell
+from rnnops.cells.basic_rnn import BasicRNNCell
+from rnnops.cells.gru import GRUCell
+from rnnops.cells.layer_norm import LayerNormLSTMCell, LayerNormMILSTMCell
+from rnnops.cells.lstm import LSTMCell
+from rnnops.cells.milstm import MILSTMCell
+from rnnops.cells.multi import MultiRNNCell
+from rnnops.cells.unrolled import UnrolledCell
+from rnnops.errors import NetError
+from rnnops.net import Net
+from rnnops.scopes import absolute_names, scoped
+
+Preset = Callable[..., Any]
+
+
+def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
+    def preset(
+        net: Net,
+        input_blob: Blob,
+        seq_lengths: Blob | None,
+        initial_states: Sequence[Blob] | None,
+        dim_in: int,
+        dim_out: int | Sequence[int],
+        scope: str | None = None,
+        outputs_with_grads: Sequence[int] | None = None,
+        return_params: bool = False,
+        memory_optimization: bool = False,
+        forget_bias: float = 0.0,
+        forward_only: bool = False,
+        drop_states: bool = False,
+        return_last_layer_only: bool = True,
+        static_rnn_unroll_size: int | None = None,
+        **cell_options: Any,
+    ) -> Any:
+        name = _free_name(net, kind) if scope is None else scoped(scope)
+        sizes = [dim_out] if isinstance(dim_out, int) else list(dim_out)
+        options = dict(
+            forget_bias=forget_bias,
+            memory_optimization=memory_optimization,
+            drop_states=drop_states,
+            forward_only=forward_only,
+            **cell_options,
+        )
+        cell = _stack(cell_class, name, [dim_in, *sizes], options)
+        if static_rnn_unroll_size is not None:
+            cell = UnrolledCell(cell, static_rnn_unroll_size)
+        per_layer = 2 * len(cell.get_state_names()) // len(sizes)
+        first = per_layer * (len(sizes) - 1)
+        with_grads = None if outputs_with_grads is None else [first + place for place in outputs_with_grads]
+        with absolute_names():
+            _, states = cell.apply_over_sequence(net, input_blob, seq_lengths, initial_states, with_grads)
+        result = states[first:] if return_last_layer_only else states
+        return (*result, _params(net, cell)) if return_params else result
+
+    preset.__name__ = preset.__qualname__ = kind
+    preset.__doc__ = f"""{kind} over a sequence, one layer or a stack.
+
+    Args:
+        net: the outer net; input_blob: [T, N, D]; seq_lengths: [N] int32, None for full length.
+        initial_states: for each layer its states, `[H]`, `[N, H]` or `[1, N, H]`; None for trainable zeros.
+        dim_in: D; dim_out: H, or a list for a stack.
+        scope: prefix of parameter and result names; a free one is made up if left out.
+        outputs_with_grads: positions in the last layer's results that may get gradients; all if left out.
+        return_params: also return `{{"input": [...], "recurrent": [...]}}`, the parameter blobs.
+        memory_optimization: gates are computed again on the backward pass instead of stored.
+        return_last_layer_only: else the results of all layers, bottom first.
+        static_rnn_unroll_size: T, to write the steps out in the outer net instead of a recurrence.
+        cell_options: further arguments of the cell (`activation`, `linear_before_reset`, `initializer`).
+
+    Returns: `_all [T, N, H], _last [1, N, H]` for each state of the last layer.
+    Raises NetError for states that do not fit.
+    """
+    return preset
+
+
+def _stack(cell_class: Callable[..., RNNCell], name: str, sizes: Sequence[int], options: dict[str, Any]) -> RNNCell:
+    """One cell, or a stack of `<name>/layer_<i>` whose bottom layer has its input weights under `<name>/i2h`."""
+    if len(sizes) < 2:
+        raise NetError("dim_out is an empty list", blob=name, wanted="a size for each layer")
+    if len(sizes) == 2:
+        return cell_class(sizes[0], sizes[1], name=name, **options)
+    pairs = enumerate(pairwise(sizes))
+    cells = [cell_class(size_in, size_out, name=f"{name}/layer_{i}", **options) for i, (size_in, size_out) in pairs]
+    cells[0].input_name = f"{name}/i2h"
+    return MultiRNNCell(cells, name=name)
+
+
+def _params(net: Net, cell: RNNCell) -> dict[str, list[Blob]]:
+    return {
+        "input": [net.blob(name) for name in cell.get_input_params()],
+        "recurrent": [net.blob(name) for name in cell.get_recurrent_params()],
+    }
+
+
+def _free_name(net: Net, kind: str) -> str:
+    """`lstm`, `lstm_1`, ...: a prefix that no blob of the net has."""
+    base = scoped(kind.lower())
+    candidates = (base if k == 0 else f"{base}_{k}" for k in range(len(net.ops) + 2))
+    return next(name for name in candidates if not any(blob.startswith(f"{name}/") for blob in net.blob_names))
+
+
+BasicRNN = _preset(BasicRNNCell, "BasicRNN")
+LSTM = _preset(LSTMCell, "LSTM")
+MILSTM = _preset(MILSTMCell, "MILSTM")
+LayerNormLSTM = _preset(LayerNormLSTMCell, "LayerNormLSTM")
+LayerNormMILSTM = _preset(LayerNormMILSTMCell, "LayerNormMILSTM")
+GRU = _preset(GRUCell, "GRU")

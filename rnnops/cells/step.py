@@ -1,0 +1,74 @@
+"""Where a cell's step is written: the net it goes to, what masks it, and what it asks to be recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rnnops.blob import Blob
+from rnnops.net import Net
+from rnnops.ops.movement import transpose
+from rnnops.ops.select import select_valid
+from rnnops.scopes import absolute_names
+
+
+@dataclass
+class Step:
+    """One step under construction.
+
+    Args:
+        net: the step net, or the outer net where a single step or an unrolled one is written there.
+        outer: the outer net, where `net` is a step net; None where they are the same.
+        seq_lengths: [N] int32, None where all rows have full length.
+        timestep: [1] int32, needed with lengths.
+        prefix: before the names of labelled blobs (`timestep_3/` in an unrolled net).
+        recompute: labelled blobs that cells with memory optimization do not want stored.
+        references: name in the step net -> outer blob.
+    """
+
+    net: Net
+    outer: Net | None = None
+    seq_lengths: Blob | None = None
+    timestep: Blob | None = None
+    prefix: str = ""
+    recompute: list[str] = field(default_factory=list)
+    references: dict[str, Blob] = field(default_factory=dict)
+
+    def parameter(self, name: str, shape: Sequence[int], init: object) -> Blob:
+        """A parameter by its absolute name; the one that is there already, if there is one."""
+        return parameter(self.net, name, shape, init)
+
+    def outer_blob(self, name: str, blob: Blob) -> Blob:
+        """A blob of the outer net as the step sees it."""
+        if self.outer is None:
+            return blob
+        self.references[name] = blob
+        with absolute_names():
+            return self.net.blob(name) if name in self.net else self.net.input(name, blob.dtype)
+
+    def linear(self, x: Blob, name: str, dim_in: int, dim_out: int) -> Blob:
+        """`x W^T + b` with parameters `<name>_w [dim_out, dim_in]` and `<name>_b [dim_out]`."""
+        weight = self.parameter(f"{name}_w", (dim_out, dim_in), "xavier")
+        return x @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
+
+    def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
+        """Name a blob; with `recompute`, ask that it be computed again on the backward pass."""
+        base = self.prefix + name
+        candidates = (base if k == 0 else f"{base}_{k}" for k in range(len(self.net.ops) + 1))
+        with absolute_names():
+            blob.named(next(candidate for candidate in candidates if candidate not in self.net))
+        if recompute:
+            self.recompute.append(blob.name)
+        return blob
+
+    def masked(self, new: Blob, previous: Blob, drop: bool) -> Blob:
+        """Past a row's end its state stays what it was, or is zero with `drop`."""
+        if self.seq_lengths is None or self.timestep is None:
+            return new
+        return select_valid(new, previous, self.seq_lengths, self.timestep, drop=int(drop))
+
+
+def parameter(net: Net, name: str, shape: Sequence[int], init: object) -> Blob:
+    """A parameter of a net by its absolute name; the one that is there already, if there is one."""
+    with absolute_names():
+        return net.blob(name) if name in net else net.parameter(name, shape, init)

@@ -1,0 +1,72 @@
+"""UnrolledCell: T copies of a cell in the outer net instead of a recurrence, for comparison and tiny T."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.cells.base import RNNCell
+from rnnops.cells.step import Step
+from rnnops.cells.wrapper import WrapperCell
+from rnnops.errors import NetError
+from rnnops.net import Net
+from rnnops.ops.movement import concat, expand, reshape, split, squeeze, unsqueeze
+from rnnops.ops.shapes import shape
+
+
+class UnrolledCell(WrapperCell):
+    """A cell written out T times; all copies share their parameters.
+
+    Args:
+        cell: the cell to unroll.
+        T: number of steps, fixed.
+    """
+
+    def __init__(self, cell: RNNCell, T: int) -> None:
+        super().__init__(cell)
+        if not isinstance(T, int) or T < 1:
+            raise NetError("an unrolled cell needs a number of steps", blob=cell.name, wanted="1 or more", came=T)
+        self.T = T
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        return self.cell.step(step, x_t, states, extra)
+
+    def apply_over_sequence(
+        self,
+        net: Net,
+        inputs: Blob,
+        seq_lengths: Blob | None = None,
+        initial_states: Sequence[Blob] | None = None,
+        outputs_with_grads: Sequence[int] | None = None,
+    ) -> tuple[Blob, tuple[Blob, ...]]:
+        """As RNNCell's, with `outputs_with_grads` not supported: gradients flow to every output that receives one."""
+        if outputs_with_grads is not None:
+            raise NetError(
+                "outputs_with_grads needs a recurrence", net=net.name, blob=self.name, hint="Leave it out here."
+            )
+        self._claim(net)
+        inputs = self.prepare_input(net, inputs)
+        self.prepare(net)
+        current = [
+            self._two_axes(net, inputs, state, size)
+            for state, size in zip(self.initial_states(net, initial_states), self.get_state_dims(), strict=True)
+        ]
+        steps, outputs = [], []
+        for t, x_t in enumerate(split(inputs, [1] * self.T, axis=0)):
+            timestep = net.constant(np.array([t], np.int32))
+            context = Step(net, None, seq_lengths, timestep, f"timestep_{t}/")
+            output, current = self.cell.step(context, squeeze(x_t, [0]), current)
+            outputs.append(unsqueeze(output, [0]))
+            steps.append([unsqueeze(state, [0]) for state in current])
+        states = [blob for column in zip(*steps, strict=True) for blob in (concat(list(column), axis=0), column[-1])]
+        return concat(outputs, axis=0), tuple(states)
+
+    def _two_axes(self, net: Net, inputs: Blob, state: Blob, size: int) -> Blob:
+        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`."""
+        batch = shape(inputs, start=1, end=2)
+        wanted = concat([batch, net.constant(np.array([size], np.int64))], axis=0)
+        return expand(reshape(state, [-1, size]), wanted)

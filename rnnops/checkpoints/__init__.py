@@ -1,0 +1,3 @@
+"""What the forward pass keeps for the backward pass, and what is computed again."""
+
+from rnnops.checkpoints.residuals import Residuals as Residuals, choose_residuals as choose_residuals

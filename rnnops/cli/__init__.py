@@ -1,0 +1,1 @@
+"""The `rnnops` command: it trains a character model, samples from it and draws its learning curve."""

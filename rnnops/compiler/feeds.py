@@ -1,0 +1,125 @@
+"""Feeds: from what a user passes to a run to one checked array for each input of the net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnops.errors import FeedError
+from rnnops.net import Input, Net
+from rnnops.types import FLOAT, Array, Type, is_float, type_of
+
+
+def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """One dict of all feeds. Raises FeedError for a name that is given twice, unknown or missing."""
+    merged: dict[str, Any] = {}
+    for feeds in (*dicts, named):
+        if not isinstance(feeds, Mapping):
+            raise FeedError("feeds are dicts of name -> array", net=net.name, came=type(feeds).__name__)
+        for name, value in feeds.items():
+            if name in merged:
+                raise FeedError("this input is fed twice", net=net.name, blob=name)
+            merged[name] = value
+    unknown = [str(name) for name in merged if name not in net.input_names]
+    missing = [name for name in net.input_names if name not in merged]
+    if unknown:
+        raise FeedError(
+            "the net has no such input",
+            net=net.name,
+            blob=", ".join(unknown),
+            wanted=f"one of {', '.join(net.input_names) or 'none'}",
+        )
+    if missing:
+        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing))
+    return merged
+
+
+def as_arrays(net: Net, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], str]:
+    """Feeds as arrays, checked against the inputs, and the float dtype of the run.
+
+    Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
+    """
+    arrays = {spec.name: as_array(net.name, spec.name, feeds[spec.name]) for spec in net.input_specs}
+    float_dtype = _float_dtype(net, arrays)
+    for spec in net.input_specs:
+        _check(net, spec, type_of(arrays[spec.name]), float_dtype)
+    return arrays, float_dtype
+
+
+def as_array(net: str, name: str, value: Any) -> Array:
+    """A NumPy array over a feed's memory. Raises FeedError for lists, numbers and arrays of another device."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__cuda_array_interface__"):
+        raise FeedError(
+            "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
+        )
+    if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
+        raise FeedError(
+            "a feed is no array",
+            net=net,
+            blob=name,
+            wanted="a NumPy array or one with __dlpack__",
+            came=type(value).__name__,
+            hint="Convert it with numpy.asarray(value, dtype).",
+        )
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
+
+
+def _float_dtype(net: Net, arrays: Mapping[str, Array]) -> str:
+    """The one float dtype of all float feeds; float32 where there are none."""
+    floats = {name: str(arrays[name].dtype) for name in arrays if net.dtype_of(name) == FLOAT}
+    for name, dtype in floats.items():
+        first, wanted = next(iter(floats.items()))
+        if dtype not in ("float32", "float64"):
+            raise FeedError("dtype of a float input", net=net.name, blob=name, wanted="float32 or float64", came=dtype)
+        if dtype != wanted:
+            raise FeedError(
+                "float feeds of two dtypes", net=net.name, blob=name, wanted=f"{wanted} as '{first}' has", came=dtype
+            )
+    return next(iter(floats.values()), "float32")
+
+
+def _check(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
+    wanted = float_dtype if spec.dtype == FLOAT else spec.dtype
+    if kind.dtype != wanted:
+        raise FeedError("a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype)
+    if spec.shape is not None and kind.shape != spec.shape:
+        raise FeedError(
+            "a feed of a wrong shape", net=net.name, blob=spec.name, wanted=list(spec.shape), came=list(kind.shape)
+        )
+
+
+def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
+    """The seed of a run. Raises FeedError where random ops are live without one, or it is no 64-bit integer."""
+    if seed is None:
+        if random_op is not None:
+            raise FeedError(
+                "random ops are live in training and no seed is given",
+                net=net.name,
+                op=random_op,
+                hint="Pass seed=, an integer.",
+            )
+        return None
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+        raise FeedError("not a seed", net=net.name, wanted="an integer from 0 to 2**64 - 1", came=repr(seed))
+    return int(seed)
+
+
+def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
+    """Float inputs whose gradients are wanted, all of them if left out. Raises FeedError for others."""
+    floats = [name for name in net.input_names if is_float(net.dtype_of(name))]
+    if wrt is None:
+        return tuple(floats)
+    names = [wrt] if isinstance(wrt, str) else list(wrt)
+    for name in names:
+        if name not in floats:
+            raise FeedError(
+                "wrt names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
+            )
+    return tuple(name for name in floats if name in names)

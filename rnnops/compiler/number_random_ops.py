@@ -1,0 +1,43 @@
+"""Gives every random op its ordinal, which with the seed is the key of its random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from rnnops.net import Net, Op
+from rnnops.schema import schema_of
+
+
+def number_random_ops(net: Net) -> Net:
+    """Number random ops in order, those of cells where the cell stands.
+
+    rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
+    """
+    return _numbered(net, count())
+
+
+def _numbered(net: Net, ordinals: Iterator[int]) -> Net:
+    return net.with_ops([_numbered_op(op, ordinals) for op in net.ops]).snapshot()
+
+
+def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
+    attributes: dict[str, Any] = {
+        name: _numbered(value, ordinals) if isinstance(value, Net) else value for name, value in op.attributes.items()
+    }
+    if schema_of(op.type).random:
+        attributes["ordinal"] = next(ordinals)
+    return replace(op, attributes=attributes)
+
+
+def first_live_random_op(net: Net) -> str | None:
+    """The label of a random op that draws numbers in training, None where there is none."""
+    for op in net.ops:
+        nested = [first_live_random_op(value) for value in op.attributes.values() if isinstance(value, Net)]
+        if schema_of(op.type).random and schema_of(op.type).draws(op):
+            return op.label
+        if any(nested):
+            return next(label for label in nested if label)
+    return None

@@ -1,0 +1,96 @@
+"""Plans: everything about a net that follows from the types of its feeds, made once and kept in a bounded cache."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rnnops.autodiff import GradientNet, differentiate
+from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
+from rnnops.compiler.number_random_ops import number_random_ops
+from rnnops.fold_constants import fold_constants
+from rnnops.interpreter import Program, prepare
+from rnnops.net import Net
+from rnnops.prune import prune
+from rnnops.recurrent.training_form import training_form
+from rnnops.types import Type
+
+
+@dataclass(frozen=True)
+class ForwardPlan:
+    """Forward only."""
+
+    program: Program
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Forward, what it keeps, and backward.
+
+    Args:
+        program: the forward net in training form.
+        gradient: what the inputs and outputs of the backward net stand for.
+        residuals: what is kept and what is run again.
+        backward: the ops to run again, then the gradient ops.
+    """
+
+    program: Program
+    gradient: GradientNet
+    residuals: Residuals
+    backward: Program
+
+
+def live_net(net: Net) -> Net:
+    """The net with its random ops numbered and without ops that no output needs."""
+    return prune(number_random_ops(net))
+
+
+def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
+    """Plan a forward pass of a live net."""
+    return ForwardPlan(prepare(net, types, float_dtype))
+
+
+def plan_training(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> TrainingPlan:
+    """Plan a forward and a backward pass of a live net."""
+    folded = prepare(fold_constants(prepare(net, types, float_dtype)), types, float_dtype)
+    program = prepare(training_form(folded, wrt), types, float_dtype)
+    gradient = differentiate(program, wrt)
+    residuals = choose_residuals(program, gradient.reads, set(net.input_names))
+    backward = backward_net(program, gradient, residuals)
+    return TrainingPlan(program, gradient, residuals, prepare(backward, input_types(backward), float_dtype))
+
+
+def input_types(net: Net) -> dict[str, Type]:
+    """Types of the inputs of a net whose inputs all have shapes."""
+    return {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+
+
+Plan = TypeVar("Plan")
+
+
+class PlanCache(Generic[Plan]):
+    """The plans used last, by key; safe to use from several threads."""
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
+        """The plan under `key`, made if it is not there; two threads may make it at once, one is kept."""
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+        plan = make()
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > self._limit:
+                self._plans.popitem(last=False)
+        return plan
+
+    def __len__(self) -> int:
+        return len(self._plans)

@@ -1,0 +1,165 @@
+"""Pullback: what a forward pass keeps, and the backward pass over it, once."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.feeds import as_array
+from rnnops.compiler.plan import TrainingPlan
+from rnnops.errors import GradientError
+from rnnops.interpreter import Workspace, execute
+from rnnops.recurrent.stepping import StepWorkspaces
+from rnnops.schema import RunContext
+from rnnops.types import Array, Type, type_of
+
+
+class Pullback:
+    """Maps gradients of outputs to gradients of inputs; used once.
+
+    It holds feeds and kept blobs until it is used or dropped, and nothing else holds them.
+    """
+
+    def __init__(
+        self, plan: TrainingPlan, held: dict[str, Array], outputs: Mapping[str, Array], context: RunContext
+    ) -> None:
+        self._plan, self._context = plan, context
+        self._held: dict[str, Array] | None = held
+        self._lock = threading.Lock()
+        lent = [array for array in outputs.values() if _is_read(array, held)]
+        for array in lent:
+            array.flags.writeable = False
+        self._release = weakref.finalize(self, _return_loans, [weakref.ref(array) for array in lent])
+
+    def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        """Run the backward pass.
+
+        Args:
+            grads: output name -> gradient, zero for outputs not named; or one array, where there is one float output.
+
+        Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
+        no gradient, a wrong shape or dtype, and for a second use.
+        """
+        given = self._checked(grads)
+        with self._lock:
+            held, self._held = self._held, None
+        if held is None:
+            raise self._used()
+        workspace = Workspace()
+        workspace.local.update(held)
+        del held
+        for output, name in self._plan.gradient.output_grads.items():
+            workspace[name] = given[output] if output in given else self._zeros(name)
+        execute(self._plan.backward, workspace, self._context)
+        self._release()
+        return self._results(workspace)
+
+    def step_blobs(self, name: str) -> Array:
+        """All steps of a blob of a cell, `[T, ...]`.
+
+        Args:
+            name: of a kept blob or a state of the only recurrence, or `<result name>:<blob>` where there are several.
+
+        Raises GradientError, with a list of what is kept, for a blob that is not.
+        """
+        if self._held is None:
+            raise self._used()
+        found = {key: array for key, array in self._step_arrays().items() if name in (key, key.split(":", 1)[1])}
+        if len(found) != 1:
+            raise GradientError(
+                "several recurrences keep a blob of this name" if found else "this step blob is not kept",
+                net=self._plan.program.net.name,
+                blob=name,
+                wanted=f"one of {', '.join(self._step_arrays()) or 'none'}",
+            )
+        return np.asarray(next(iter(found.values()))())
+
+    def held_arrays(self) -> dict[str, Array]:
+        """Every array that the backward pass will read, by blob; none once it is used."""
+        arrays: dict[str, Array] = {}
+        for name, value in (self._held or {}).items():
+            parts = value.named_arrays() if isinstance(value, StepWorkspaces) else {"": value}
+            arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
+        return arrays
+
+    def _step_arrays(self) -> dict[str, Any]:
+        """`<first result>:<blob>` -> a function that stacks its steps."""
+        arrays: dict[str, Any] = {}
+        for call in self._plan.program.calls:
+            held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
+            if isinstance(held, StepWorkspaces):
+                for blob, stack in held.stacks(call.op).items():
+                    arrays[f"{call.op.key}:{blob}"] = stack
+        return arrays
+
+    def _checked(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        names = self._plan.gradient.output_grads
+        if not isinstance(grads, Mapping):
+            if len(names) != 1:
+                raise self._error(
+                    "one array is given, but there are several float outputs", wanted=f"a dict over {', '.join(names)}"
+                )
+            grads = {next(iter(names)): grads}
+        return {output: self._checked_array(output, value) for output, value in grads.items()}
+
+    def _checked_array(self, output: str, value: Any) -> Array:
+        names = self._plan.gradient.output_grads
+        if output not in names:
+            raise self._error("no float output of this name", blob=str(output), wanted=f"one of {', '.join(names)}")
+        if output in self._plan.gradient.refused:
+            raise self._plan.gradient.refused[output].again()
+        wanted = self._plan.backward.types[names[output]]
+        array = (
+            np.asarray(value) if isinstance(value, np.generic) else as_array(self._plan.program.net.name, output, value)
+        )
+        if type_of(array) != wanted:
+            raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array))
+        return array
+
+    def _zeros(self, name: str) -> Array:
+        kind: Type = self._plan.backward.types[name]
+        return np.zeros(kind.shape, kind.dtype)
+
+    def _results(self, workspace: Workspace) -> dict[str, Array]:
+        results: dict[str, Array] = {}
+        for name, blob in self._plan.backward.net.output_blobs.items():
+            array = workspace[blob]
+            taken = any(
+                np.may_share_memory(array, other)
+                for other in (*workspace_inputs(workspace, self._plan), *results.values())
+            )
+            results[name] = array.copy() if taken or not array.flags.writeable else array
+        return results
+
+    def _error(self, problem: str, blob: str | None = None, **details: Any) -> GradientError:
+        return GradientError(problem, net=self._plan.program.net.name, blob=blob, **details)
+
+    def _used(self) -> GradientError:
+        return self._error(
+            "this pullback was used already", hint="Call run.vjp again: a pullback gives its memory back at its use."
+        )
+
+
+def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
+    """The arrays that a backward pass was given."""
+    return [a for a in (workspace[name] for name in plan.backward.net.input_names) if isinstance(a, np.ndarray)]
+
+
+def _is_read(array: Array, held: Mapping[str, Any]) -> bool:
+    """Whether backward will read memory of an output."""
+    for value in held.values():
+        parts = value.arrays() if isinstance(value, StepWorkspaces) else [value]
+        if any(np.may_share_memory(array, part) for part in parts):
+            return True
+    return False
+
+
+def _return_loans(lent: list[weakref.ref[Array]]) -> None:
+    for reference in lent:
+        array = reference()
+        if array is not None:
+            array.flags.writeable = True

@@ -1,0 +1,122 @@
+"""`compile` and `Run`: a net on a device, called with arrays.
+
+Only `device="reference"` exists so far: the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.feeds import as_arrays, checked_seed, checked_wrt, merge_feeds
+from rnnops.compiler.number_random_ops import first_live_random_op
+from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
+from rnnops.compiler.pullback import Pullback
+from rnnops.errors import DeviceError, FeedError, NetError
+from rnnops.interpreter import Program, Workspace, execute
+from rnnops.net import Net
+from rnnops.schema import RunContext
+from rnnops.types import Array, type_of
+
+DEVICES = ("reference",)
+Feeds = Mapping[str, Any]
+
+
+def compile(net: Net, device: str = "reference") -> Run:  # noqa: A001
+    """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
+
+    Args:
+        device: `"reference"`, the NumPy interpreter.
+
+    Raises DeviceError for an unknown device, NetError for a net without outputs.
+    """
+    if device not in DEVICES:
+        raise DeviceError("no such device", net=net.name, wanted=f"one of {', '.join(DEVICES)}", came=repr(device))
+    if not net.output_blobs:
+        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    return Run(net.snapshot(), device)
+
+
+class Run:
+    """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
+
+    def __init__(self, net: Net, device: str, bound: Feeds | None = None) -> None:
+        self.net, self.device = net, device
+        self._live = live_net(net)
+        self._bound = dict(bound or {})
+        self._forward: PlanCache[ForwardPlan] = PlanCache()
+        self._training: PlanCache[TrainingPlan] = PlanCache()
+
+    def __call__(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
+    ) -> dict[str, Array]:
+        """Forward pass.
+
+        Args:
+            dicts, feeds: input name -> array.
+            seed: of random ops; needed where they are live and `training` is on.
+            training: whether Dropout is active.
+
+        Returns: output name -> array. Raises FeedError and TypeRuleError for feeds that do not fit.
+        """
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), feeds))
+        context = self._context(seed, training)
+        types = {name: type_of(array) for name, array in arrays.items()}
+        key = (float_dtype, *types.items())
+        plan = self._forward.get(key, lambda: plan_forward(self._live, types, float_dtype))
+        workspace = _filled(arrays)
+        execute(plan.program, workspace, context)
+        return _outputs(plan.program, workspace, arrays)
+
+    def vjp(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
+    ) -> tuple[dict[str, Array], Pullback]:
+        """Forward pass that keeps what backward reads, and the pullback that runs backward.
+
+        Args:
+            wrt: names of the inputs whose gradients are wanted; all float inputs if left out.
+
+        Feeds are borrowed until the pullback is used or dropped; outputs that backward reads are read-only until then.
+        Raises what a call raises, and GradientError where the net cannot be differentiated.
+        """
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), feeds))
+        context, names = self._context(seed, training), checked_wrt(self.net, wrt)
+        types = {name: type_of(array) for name, array in arrays.items()}
+        key = (float_dtype, names, *types.items())
+        plan = self._training.get(key, lambda: plan_training(self._live, types, float_dtype, names))
+        workspace, kept = _filled(arrays), Workspace()
+        kept.parent = workspace
+        execute(plan.program, workspace, context, plan.residuals.kept, kept)
+        outputs = _outputs(plan.program, kept, arrays)
+        held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
+        return outputs, Pullback(plan, held, outputs, context)
+
+    def bind(self, **params: Any) -> Run:
+        """A run with some inputs fed once and for all (copies are taken)."""
+        known = {name: np.array(value) for name, value in params.items()}
+        for name in known:
+            if name not in self.net.input_names:
+                raise FeedError("bind names no input", net=self.net.name, blob=name)
+        return Run(self.net, self.device, {**self._bound, **known})
+
+    def _context(self, seed: int | None, training: bool) -> RunContext:
+        live = first_live_random_op(self._live) if training else None
+        return RunContext(checked_seed(self.net, seed, live), bool(training))
+
+
+def _filled(arrays: Mapping[str, Array]) -> Workspace:
+    workspace = Workspace()
+    workspace.local.update(arrays)
+    return workspace
+
+
+def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs as arrays of the caller's own: copies where they would share memory with feeds or constants."""
+    outputs = {}
+    for name, blob in program.net.output_blobs.items():
+        array = workspace[blob]
+        shared = not array.flags.writeable or any(np.may_share_memory(array, feed) for feed in feeds.values())
+        outputs[name] = array.copy() if shared else array.view()
+    return outputs

@@ -1,0 +1,77 @@
+"""One family of errors: each names the net, op and blob it is about, what was wanted, what came, and what to do."""
+
+from __future__ import annotations
+
+
+class RnnopsError(Exception):
+    """Base of all errors that rnnops raises on purpose.
+
+    Args:
+        problem: one sentence on what is wrong.
+        net, op, blob: the names it is about, where they are known.
+        wanted, came: what was expected and what was found.
+        hint: what the user can do.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        net: str | None = None,
+        op: str | None = None,
+        blob: str | None = None,
+        wanted: object = None,
+        came: object = None,
+        hint: str | None = None,
+    ) -> None:
+        self.problem, self.net, self.op, self.blob = problem, net, op, blob
+        self.wanted, self.came, self.hint = wanted, came, hint
+        super().__init__(self._text())
+
+    def again(self) -> RnnopsError:
+        """A fresh error of the same content, to raise an error that was found earlier."""
+        return type(self)(
+            self.problem, net=self.net, op=self.op, blob=self.blob, wanted=self.wanted, came=self.came, hint=self.hint
+        )
+
+    def _text(self) -> str:
+        where = [f"{kind} '{name}'" for kind, name in (("net", self.net), ("op", self.op), ("blob", self.blob)) if name]
+        text = f"{', '.join(where)}: {self.problem}" if where else self.problem
+        if self.wanted is not None:
+            text += f"; wanted {self.wanted}"
+        if self.came is not None:
+            text += f"; got {self.came}"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class NetError(RnnopsError):
+    """A net is built wrongly: unknown, duplicate or clashing names, wrong operands or attributes."""
+
+
+class TypeRuleError(RnnopsError):
+    """Shapes or dtypes do not fit an op."""
+
+
+class FeedError(RnnopsError):
+    """A run was given wrong arrays: missing, extra, of a wrong rank, size or dtype, or no seed."""
+
+
+class RecurrentError(RnnopsError):
+    """`recurrent_net` was given links, states, inputs or recompute lists that do not fit the cell."""
+
+
+class GradientError(RnnopsError):
+    """A gradient was asked for where there is none, or a pullback was used wrongly."""
+
+
+class DeviceError(RnnopsError):
+    """A device is unknown or cannot do what was asked."""
+
+
+class ParseError(RnnopsError):
+    """The text of a net cannot be read."""
+
+
+def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
+    """`Add -> gates`: how errors name one op of a net."""
+    return f"{op_type} -> {', '.join(name for name in outputs if name)}"

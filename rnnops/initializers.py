@@ -1,0 +1,86 @@
+"""How parameters start: a small table of initializers and `init_params`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rnnops.errors import FeedError, NetError
+from rnnops.types import Array, Shape
+
+if TYPE_CHECKING:
+    from rnnops.net import Net
+
+ARGUMENTS = {"zeros": 0, "ones": 0, "constant": 1, "uniform": 2, "normal": 2, "xavier": (0, 1)}
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """A kind from `ARGUMENTS` with its numbers."""
+
+    kind: str
+    numbers: tuple[float, ...] = ()
+
+    def array(self, shape: Shape, generator: np.random.Generator) -> Array:
+        """An array of this shape, in float64."""
+        if self.kind == "uniform":
+            low, high = self.numbers
+            return generator.uniform(low, high, shape)
+        if self.kind == "normal":
+            mean, deviation = self.numbers
+            return generator.normal(mean, deviation, shape)
+        if self.kind == "xavier":
+            fan_in = self.numbers[0] if self.numbers else shape[-1] if shape else 1
+            bound = (3.0 / max(fan_in, 1)) ** 0.5
+            return generator.uniform(-bound, bound, shape)
+        return np.full(shape, {"zeros": 0.0, "ones": 1.0}.get(self.kind, *self.numbers[:1] or (0.0,)))
+
+
+def as_initializer(init: object, net: str, name: str) -> Initializer:
+    """Read what a user gave as `init`: a kind, a number, or a tuple of a kind and its numbers."""
+    if isinstance(init, Initializer):
+        return init
+    if isinstance(init, int | float | np.number) and not isinstance(init, bool):
+        return Initializer("constant", (float(init),))
+    kind, *numbers = init if isinstance(init, tuple | list) and init else (init,)
+    if isinstance(kind, str) and kind in ARGUMENTS and all(isinstance(number, int | float) for number in numbers):
+        wanted = ARGUMENTS[kind]
+        if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
+            return Initializer(kind, tuple(float(number) for number in numbers))
+    raise NetError(
+        "unknown initializer",
+        net=net,
+        blob=name,
+        came=repr(init),
+        wanted='a number, "zeros", "ones", "xavier", ("uniform", low, high) or ("normal", mean, deviation)',
+    )
+
+
+def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:
+    """Start values of all parameters of a net.
+
+    Each array depends on (seed, name) only, so neither order nor other parameters matter.
+
+    Args:
+        seed: an integer of 0 or more.
+        dtype: float32 or float64.
+
+    Returns: name -> array.
+    """
+    if np.dtype(dtype).name not in ("float32", "float64"):  # type: ignore[call-overload]
+        raise FeedError("parameters are floats", net=net.name, wanted="float32 or float64", came=dtype)
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise FeedError("not a seed", net=net.name, wanted="an integer of 0 or more", came=repr(seed))
+    return {
+        spec.name: spec.initializer.array(spec.shape or (), _generator(int(seed), spec.name)).astype(dtype)  # type: ignore[call-overload]
+        for spec in net.parameters
+        if spec.initializer is not None
+    }
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32)])

@@ -1,0 +1,133 @@
+"""The reference interpreter: walks a net op by op in NumPy.
+
+It is the specification that every device is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rnnops.errors import NetError
+from rnnops.infer import infer
+from rnnops.net import Net
+from rnnops.schema import Call, OpSchema, RunContext, schema_of
+from rnnops.types import Array, Type
+
+
+class Workspace:
+    """Arrays by blob name; a name that is not here is looked up in the parent."""
+
+    def __init__(self, parent: Workspace | None = None) -> None:
+        self.parent = parent
+        self.local: dict[str, Array] = {}
+
+    def __setitem__(self, name: str, array: Array) -> None:
+        self.local[name] = array
+
+    def __getitem__(self, name: str) -> Array:
+        workspace: Workspace | None = self
+        while workspace is not None:
+            if name in workspace.local:
+                return workspace.local[name]
+            workspace = workspace.parent
+        raise NetError("the blob is in no workspace of this run", blob=name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.local)
+
+    def drop(self, name: str) -> None:
+        """Forget a blob of this workspace (not of its parents)."""
+        self.local.pop(name, None)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A net whose types are all known.
+
+    Args:
+        net: an immutable net.
+        calls: one for each op, in order.
+        types: of every blob.
+    """
+
+    net: Net
+    calls: tuple[Call, ...]
+    types: Mapping[str, Type]
+
+    @cached_property
+    def steps(self) -> tuple[tuple[Call, OpSchema, tuple[str, ...]], ...]:
+        """Each call with its schema and the blobs that no later op reads."""
+        return tuple(
+            (call, schema_of(call.op.type), dead) for call, dead in zip(self.calls, _dead_after(self.net), strict=True)
+        )
+
+
+def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
+    """Infer all types of a net and make it ready to run. Raises TypeRuleError where something does not fit."""
+    calls = infer(net, feeds, float_dtype)
+    types = dict(feeds)
+    for op in net.ops:
+        types.update(zip(op.outputs, calls[op.key].output_types, strict=True))
+    types.pop("", None)
+    return Program(net.snapshot(), tuple(calls[op.key] for op in net.ops), types)
+
+
+def execute(
+    program: Program,
+    workspace: Workspace,
+    context: RunContext,
+    keep: Iterable[str] = (),
+    kept: Workspace | None = None,
+) -> None:
+    """Run every op of a program.
+
+    Args:
+        workspace: holds the inputs, gets the results; a blob is dropped after its last use.
+        keep: blobs that stay, beside the outputs of the net.
+        kept: where blobs in `keep` go, each with memory of its own; `workspace` if left out.
+    """
+    stay = frozenset(program.net.output_blobs.values())
+    wanted = frozenset(keep)
+    for call, schema, dead in program.steps:
+        for name, array in zip(call.op.outputs, _results(call, schema, workspace, kept, context), strict=True):
+            if name in wanted and kept is not None:
+                kept[name] = owned(array)
+            elif name:
+                workspace[name] = array
+        for name in dead:
+            if name not in stay and (name not in wanted or kept is not None):
+                workspace.drop(name)
+
+
+def _results(
+    call: Call, schema: OpSchema, workspace: Workspace, kept: Workspace | None, context: RunContext
+) -> tuple[Array, ...]:
+    source = workspace if kept is None else kept
+    arrays = [source[name] if name else None for name in call.op.inputs]
+    extra: dict[str, Any] = {"context": context} if schema.uses_context else {}
+    result = schema.reference(call, *arrays, **extra)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def owned(array: Array) -> Array:
+    """The array itself, or a copy where it is a small part of another, so that keeping it keeps nothing else alive."""
+    base = getattr(array, "base", None)
+    return array.copy() if isinstance(base, np.ndarray) and 4 * array.nbytes < 3 * base.nbytes else array
+
+
+def _dead_after(net: Net) -> list[tuple[str, ...]]:
+    """For each op, the blobs that are computed before or by it and read by no later one."""
+    last: dict[str, int] = {}
+    for index, op in enumerate(net.ops):
+        last.update((name, index) for name in (*op.outputs, *op.inputs) if name)
+    inputs = set(net.input_names)
+    dead: list[list[str]] = [[] for _ in net.ops]
+    for name, index in last.items():
+        if name not in inputs:
+            dead[index].append(name)
+    return [tuple(names) for names in dead]

@@ -1,0 +1,487 @@
+"""Net: named blobs and ops, single assignment; the value that users build and every pass reads.
+
+A net under construction grows by `inputs`, `parameter`, ops and `outputs`. `snapshot()` gives an immutable copy, which
+is what `recurrent_net` and `compile` take, so that building on afterwards changes nothing that exists already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rnnops.blob import Blob, Operand
+from rnnops.errors import NetError, op_label
+from rnnops.infer import check_dtypes, infer_call
+from rnnops.initializers import Initializer, as_initializer
+from rnnops.schema import REQUIRED, schema_of
+from rnnops.scopes import scoped
+from rnnops.text import format_net
+from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float
+
+
+@dataclass(frozen=True)
+class Op:
+    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer."""
+
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    layer: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of the first output that has one; unique in a net."""
+        return next((name for name in self.outputs if name), "")
+
+    @property
+    def label(self) -> str:
+        return op_label(self.type, self.outputs)
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a net; a parameter where it has an initializer (and then a shape)."""
+
+    name: str
+    dtype: str = FLOAT
+    shape: Shape | None = None
+    initializer: Initializer | None = None
+
+
+class Net:
+    """A small program over named blobs.
+
+    Args:
+        name: shown in errors and in the text of the net.
+        float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
+    """
+
+    def __init__(self, name: str, float_dtype: str | None = None) -> None:
+        self.name = check_name(name, "net")
+        self.float_dtype = float_dtype
+        self._inputs: dict[str, Input] = {}
+        self._ops: list[Op] = []
+        self._outputs: dict[str, str] = {}
+        self._dtypes: dict[str, str] = {}
+        self._types: dict[str, Type] = {}
+        self._values: dict[str, Array] = {}
+        self._blobs: dict[str, Blob] = {}
+        self._producer: dict[str, int] = {}
+        self._consumers: dict[str, list[int]] = {}
+        self._named: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
+        self._layer = ""
+        self._frozen = False
+
+    # -- what is in it ------------------------------------------------------------------------------------------
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(self._ops)
+
+    @property
+    def input_specs(self) -> tuple[Input, ...]:
+        """Inputs and parameters, in order."""
+        return tuple(self._inputs.values())
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(self._inputs)
+
+    @property
+    def parameters(self) -> tuple[Input, ...]:
+        """The inputs that have a way to start."""
+        return tuple(spec for spec in self._inputs.values() if spec.initializer is not None)
+
+    @property
+    def output_blobs(self) -> dict[str, str]:
+        """Output name -> blob name."""
+        return dict(self._outputs)
+
+    @property
+    def blob_names(self) -> tuple[str, ...]:
+        """All inputs and op outputs."""
+        return tuple(self._dtypes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._dtypes
+
+    def blob(self, name: str) -> Blob:
+        """The handle of a blob. Raises NetError for an unknown name."""
+        if name not in self._dtypes:
+            raise NetError("no such blob", net=self.name, blob=name, wanted=_some(self._dtypes))
+        if name not in self._blobs:
+            self._blobs[name] = Blob(self, name)
+        return self._blobs[name]
+
+    def dtype_of(self, name: str) -> str:
+        return self._dtypes[name]
+
+    def type_of(self, name: str) -> Type | None:
+        return self._types.get(name)
+
+    def is_capturable(self, name: str) -> bool:
+        """Whether a cell may find this blob by its name: inputs, parameters and `.named` blobs only."""
+        return name in self._inputs or name in self._named
+
+    def producer(self, name: str) -> Op | None:
+        """The op that writes a blob, None for an input."""
+        index = self._producer.get(name)
+        return None if index is None else self._ops[index]
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    def inputs(self, *names: str) -> Any:
+        """Declare float inputs: one blob for one name, else a tuple; may be called again for more."""
+        if not names:
+            raise NetError("inputs() needs at least one name", net=self.name)
+        blobs = tuple(self.input(name) for name in names)
+        return blobs[0] if len(blobs) == 1 else blobs
+
+    def input(self, name: str, dtype: object = None, shape: Sequence[int] | None = None) -> Blob:
+        """Declare one input; integer and bool inputs need their dtype, a shape is checked against the feed."""
+        spec = Input(self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else _shape(shape, self.name))
+        return self.add_input(spec)
+
+    def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
+        """Declare an input with a way to start.
+
+        Args:
+            shape: sizes of the array.
+            init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
+                `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
+        """
+        sizes = _shape(shape, self.name)
+        return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
+
+    def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
+        """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again."""
+        self._check_growing()
+        for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
+            self._own(blob)
+            if name in self._outputs:
+                raise NetError("this output is declared already", net=self.name, blob=name)
+            self._outputs[check_name(name, "output", self.name)] = blob.name
+
+    def constant(self, value: Any, dtype: object = None) -> Blob:
+        """A constant blob; Python and NumPy floats take the run's float dtype unless `dtype` says otherwise."""
+        array = np.asarray(value)
+        kind = dtype_name(dtype) if dtype else FLOAT if array.dtype.kind == "f" else dtype_name(array.dtype)
+        literal = array.item() if array.ndim == 0 else array
+        return self.append("Constant", (), {"value": literal, "dtype": kind})[0]
+
+    @contextmanager
+    def layer(self, name: str) -> Iterator[str]:
+        """Group the ops appended inside into one layer. Layers do not nest."""
+        if self._layer:
+            raise NetError(f"layer '{name}' is opened inside layer '{self._layer}'", net=self.name)
+        with self.in_layer(check_name(scoped(name), "layer", self.name)):
+            yield self._layer
+
+    @contextmanager
+    def in_layer(self, layer: str) -> Iterator[None]:
+        """Mark the ops appended inside with a layer name as it is, `""` for none."""
+        before, self._layer = self._layer, layer
+        try:
+            yield
+        finally:
+            self._layer = before
+
+    def append(
+        self,
+        op_type: str,
+        inputs: Sequence[Blob | None],
+        attributes: Mapping[str, Any] | None = None,
+        names: Sequence[str | None] | None = None,
+    ) -> tuple[Blob, ...]:
+        """Append an op and return its outputs; most users call the op functions instead.
+
+        Args:
+            inputs: blobs of this net, None for an optional input left out.
+            names: names of the outputs, None for an automatic one, `""` for an output that is not wanted.
+        """
+        self._check_growing()
+        schema = schema_of(op_type, self.name)
+        attributes = self._checked_attributes(op_type, attributes or {})
+        count = schema.output_count(attributes)
+        outputs = tuple(self._output_name(op_type, name) for name in names or [None] * count)
+        op = Op(op_type, tuple(self._own(blob) for blob in inputs), outputs, attributes, self._layer)
+        self._check_ports(op)
+        self._add_op(op)
+        return tuple(self._blobs.setdefault(name, Blob(self, name)) for name in outputs if name)
+
+    def apply(self, op_type: str, operands: Sequence[Operand], **attributes: Any) -> Blob:
+        """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob."""
+        return self.append(op_type, self.operands(operands), attributes)[0]
+
+    def operands(self, values: Sequence[Operand], dtype: str | None = None) -> list[Blob]:
+        """Blobs for values that share a dtype: numbers and arrays become constants."""
+        like = dtype or next((value.dtype for value in values if isinstance(value, Blob)), FLOAT)
+        return [value if isinstance(value, Blob) else self._constant_like(value, like) for value in values]
+
+    def add_op(self, op: Op, named: Collection[str] = ()) -> None:
+        """Append an op whose names, attributes and layer are complete; for readers of nets.
+
+        Args:
+            named: those of its outputs that count as `.named`.
+        """
+        self._check_growing()
+        for name in filter(None, op.inputs):
+            self.blob(name)
+        for name in filter(None, op.outputs):
+            self._check_free(name)
+        self._checked_attributes(op.type, op.attributes)
+        schema_of(op.type).check(op, self.name)
+        self._check_ports(op)
+        self._add_op(op)
+        self._named.update(named)
+
+    def rename(self, blob: Blob, name: str) -> None:
+        """Give a blob another name; ops and outputs that mention it follow."""
+        self._check_growing()
+        old = self._own(blob)
+        new = scoped(check_name(name, "blob", self.name))
+        if new != old:
+            self._substitute(old, self._fresh(name))
+        self._named.add(blob.name)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, name: str | None = None) -> Net:
+        """An immutable copy (itself, if it is immutable already and keeps its name)."""
+        if self._frozen and name in (None, self.name):
+            return self
+        copy = Net(name or self.name, self.float_dtype)
+        copy._inputs, copy._outputs, copy._dtypes = dict(self._inputs), dict(self._outputs), dict(self._dtypes)
+        copy._types, copy._values, copy._named = dict(self._types), dict(self._values), set(self._named)
+        copy._ops, copy._producer = list(self._ops), dict(self._producer)
+        copy._consumers = {blob: list(users) for blob, users in self._consumers.items()}
+        copy._frozen = True
+        return copy
+
+    def with_ops(
+        self, ops: Sequence[Op], outputs: Mapping[str, str] | None = None, inputs: Sequence[Input] | None = None
+    ) -> Net:
+        """A copy with other ops (and outputs, and inputs), which passes build and `snapshot()` freezes."""
+        copy = Net(self.name, self.float_dtype)
+        for spec in self.input_specs if inputs is None else inputs:
+            copy.add_input(spec)
+            if spec.name in self._types:
+                copy._types[spec.name] = self._types[spec.name]
+        for op in ops:
+            copy._add_op(op)
+        copy._named = {name for name in self._named if name in copy._dtypes}
+        for name, blob in (self._outputs if outputs is None else outputs).items():
+            copy.blob(blob)
+            copy._outputs[name] = blob
+        return copy
+
+    def __str__(self) -> str:
+        return format_net(self)
+
+    def __repr__(self) -> str:
+        return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def add_input(self, spec: Input) -> Blob:
+        """Declare an input as it is, its name absolute. Raises NetError where the name is taken."""
+        self._check_growing()
+        self._check_free(spec.name)
+        self._inputs[spec.name] = spec
+        self._dtypes[spec.name] = spec.dtype
+        if spec.shape is not None and self.float_dtype:
+            self._types[spec.name] = Type(self.float_dtype if spec.dtype == FLOAT else spec.dtype, spec.shape)
+        return self.blob(spec.name)
+
+    def _add_op(self, op: Op) -> None:
+        schema = schema_of(op.type, self.name)
+        dtypes = tuple(self._dtypes[name] if name else None for name in op.inputs)
+        check_dtypes(schema, op, dtypes, self.name)
+        resolved = self.float_dtype or FLOAT
+        out_dtypes = [resolved if dtype == FLOAT else dtype for dtype in schema.dtypes(dtypes, op.attributes)]
+        if self.float_dtype and all(not name or name in self._types for name in op.inputs):
+            self._infer_types(op)
+        index = len(self._ops)
+        for name, dtype in zip(op.outputs, out_dtypes, strict=True):
+            if name:
+                self._dtypes[name] = dtype
+                self._producer[name] = index
+        for name in {name for name in op.inputs if name}:
+            self._consumers.setdefault(name, []).append(index)
+        self._ops.append(op)
+
+    def _infer_types(self, op: Op) -> None:
+        types = [self._types.get(name) for name in op.inputs]
+        values = [self._values.get(name) for name in op.inputs]
+        call, folded = infer_call(op, types, values, self.name, self.float_dtype or "")
+        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
+            self._types[name] = kind
+            if value is not None:
+                self._values[name] = value
+
+    def _checked_attributes(self, op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        known = schema_of(op_type).attributes
+        given = {name: _plain(value) for name, value in attributes.items() if value is not None}
+        for name in given:
+            if name not in known:
+                raise NetError(f"unknown attribute '{name}'", net=self.name, op=op_type, wanted=_some(known))
+        for name, default in known.items():
+            if default is REQUIRED and name not in given:
+                raise NetError(f"attribute '{name}' is missing", net=self.name, op=op_type)
+        return given
+
+    def _check_ports(self, op: Op) -> None:
+        ports = schema_of(op.type).inputs
+        least = sum(not port.endswith(("?", "*")) for port in ports)
+        most = None if ports and ports[-1].endswith("*") else len(ports)
+        if len(op.inputs) < least or (most is not None and len(op.inputs) > most) or "" in op.inputs[:least]:
+            wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+            raise NetError("wrong number of inputs", net=self.name, op=op.label, wanted=wanted, came=len(op.inputs))
+        count, written = schema_of(op.type).output_count(op.attributes), [name for name in op.outputs if name]
+        if len(op.outputs) != count:
+            raise NetError("wrong number of outputs", net=self.name, op=op.label, wanted=count, came=len(op.outputs))
+        if len(set(written)) != len(written):
+            raise NetError("an op writes a blob twice", net=self.name, op=op.label)
+
+    def _constant_like(self, value: Operand, dtype: str) -> Blob:
+        array = _number_array(value, self.name)
+        if dtype == "bool" and array.dtype.kind != "b":
+            raise NetError("a number meets a bool blob", net=self.name, wanted="True or False", came=repr(value))
+        if not is_float(dtype) and array.dtype.kind == "f":
+            raise NetError(
+                f"a float meets a blob of dtype {dtype}",
+                net=self.name,
+                came=repr(value),
+                hint="Use ro.cast(blob, 'float') first.",
+            )
+        return self.constant(array, dtype)
+
+    def _own(self, blob: Blob | None) -> str:
+        if blob is None:
+            return ""
+        if not isinstance(blob, Blob):
+            self._reject_operand(blob)
+        if blob.net is not self:
+            raise NetError(
+                f"the blob belongs to net '{blob.net.name}'",
+                net=self.name,
+                blob=blob.name,
+                hint="Ops join blobs of one net; a cell reads outer blobs through its own inputs.",
+            )
+        return blob.name
+
+    def _reject_operand(self, value: object) -> NoReturn:
+        raise NetError(
+            "an operand is no blob", net=self.name, wanted="a blob, a number or an array", came=type(value).__name__
+        )
+
+    def _fresh(self, name: str) -> str:
+        full = scoped(check_name(name, "blob", self.name))
+        self._check_free(full)
+        return full
+
+    def _check_free(self, name: str) -> None:
+        if name in self._dtypes:
+            raise NetError("this name is taken", net=self.name, blob=name, hint="Use ro.name_scope or another name.")
+
+    def _output_name(self, op_type: str, name: str | None) -> str:
+        if name is not None:
+            return self._fresh(name) if name else ""
+        base = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower()
+        while True:
+            count = self._counts[base] = self._counts.get(base, -1) + 1
+            if (full := scoped(f"{base}_{count}")) not in self._dtypes:
+                return full
+
+    def _substitute(self, old: str, new: str) -> None:
+        touched = set(self._consumers.get(old, ()))
+        if old in self._producer:
+            touched.add(self._producer[old])
+        for index in touched:
+            op = self._ops[index]
+            self._ops[index] = replace(
+                op,
+                inputs=tuple(new if name == old else name for name in op.inputs),
+                outputs=tuple(new if name == old else name for name in op.outputs),
+            )
+        tables: tuple[dict[str, Any], ...] = (
+            self._dtypes,
+            self._types,
+            self._values,
+            self._blobs,
+            self._producer,
+            self._consumers,
+        )
+        for table in tables:
+            if old in table:
+                table[new] = table.pop(old)
+        if old in self._inputs:
+            self._inputs = {
+                new if name == old else name: replace(spec, name=new) if name == old else spec
+                for name, spec in self._inputs.items()
+            }
+        self._outputs = {name: new if blob == old else blob for name, blob in self._outputs.items()}
+        self._named.discard(old)
+        self._blobs[new].name = new
+
+    def _check_growing(self) -> None:
+        if self._frozen:
+            raise NetError("this net is a finished snapshot and cannot grow", net=self.name)
+
+
+def common_net(values: Sequence[object]) -> Net:
+    """The net of the first blob among operands. Raises NetError where there is none."""
+    for value in values:
+        if isinstance(value, Blob):
+            return value.net
+    raise NetError("an op needs at least one blob", came=", ".join(type(value).__name__ for value in values))
+
+
+def check_name(name: object, kind: str, net: str | None = None) -> str:
+    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
+        raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
+    return name
+
+
+def _shape(shape: Sequence[int], net: str) -> Shape:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0 for size in sizes):
+        raise NetError("not a shape", net=net, wanted="integers of 0 or more", came=repr(shape))
+    return tuple(int(size) for size in sizes)
+
+
+def _plain(value: Any) -> Any:
+    """Attribute values are plain: NumPy scalars become Python's, lists become tuples, arrays are copied and locked."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        value = value.copy()
+        value.flags.writeable = False
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float | Net):
+        return value
+    came = f"{type(value).__name__} {getattr(value, 'dtype', '')}".rstrip()
+    raise NetError("an attribute cannot hold this", wanted="numbers, strings, arrays, nets or tuples", came=came)
+
+
+def _number_array(value: Operand, net: str) -> Array:
+    if not isinstance(value, int | float | np.generic | np.ndarray):
+        raise NetError(
+            "an operand is no blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
+        )
+    return np.asarray(value)
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    shown = list(names)[:12]
+    return "one of " + ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"

@@ -1,0 +1,84 @@
+"""All ops: ONNX names as schemas in the registry, snake_case names as functions."""
+# ruff: noqa: A004 - `abs`, `min`, `max`, `sum`, ... are ONNX op names
+
+from rnnops.ops.activation import (
+    elu as elu,
+    gelu as gelu,
+    hard_sigmoid as hard_sigmoid,
+    leaky_relu as leaky_relu,
+    relu as relu,
+    selu as selu,
+    sigmoid as sigmoid,
+    softplus as softplus,
+    softsign as softsign,
+    tanh as tanh,
+)
+from rnnops.ops.arithmetic import (
+    abs as abs,
+    add as add,
+    cos as cos,
+    div as div,
+    erf as erf,
+    exp as exp,
+    floor as floor,
+    log as log,
+    mean as mean,
+    mul as mul,
+    neg as neg,
+    pow as pow,
+    reciprocal as reciprocal,
+    sign as sign,
+    sin as sin,
+    sqrt as sqrt,
+    sub as sub,
+    sum as sum,
+)
+from rnnops.ops.comparison import (
+    and_ as and_,
+    cast as cast,
+    equal as equal,
+    greater as greater,
+    greater_or_equal as greater_or_equal,
+    identity as identity,
+    less as less,
+    less_or_equal as less_or_equal,
+    not_ as not_,
+    or_ as or_,
+    where as where,
+)
+from rnnops.ops.extrema import clip as clip, max as max, min as min
+from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
+from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
+from rnnops.ops.movement import (
+    concat as concat,
+    expand as expand,
+    flatten as flatten,
+    reshape as reshape,
+    split as split,
+    squeeze as squeeze,
+    tile as tile,
+    transpose as transpose,
+    unsqueeze as unsqueeze,
+)
+from rnnops.ops.normalization import (
+    layer_normalization as layer_normalization,
+    log_softmax as log_softmax,
+    softmax as softmax,
+)
+from rnnops.ops.products import gemm as gemm, matmul as matmul
+from rnnops.ops.random import dropout as dropout
+from rnnops.ops.reduction import (
+    reduce_log_sum_exp as reduce_log_sum_exp,
+    reduce_max as reduce_max,
+    reduce_mean as reduce_mean,
+    reduce_min as reduce_min,
+    reduce_sum as reduce_sum,
+    reduce_sum_square as reduce_sum_square,
+)
+from rnnops.ops.select import select_valid as select_valid
+from rnnops.ops.shapes import (
+    constant as constant,
+    constant_of_shape as constant_of_shape,
+    range as range,
+    shape as shape,
+)

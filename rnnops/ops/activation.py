@@ -1,0 +1,222 @@
+"""Activation functions. Those whose slope follows exactly from their value keep the value alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.loops import LoopForm, Pointwise
+from rnnops.net import common_net
+from rnnops.ops.arithmetic import abs, erf, erf_array, exp  # noqa: A004
+from rnnops.ops.base import Unary, choice, quiet
+from rnnops.ops.comparison import where
+from rnnops.schema import Call, Gradients, register
+from rnnops.types import Array, Shape
+
+TANH_SCALE, TANH_CUBE = math.sqrt(2.0 / math.pi), 0.044715  # of Gelu's approximation by tanh
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # float32 numbers, as ONNX has them
+
+
+class Sigmoid(Unary):
+    """`1 / (1 + exp(-x))`."""
+
+    keeps = ("Y",)
+    loop = Pointwise("sigmoid({0})")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return sigmoid_array(x)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy * y * (1.0 - y)
+
+
+class Tanh(Unary):
+    """Hyperbolic tangent."""
+
+    keeps = ("Y",)
+    loop = Pointwise("tanh({0})")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.tanh(x))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy * (1.0 - y * y)
+
+
+class Relu(Unary):
+    """`max(x, 0)`; the gradient at 0 is 0."""
+
+    keeps = ("Y",)
+    loop = Pointwise("0.0 if {0} < 0.0 else {0}")
+
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.maximum(x, x.dtype.type(0)))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return where(y > 0.0, dy, 0.0)
+
+
+class LeakyRelu(Unary):
+    """`x` where it is positive, else `alpha * x`."""
+
+    attributes: ClassVar[dict[str, Any]] = {"alpha": 0.01}
+    keeps = ("X",)
+    loop = Pointwise("{0} if {0} > 0.0 else {alpha} * {0}")
+
+    def __call__(self, x: Blob, alpha: float = 0.01) -> Blob:
+        return common_net([x]).apply(self.name, [x], alpha=float(alpha))
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.where(x > 0, x, x.dtype.type(call.attr("alpha")) * x)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return where(x > 0.0, dy, dy * call.attr("alpha"))
+
+
+class Elu(Unary):
+    """`x` where it is positive, else `alpha * (exp(x) - 1)`."""
+
+    attributes: ClassVar[dict[str, Any]] = {"alpha": 1.0}
+    keeps = ("X",)
+    loop = Pointwise("{0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0)")
+
+    def __call__(self, x: Blob, alpha: float = 1.0) -> Blob:
+        return common_net([x]).apply(self.name, [x], alpha=float(alpha))
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.where(x > 0, x, x.dtype.type(call.attr("alpha")) * np.expm1(x))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return where(x > 0.0, dy, dy * exp(x) * call.attr("alpha"))
+
+
+class Selu(Unary):
+    """`gamma * x` where it is positive, else `gamma * alpha * (exp(x) - 1)`."""
+
+    attributes: ClassVar[dict[str, Any]] = {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}
+    keeps = ("X",)
+    loop = Pointwise("{gamma} * ({0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0))")
+
+    def __call__(self, x: Blob, alpha: float = SELU_ALPHA, gamma: float = SELU_GAMMA) -> Blob:
+        return common_net([x]).apply(self.name, [x], alpha=float(alpha), gamma=float(gamma))
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        alpha, gamma = x.dtype.type(call.attr("alpha")), x.dtype.type(call.attr("gamma"))
+        return np.asarray(gamma * np.where(x > 0, x, alpha * np.expm1(x)))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        scaled = dy * call.attr("gamma")
+        return where(x > 0.0, scaled, scaled * exp(x) * call.attr("alpha"))
+
+
+class Softplus(Unary):
+    """`log(1 + exp(x))`."""
+
+    keeps = ("X",)
+    loop = Pointwise("maximum({0}, 0.0) + log(1.0 + exp(-abs({0})))")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.maximum(x, x.dtype.type(0)) + np.log1p(np.exp(-np.abs(x))))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy * sigmoid(x)
+
+
+class Softsign(Unary):
+    """`x / (1 + |x|)`."""
+
+    keeps = ("X",)
+    loop = Pointwise("{0} / (1.0 + abs({0}))")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(x / (x.dtype.type(1) + np.abs(x)))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        width = 1.0 + abs(x)
+        return dy / (width * width)
+
+
+class HardSigmoid(Unary):
+    """`max(0, min(1, alpha * x + beta))`; the gradient at both ends is 0."""
+
+    attributes: ClassVar[dict[str, Any]] = {"alpha": 0.2, "beta": 0.5}
+    keeps = ("Y",)
+    loop = Pointwise("maximum(0.0, minimum(1.0, {alpha} * {0} + {beta}))")
+
+    def __call__(self, x: Blob, alpha: float = 0.2, beta: float = 0.5) -> Blob:
+        return common_net([x]).apply(self.name, [x], alpha=float(alpha), beta=float(beta))
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        number = x.dtype.type
+        line = number(call.attr("alpha")) * x + number(call.attr("beta"))
+        return np.asarray(np.maximum(number(0), np.minimum(number(1), line)))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        inside = dy.net.apply("And", [y > 0.0, y < 1.0])
+        return where(inside, dy * call.attr("alpha"), 0.0)
+
+
+class Gelu(Unary):
+    """`x * P(z < x)` for a standard normal z, exactly by erf, or `approximate="tanh"`."""
+
+    attributes: ClassVar[dict[str, Any]] = {"approximate": "none"}
+    keeps = ("X",)
+
+    def __call__(self, x: Blob, approximate: str = "none") -> Blob:
+        return common_net([x]).apply(self.name, [x], approximate=approximate)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        choice(call, "approximate", "none", "tanh")
+        return (call.shape(0),)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        number = x.dtype.type
+        if call.attr("approximate") == "tanh":
+            bell = np.tanh(number(TANH_SCALE) * (x + number(TANH_CUBE) * x * x * x))
+        else:
+            bell = erf_array(x * number(math.sqrt(0.5)))
+        return np.asarray(number(0.5) * x * (number(1) + bell))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        # y = x (1 + b(x)) / 2, so y' = (1 + b + x b') / 2
+        if call.attr("approximate") == "tanh":
+            bell = tanh(TANH_SCALE * (x + TANH_CUBE * x * x * x))
+            slope = (1.0 - bell * bell) * (TANH_SCALE * (1.0 + 3.0 * TANH_CUBE * x * x))
+        else:
+            bell = erf(x * math.sqrt(0.5))
+            slope = exp(-0.5 * x * x) * TANH_SCALE
+        return dy * 0.5 * (1.0 + bell + x * slope)
+
+    def loop_form(self, call: Call) -> LoopForm:
+        if call.attr("approximate") == "tanh":
+            cubic = f"{{0}} + {TANH_CUBE} * {{0}} * {{0}} * {{0}}"
+            return Pointwise(f"0.5 * {{0}} * (1.0 + tanh({TANH_SCALE} * ({cubic})))")
+        return Pointwise(f"0.5 * {{0}} * (1.0 + erf({math.sqrt(0.5)} * {{0}}))")
+
+
+def sigmoid_array(x: Array) -> Array:
+    """The logistic function without overflow: both halves by way of `exp(-|x|)`."""
+    decay = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, decay, x.dtype.type(1)) / (x.dtype.type(1) + decay))
+
+
+sigmoid, tanh, relu = register(Sigmoid()), register(Tanh()), register(Relu())
+leaky_relu, elu, selu = register(LeakyRelu()), register(Elu()), register(Selu())
+softplus, softsign, hard_sigmoid, gelu = (
+    register(Softplus()),
+    register(Softsign()),
+    register(HardSigmoid()),
+    register(Gelu()),
+)

@@ -1,0 +1,153 @@
+"""What many ops share: classes for one operand, two, any number, and how shape-valued inputs are given and read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeVar, Union
+
+import numpy as np
+
+from rnnops.blob import Blob, Operand
+from rnnops.errors import NetError
+from rnnops.net import Net, common_net
+from rnnops.schema import Call, OpSchema
+from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
+
+Sizes = Union[Blob, int, Sequence[int], Array]  # noqa: UP007 - a shape-valued input: a blob, or a Python value
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+
+def quiet(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Run a reference without NumPy's warnings, where infinities and NaN are results like any other."""
+
+    @wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return run
+
+
+class Unary(OpSchema):
+    """One operand, one result of its shape and dtype."""
+
+    accepts: ClassVar[tuple[str, ...]] = FLOATS
+    in_place: ClassVar[tuple[int, ...]] = (0,)
+
+    def __call__(self, x: Blob) -> Blob:
+        return common_net([x]).apply(self.name, [x])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.shape(0),)
+
+
+class Binary(OpSchema):
+    """Two operands that broadcast, one result of their dtype."""
+
+    inputs = ("A", "B")
+    outputs = ("C",)
+    accepts: ClassVar[tuple[str, ...]] = NUMERIC
+    in_place: ClassVar[tuple[int, ...]] = (0, 1)
+    broadcasts = True
+
+    def __call__(self, a: Operand, b: Operand) -> Blob:
+        return common_net([a, b]).apply(self.name, [a, b])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.broadcast(call.shape(0), call.shape(1)),)
+
+
+class Comparison(Binary):
+    """Two operands that broadcast, a bool result; gradients stop here."""
+
+    differentiable = False
+    in_place: ClassVar[tuple[int, ...]] = ()
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, object]) -> tuple[str, ...]:
+        return (BOOL,)
+
+
+class Variadic(OpSchema):
+    """Any number of operands that broadcast, one result of their dtype."""
+
+    inputs = ("A", "more*")
+    outputs = ("C",)
+    accepts: ClassVar[tuple[str, ...]] = NUMERIC
+    in_place = (0,)
+    broadcasts = True
+
+    def __call__(self, *operands: Operand) -> Blob:
+        return common_net(operands).apply(self.name, operands)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.broadcast(*(call.shape(i) for i in range(len(call.types)))),)
+
+
+def fold(function: np.ufunc, arrays: Sequence[Array]) -> Array:
+    """`function` over all arrays, left to right; a copy where there is but one."""
+    result: Array = np.array(arrays[0])
+    for array in arrays[1:]:
+        result = np.asarray(function(result, array))
+    return result
+
+
+def nested(function: str, count: int) -> str:
+    """`f(f({0}, {1}), {2})`: a variadic op as a scalar expression."""
+    text = "{0}"
+    for i in range(1, count):
+        text = f"{function}({text}, {{{i}}})"
+    return text
+
+
+def append_sized(
+    schema: OpSchema, net: Net, operands: Mapping[str, Any], attributes: Mapping[str, Any] | None = None
+) -> tuple[Blob, ...]:
+    """Append an op with shape-valued inputs: by port name, blobs become inputs and Python values attributes."""
+    values = [operands.get(port.rstrip("?*")) for port in schema.inputs]
+    inputs = [value if isinstance(value, Blob) else None for value in values]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    sizes = {
+        name: _integers(value, name, net, schema.name)
+        for name, value in operands.items()
+        if value is not None and not isinstance(value, Blob)
+    }
+    return net.append(schema.name, inputs, {**sizes, **(attributes or {})})
+
+
+def sizes_of(call: Call, name: str, i: int) -> tuple[int, ...] | None:
+    """The value of a shape-valued input, attribute `name` or else input `i`; None where it is left out."""
+    if name in call.op.attributes and call.has(i):
+        call.fail(f"'{name}' is given both as an attribute and as an input", blob=call.op.inputs[i])
+    value = call.static(name, i)
+    values = value if isinstance(value, list | tuple) else () if value is None else (value,)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in values):
+        call.fail(f"'{name}' is a list of integers", came=value)
+    return None if value is None else tuple(values)
+
+
+def required_sizes(call: Call, name: str, i: int) -> tuple[int, ...]:
+    """As `sizes_of`, where the value must be given."""
+    value = sizes_of(call, name, i)
+    if value is None:
+        call.fail(f"'{name}' is missing")
+    return value
+
+
+def choice(call: Call, name: str, *known: str) -> str:
+    """A string attribute that is one of a few words."""
+    value = call.attr(name)
+    if value not in known:
+        call.fail(f"unknown {name}", wanted=" or ".join(known), came=repr(value))
+    return str(value)
+
+
+def _integers(value: Any, name: str, net: Net, op: str) -> tuple[int, ...]:
+    items = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+    try:
+        return tuple(operator.index(item) for item in (items if isinstance(items, list | tuple) else [items]))
+    except TypeError:
+        raise NetError(f"'{name}' is a list of integers", net=net.name, op=op, came=repr(value)) from None

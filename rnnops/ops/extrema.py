@@ -1,0 +1,101 @@
+"""Elementwise extrema: Min, Max, Clip."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rnnops.blob import Blob, Operand
+from rnnops.loops import LoopForm, Pointwise
+from rnnops.net import common_net
+from rnnops.ops.base import Variadic, fold, nested
+from rnnops.ops.comparison import cast, equal, greater, less, where
+from rnnops.ops.internal import sum_to
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import NUMERIC, Array, Shape
+
+
+class Min(Variadic):
+    """The smallest operand, NaN if one is; operands that tie share the gradient equally."""
+
+    keeps = ("A", "more")
+
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        return fold(np.minimum, arrays)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        operands = blobs[: len(call.op.inputs)]
+        return shared_among_ties(operands, self(*operands), blobs[-1])
+
+    def loop_form(self, call: Call) -> LoopForm:
+        return Pointwise(nested("minimum", len(call.op.inputs)))
+
+
+class Max(Variadic):
+    """The largest operand, NaN if one is; operands that tie share the gradient equally."""
+
+    keeps = ("A", "more")
+
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        return fold(np.maximum, arrays)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        operands = blobs[: len(call.op.inputs)]
+        return shared_among_ties(operands, self(*operands), blobs[-1])
+
+    def loop_form(self, call: Call) -> LoopForm:
+        return Pointwise(nested("maximum", len(call.op.inputs)))
+
+
+class Clip(OpSchema):
+    """`minimum(maximum(x, min), max)`: where the bounds cross, `max` wins; the gradient passes on the bounds too."""
+
+    inputs = ("input", "min?", "max?")
+    outputs = ("output",)
+    accepts = NUMERIC
+    keeps = ("input", "min", "max")
+    in_place = (0,)
+
+    def __call__(self, x: Blob, min: Operand | None = None, max: Operand | None = None) -> Blob:  # noqa: A002
+        net = common_net([x])
+        low, high = (None if bound is None else net.operands([bound], x.dtype)[0] for bound in (min, max))
+        inputs = [x, low, high] if high is not None else [x, low] if low is not None else [x]
+        return net.append(self.name, inputs)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        for i in (1, 2):
+            if call.has(i) and call.shape(i) != ():
+                call.fail("a bound is a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
+        return (call.shape(0),)
+
+    def reference(self, call: Call, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
+        bounded = x.copy() if low is None else np.maximum(x, low)
+        return np.asarray(bounded if high is None else np.minimum(bounded, high))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        x, low, high, dy = blobs[0], blobs[1] if call.has(1) else None, blobs[2] if call.has(2) else None, blobs[-1]
+        inner, dlow, dhigh = dy, None, None  # inner: what reaches maximum(x, low)
+        if high is not None:
+            above = greater(x if low is None else max(x, low), high)
+            inner, dhigh = where(above, 0.0, dy), sum_to(where(above, dy, 0.0), ())
+        dx = inner
+        if low is not None:
+            below = less(x, low)
+            dx, dlow = where(below, 0.0, inner), sum_to(where(below, inner, 0.0), ())
+        return (dx, dlow, dhigh)[: len(call.op.inputs)]
+
+    def loop_form(self, call: Call) -> LoopForm:
+        text = "maximum({0}, {1})" if call.has(1) else "{0}"
+        return Pointwise(f"minimum({text}, {{2}})" if call.has(2) else text)
+
+
+def shared_among_ties(operands: tuple[Blob, ...], y: Blob, dy: Blob) -> Gradients:
+    """`dy` in equal shares to the operands that are equal to `y`."""
+    tied = [equal(operand, y) for operand in operands]
+    count = cast(tied[0], dy.dtype)
+    for mask in tied[1:]:
+        count = count + cast(mask, dy.dtype)
+    share = dy / count
+    return tuple(where(mask, share, 0.0) for mask in tied)
+
+
+min, max, clip = register(Min()), register(Max()), register(Clip())  # noqa: A001

@@ -1,0 +1,204 @@
+"""Ops that pick or surround elements: Slice, Gather, Pad."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob, Number
+from rnnops.loops import Kernel
+from rnnops.net import common_net
+from rnnops.ops.base import Sizes, append_sized, choice, required_sizes, sizes_of
+from rnnops.ops.comparison import where
+from rnnops.ops.internal import INDEX_DTYPES, check_indices, scatter_add, scatter_slice, sum_to
+from rnnops.ops.movement import Movement, first_only
+from rnnops.schema import Call, Gradients, register
+from rnnops.types import BOOL, FLOATS, Array, Shape, is_float
+
+
+class Slice(Movement):
+    """From `starts` up to `ends` by `steps` along `axes`; negative positions count from the end."""
+
+    inputs = ("data", "starts?", "ends?", "axes?", "steps?")
+    attributes: ClassVar[dict[str, Any]] = {"starts": None, "ends": None, "axes": None, "steps": None}
+
+    def __call__(
+        self, data: Blob, starts: Sizes, ends: Sizes, axes: Sizes | None = None, steps: Sizes | None = None
+    ) -> Blob:
+        operands = {"data": data, "starts": starts, "ends": ends, "axes": axes, "steps": steps}
+        return append_sized(self, common_net([data]), operands)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        sizes = list(call.shape(0))
+        for axis, cut in self.cuts(call).items():
+            sizes[axis] = len(range(*cut.indices(sizes[axis])))
+        return (tuple(sizes),)
+
+    def reference(self, call: Call, data: Array, *sizes: Array) -> Array:
+        cuts = self.cuts(call)
+        return np.array(data[tuple(cuts.get(axis, builtins.slice(None)) for axis in range(data.ndim))])
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        dy, shape, cuts = blobs[-1], call.shape(0), self.cuts(call)
+        spans = {axis: range(*cut.indices(shape[axis])) for axis, cut in cuts.items()}
+        if any(span.step != 1 for span in spans.values()):
+            starts, steps = [span.start for span in spans.values()], [span.step for span in spans.values()]
+            return first_only(call, scatter_slice(dy, shape, starts, list(spans), steps))
+        before = [span.start for span in spans.values()]
+        after = [shape[axis] - span.start - len(span) for axis, span in spans.items()]
+        return first_only(call, pad(dy, [*before, *after], axes=list(spans)))
+
+    def cuts(self, call: Call) -> dict[int, builtins.slice]:
+        """What is taken along each sliced axis."""
+        starts, ends = required_sizes(call, "starts", 1), required_sizes(call, "ends", 2)
+        axes, steps = sizes_of(call, "axes", 3), sizes_of(call, "steps", 4)
+        axes = tuple(range(len(starts))) if axes is None else axes
+        steps = (1,) * len(starts) if steps is None else steps
+        if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+            problem = "starts, ends, axes and steps are lists of one length, and no step is 0"
+            call.fail(problem, came=", ".join(map(str, (starts, ends, axes, steps))))
+        return dict(zip(call.axes(axes, call.rank(0)), map(builtins.slice, starts, ends, steps), strict=True))
+
+
+class Gather(Movement):
+    """Slices of data along `axis`, looked up by index; negative indices count from the end."""
+
+    inputs = ("data", "indices")
+    attributes: ClassVar[dict[str, Any]] = {"axis": 0}
+    keeps = ("indices",)
+    loop = Kernel("gather")
+
+    def __call__(self, data: Blob, indices: Blob | Array | Sequence[int] | int, axis: int = 0) -> Blob:
+        net = common_net([data, indices])
+        if not isinstance(indices, Blob):
+            indices = net.constant(np.asarray(indices), "int64")
+        return net.append(self.name, [data, indices], {"axis": axis})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
+        if call.dtype(1) not in INDEX_DTYPES:
+            call.fail("not indices", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1))
+        return ((*shape[:axis], *call.shape(1), *shape[axis + 1 :]),)
+
+    def reference(self, call: Call, data: Array, indices: Array) -> Array:
+        axis = call.axis(call.attr("axis"), data.ndim)
+        return np.asarray(np.take(data, check_indices(call, indices, data.shape[axis]), axis=axis))
+
+    def gradient(self, call: Call, data: Blob, indices: Blob, y: Blob, dy: Blob) -> Gradients:
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        return scatter_add(dy, indices, axis, call.shape(0)[axis]), None
+
+
+class Pad(Movement):
+    """Elements put around the array, or cut off where a number of `pads` (all begins, then all ends) is negative.
+
+    What is put there by `mode`: `constant_value`, the mirror image without the border (`reflect`), the border
+    (`edge`), or the array once more (`wrap`).
+    """
+
+    inputs = ("data", "pads?", "constant_value?", "axes?")
+    attributes: ClassVar[dict[str, Any]] = {"pads": None, "constant_value": 0, "axes": None, "mode": "constant"}
+    same_dtype = (0, 2)
+
+    def __call__(
+        self,
+        data: Blob,
+        pads: Sizes,
+        constant_value: Blob | Number = 0,
+        mode: str = "constant",
+        axes: Sizes | None = None,
+    ) -> Blob:
+        operands: dict[str, Any] = {"data": data, "pads": pads, "axes": axes}
+        attributes: dict[str, Any] = {"mode": mode}
+        (operands if isinstance(constant_value, Blob) else attributes)["constant_value"] = constant_value
+        return append_sized(self, common_net([data]), operands, attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        mode, sizes = choice(call, "mode", "constant", "reflect", "edge", "wrap"), list(call.shape(0))
+        self.check_value(call)
+        for axis, (before, after) in self.widths(call).items():
+            if mode != "constant" and sizes[axis] == 0 and max(before, after) > 0:
+                call.fail(f"an empty axis has nothing for mode '{mode}'", came=f"axis {axis} of {sizes}")
+            sizes[axis] += before + after
+        if min(sizes, default=0) < 0:
+            call.fail("more is cut off than there is", came=sizes)
+        return (tuple(sizes),)
+
+    def reference(self, call: Call, data: Array, *others: Array | None) -> Array:
+        value = others[1] if call.has(2) else call.attr("constant_value")
+        result, mode = data, call.attr("mode")
+        for axis, (before, after) in self.widths(call).items():
+            source = pad_sources(mode, data.shape[axis], before, after)
+            result = filled_take(result, source, axis, value)
+        return np.array(result)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        dy = blobs[-1]
+        dvalue = self.value_gradient(call, dy) if call.has(2) else None
+        return (self.data_gradient(call, dy), None, dvalue, None)[: len(call.op.inputs)]
+
+    def data_gradient(self, call: Call, dy: Blob) -> Blob:
+        """Every element of `dy` goes back to where it came from."""
+        widths, shape, mode = self.widths(call), call.shape(0), call.attr("mode")
+        if mode == "constant":
+            back = [-width for side in zip(*widths.values(), strict=True) for width in side]
+            return pad(dy, back, axes=list(widths)) if widths else dy
+        for axis, (before, after) in widths.items():
+            source = dy.net.constant(pad_sources(mode, shape[axis], before, after), "int64")
+            dy = scatter_add(dy, source, axis, shape[axis])
+        return dy
+
+    def value_gradient(self, call: Call, dy: Blob) -> Blob | None:
+        """The sum of `dy` over what was put around, which padding a block of False with True marks."""
+        if not is_float(call.dtype(0)) or call.attr("mode") != "constant":
+            return None
+        block = dy.net.append("ConstantOfShape", [], {"shape": call.shape(0), "value": False})[0]
+        widths = self.widths(call)
+        pads = [width for side in zip(*widths.values(), strict=True) for width in side]
+        around = pad(block, pads, constant_value=True, axes=list(widths))
+        return sum_to(where(around, dy, 0.0), call.shape(2))
+
+    def widths(self, call: Call) -> dict[int, tuple[int, int]]:
+        """How much is put before and after, by axis."""
+        pads, axes = required_sizes(call, "pads", 1), sizes_of(call, "axes", 3)
+        axes = call.axes(tuple(range(call.rank(0))) if axes is None else axes, call.rank(0))
+        if len(pads) != 2 * len(axes):
+            call.fail("pads has two numbers per axis", wanted=f"{2 * len(axes)} numbers", came=list(pads))
+        return dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
+
+    def check_value(self, call: Call) -> None:
+        value, dtype = call.attr("constant_value"), call.dtype(0)
+        if call.has(2) and call.shape(2) not in ((), (1,)):
+            call.fail("constant_value is one number", blob=call.op.inputs[2], came=list(call.shape(2)))
+        unfit = isinstance(value, float) or (dtype == BOOL and value not in (0, 1))
+        if not call.has(2) and dtype not in FLOATS and unfit:
+            call.fail("constant_value does not fit the data", wanted=dtype, came=value)
+
+
+def pad_sources(mode: str, size: int, before: int, after: int) -> Array:
+    """For each place along a padded axis the index that it is filled from, -1 for the constant."""
+    place = np.arange(-before, size + after)
+    if mode == "edge":
+        return np.clip(place, 0, max(size - 1, 0))
+    if mode == "wrap":
+        return place % max(size, 1)
+    if mode == "reflect":
+        place = place % max(2 * size - 2, 1)
+        return np.minimum(place, 2 * size - 2 - place)
+    return np.where((place >= 0) & (place < size), place, -1)
+
+
+def filled_take(data: Array, source: Array, axis: int, value: Any) -> Array:
+    """`data` looked up along an axis, and `value` where the index is -1."""
+    shape = (*data.shape[:axis], len(source), *data.shape[axis + 1 :])
+    result = np.full(shape, value, dtype=data.dtype)
+    inside = np.flatnonzero(source >= 0)
+    target: tuple[Any, ...] = (*(builtins.slice(None),) * axis, inside)
+    result[target] = np.take(data, source[inside], axis=axis)
+    return result
+
+
+slice, gather, pad = register(Slice()), register(Gather()), register(Pad())  # noqa: A001

@@ -1,0 +1,238 @@
+"""OneHot and SoftmaxCrossEntropyLoss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.loops import Expansion, Kernel
+from rnnops.net import common_net
+from rnnops.ops.arithmetic import exp
+from rnnops.ops.base import append_sized, choice, quiet, required_sizes
+from rnnops.ops.comparison import and_, cast, equal, not_, or_, where
+from rnnops.ops.internal import INDEX_DTYPES, sum_to
+from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, unsqueeze
+from rnnops.ops.normalization import log_softmax, log_softmax_array
+from rnnops.ops.reduction import reduce_sum
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import ANY, FLOATS, INTEGERS, Array, Shape, is_float
+
+
+class OneHot(OpSchema):
+    """A new axis of `depth` classes: `values[1]` at the class that the index names, `values[0]` elsewhere.
+
+    Negative indices count from the end; an index outside `[-depth, depth)` names no class.
+    """
+
+    inputs = ("indices", "depth?", "values?")
+    outputs = ("output",)
+    attributes: ClassVar[dict[str, Any]] = {"depth": None, "axis": -1}
+    accepts = ANY
+    same_dtype = (2,)
+    keeps = ("indices",)
+    loop = Expansion()
+
+    def __call__(
+        self, indices: Blob, depth: Blob | int, values: Blob | Sequence[float] | Array = (0.0, 1.0), axis: int = -1
+    ) -> Blob:
+        net = common_net([indices])
+        if not isinstance(values, Blob):
+            values = net.constant(np.asarray(values))
+        operands = {"indices": indices, "depth": depth, "values": values}
+        return append_sized(self, net, operands, {"axis": axis})[0]
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return ((dtypes[2] if len(dtypes) > 2 else None) or "",)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if call.dtype(0) not in INTEGERS:
+            call.fail("indices are integers", blob=call.op.inputs[0], came=call.dtype(0))
+        if call.shape(2) != (2,):
+            call.fail("values are two numbers, off and on", blob=call.op.inputs[2], came=list(call.shape(2)))
+        shape, axis = call.shape(0), self.axis(call)
+        return ((*shape[:axis], self.depth(call), *shape[axis:]),)
+
+    def reference(self, call: Call, indices: Array, depth: Array | None, values: Array) -> Array:
+        return np.asarray(np.where(hot_array(indices, self.depth(call), self.axis(call)), values[1], values[0]))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        indices, dy = blobs[0], blobs[-1]
+        if not is_float(call.dtype(2)):
+            return None
+        hot = self.hot(call, indices)
+        off, on = sum_to(where(hot, 0.0, dy), ()), sum_to(where(hot, dy, 0.0), ())
+        return None, None, concat([reshape_to(off, (1,)), reshape_to(on, (1,))], axis=0)
+
+    def expand(self, call: Call, indices: Blob, depth: Blob | None, values: Blob) -> Blob:
+        off, on = split(values, 2)
+        return where(self.hot(call, indices), squeeze(on, [0]), squeeze(off, [0]))
+
+    def hot(self, call: Call, indices: Blob) -> Blob:
+        """Where the classes are that indices name, as ops."""
+        axis, depth = self.axis(call), self.depth(call)
+        classes = np.arange(depth).reshape(-1, *(1,) * (call.rank(0) - axis))
+        places = cast(unsqueeze(indices, [axis]), "int64")
+        return or_(equal(places, classes), equal(places + depth, classes))
+
+    def axis(self, call: Call) -> int:
+        return call.axis(call.attr("axis"), call.rank(0) + 1)
+
+    def depth(self, call: Call) -> int:
+        depth = required_sizes(call, "depth", 1)
+        if len(depth) != 1 or depth[0] < 0:
+            call.fail("depth is a number of classes", came=list(depth))
+        return depth[0]
+
+
+class SoftmaxCrossEntropyLoss(OpSchema):
+    """`-weights[label] * log_softmax(scores)[label]`, as it is, summed, or as a mean weighted by `weights`.
+
+    scores: [N, C, ...]; labels: int [N, ...]; weights: [C]. A label equal to `ignore_index` counts nothing; any other
+    outside `[0, C)` is an error.
+    """
+
+    inputs = ("scores", "labels", "weights?")
+    outputs = ("output", "log_prob")
+    attributes: ClassVar[dict[str, Any]] = {"reduction": "mean", "ignore_index": None}
+    accepts = FLOATS
+    same_dtype = (0, 2)
+    keeps = ("labels", "weights", "output", "log_prob")
+    optional_grads = True
+    loop = Expansion()
+
+    def __call__(
+        self,
+        scores: Blob,
+        labels: Blob,
+        weights: Blob | None = None,
+        reduction: str = "mean",
+        ignore_index: int | None = None,
+    ) -> Blob:
+        inputs = [scores, labels] if weights is None else [scores, labels, weights]
+        attributes = {"reduction": reduction, "ignore_index": ignore_index}
+        return common_net([scores]).append(self.name, inputs, attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        scores, labels = call.shape(0), call.shape(1)
+        if len(scores) < 2 or labels != (scores[0], *scores[2:]) or call.dtype(1) not in INDEX_DTYPES:
+            came = f"{call.dtype(1)}{list(labels)} for scores {list(scores)}"
+            call.fail("labels are scores' shape without the classes", wanted=" or ".join(INDEX_DTYPES), came=came)
+        if call.has(2) and call.shape(2) != (scores[1],):
+            call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
+        reduction = choice(call, "reduction", "mean", "sum", "none")
+        return (labels if reduction == "none" else (), scores)
+
+    @quiet
+    def reference(self, call: Call, scores: Array, labels: Array, weights: Array | None = None) -> tuple[Array, Array]:
+        log_prob = log_softmax_array(scores, 1)
+        valid = check_labels(call, labels, scores.shape[1])
+        hot = hot_array(np.where(valid, labels, scores.shape[1]), scores.shape[1], 1)
+        weight = np.where(hot, scores.dtype.type(1) if weights is None else along_classes(weights, scores.ndim), 0)
+        losses = -np.where(hot, log_prob * weight, scores.dtype.type(0)).sum(axis=1, dtype=scores.dtype)
+        if call.attr("reduction") == "none":
+            return np.asarray(losses), log_prob
+        total = losses.sum(dtype=scores.dtype)
+        mean = call.attr("reduction") == "mean"
+        return np.asarray(total / weight.sum(dtype=scores.dtype) if mean else total), log_prob
+
+    def gradient(self, call: Call, *blobs: Any) -> Gradients:
+        labels, weights, (loss, log_prob, dloss, dlog_prob) = blobs[1], blobs[2] if call.has(2) else None, blobs[-4:]
+        if dloss is None:
+            return None if dlog_prob is None else first_only(call, through_log_softmax(log_prob, dlog_prob))
+        hot = self.hot(call, labels)
+        weight = self.weight(call, hot, weights, dloss)
+        share = self.share(call, weight, dloss)
+        from_loss = -(weight * share)
+        dlog_prob = from_loss if dlog_prob is None else from_loss + dlog_prob
+        dscores = through_log_softmax(log_prob, dlog_prob)
+        if weights is None:
+            return first_only(call, dscores)
+        excess = log_prob + loss if call.attr("reduction") == "mean" else log_prob
+        per_class = sum_to(where(hot, -(excess * share), 0.0), class_shape(call.shape(0)))
+        return dscores, None, reshape_to(per_class, call.shape(2))
+
+    def expand(self, call: Call, scores: Blob, labels: Blob, weights: Blob | None = None) -> tuple[Blob, Blob]:
+        log_prob = log_softmax(scores, axis=1)
+        limits = {"classes": call.shape(0)[1], "ignore_index": call.attr("ignore_index")}
+        hot = self.hot(call, labels.net.append("CheckLabels", [labels], limits)[0])
+        weight = self.weight(call, hot, weights, scores)
+        losses = -reduce_sum(where(hot, log_prob * weight, 0.0), [1], keepdims=0)
+        if call.attr("reduction") == "none":
+            return losses, log_prob
+        total = reduce_sum(losses, keepdims=0)
+        return total / reduce_sum(weight, keepdims=0) if call.attr("reduction") == "mean" else total, log_prob
+
+    def hot(self, call: Call, labels: Blob) -> Blob:
+        """Where the classes are that count: bool, of the scores' shape."""
+        classes = np.arange(call.shape(0)[1]).reshape(-1, *(1,) * (call.rank(0) - 2))
+        places = cast(unsqueeze(labels, [1]), "int64")
+        hot, ignored = equal(places, classes), call.attr("ignore_index")
+        return hot if ignored is None else and_(hot, not_(equal(places, ignored)))
+
+    def weight(self, call: Call, hot: Blob, weights: Blob | None, like: Blob) -> Blob:
+        """The weight of each place at its label's class, 0 elsewhere."""
+        if weights is None:
+            return cast(hot, like.dtype)
+        return where(hot, reshape_to(weights, class_shape(call.shape(0))), 0.0)
+
+    def share(self, call: Call, weight: Blob, dloss: Blob) -> Blob:
+        """The gradient of the weighted loss of one place, with the classes as size 1."""
+        if call.attr("reduction") == "none":
+            return unsqueeze(dloss, [1])
+        return dloss if call.attr("reduction") == "sum" else dloss / sum_to(weight, ())
+
+
+class CheckLabels(OpSchema):
+    """Labels as they are; one that is neither a class nor `ignore_index` is an error at run time."""
+
+    inputs = ("labels",)
+    outputs = ("checked",)
+    attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None}
+    accepts = INDEX_DTYPES
+    internal = True
+    loop = Kernel("check_labels")
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.shape(0),)
+
+    def reference(self, call: Call, labels: Array) -> Array:
+        check_labels(call, labels, call.attr("classes"))
+        return np.array(labels)
+
+
+def hot_array(indices: Array, depth: int, axis: int) -> Array:
+    """Where along the new axis the class is that an index names."""
+    places = np.expand_dims(indices.astype(np.int64), axis)
+    classes = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+    return np.asarray((places == classes) | (places + depth == classes))
+
+
+def check_labels(call: Call, labels: Array, classes: int) -> Array:
+    """Which labels count. Raises TypeRuleError for one that is neither a class nor ignored."""
+    ignored = call.attr("ignore_index")
+    valid = np.ones(labels.shape, bool) if ignored is None else np.asarray(labels != ignored)
+    wrong = labels[valid & ((labels < 0) | (labels >= classes))]
+    if wrong.size:
+        call.fail("a label is no class", wanted=f"0 to {classes - 1}", came=int(wrong.flat[0]))
+    return valid
+
+
+def along_classes(weights: Array, rank: int) -> Array:
+    return np.asarray(weights.reshape(-1, *(1,) * (rank - 2)))
+
+
+def class_shape(shape: Shape) -> Shape:
+    """A shape that holds one number per class and broadcasts to the scores."""
+    return (1, shape[1], *(1,) * (len(shape) - 2))
+
+
+def through_log_softmax(log_prob: Blob, grad: Blob) -> Blob:
+    """From the gradient of log_softmax to that of the scores."""
+    return grad - exp(log_prob) * reduce_sum(grad, [1])
+
+
+one_hot, softmax_cross_entropy_loss = register(OneHot()), register(SoftmaxCrossEntropyLoss())
+register(CheckLabels())

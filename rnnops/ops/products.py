@@ -1,0 +1,113 @@
+"""Matrix products: MatMul (batched, 1-D operands, broadcasting) and Gemm."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob, Operand
+from rnnops.loops import Expansion, Product
+from rnnops.net import common_net
+from rnnops.ops.base import Binary, quiet
+from rnnops.ops.movement import squeeze, transpose, unsqueeze
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import FLOATS, Array, Shape
+
+
+class MatMul(Binary):
+    """Matrix product over the last two axes, the others broadcast; a 1-D operand is a row or (right) a column."""
+
+    accepts = FLOATS
+    in_place = ()
+    keeps = ("A", "B")
+    loop = Product()
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        a, b = call.shape(0), call.shape(1)
+        if not a or not b:
+            call.fail("a product needs operands of rank 1 or more", came=f"{list(a)} @ {list(b)}")
+        inner = b[-2] if len(b) > 1 else b[0]
+        if a[-1] != inner:
+            came = f"{list(a)} @ {list(b)}"
+            call.fail("inner sizes of a product differ", wanted=f"{a[-1]} rows on the right", came=came)
+        return (call.broadcast(a[:-2], b[:-2]) + a[-2:-1] + (b[-1:] if len(b) > 1 else ()),)
+
+    @quiet
+    def reference(self, call: Call, a: Array, b: Array) -> Array:
+        return np.asarray(np.matmul(a, b))
+
+    def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
+        # As matrices: dA = dC B^T, dB = A^T dC; 1-D operands are widened first and narrowed last.
+        row, column = call.rank(0) == 1, call.rank(1) == 1
+        dc = unsqueeze(dc, [-1]) if column else dc
+        dc = unsqueeze(dc, [-2]) if row else dc
+        left, right = unsqueeze(a, [0]) if row else a, unsqueeze(b, [1]) if column else b
+        da = self(dc, swap_last_axes(right, max(call.rank(1), 2)))
+        db = self(swap_last_axes(left, max(call.rank(0), 2)), dc)
+        return squeeze(da, [-2]) if row else da, squeeze(db, [-1]) if column else db
+
+
+class Gemm(OpSchema):
+    """`alpha * A' @ B' + beta * C`, where `'` transposes as `transA`, `transB` say and C broadcasts."""
+
+    inputs = ("A", "B", "C?")
+    attributes: ClassVar[dict[str, Any]] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
+    accepts = FLOATS
+    keeps = ("A", "B")
+    broadcasts = True
+    loop = Expansion()
+
+    def __call__(
+        self,
+        a: Blob,
+        b: Blob,
+        c: Operand | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        transA: int = 0,
+        transB: int = 0,
+    ) -> Blob:
+        net = common_net([a, b])
+        bias = [] if c is None else net.operands([c], a.dtype)
+        attributes = {"alpha": float(alpha), "beta": float(beta), "transA": int(transA), "transB": int(transB)}
+        return net.append(self.name, [a, b, *bias], attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if call.rank(0) != 2 or call.rank(1) != 2:
+            call.fail("Gemm multiplies matrices", wanted="rank 2", came=f"{list(call.shape(0))}, {list(call.shape(1))}")
+        a = call.shape(0)[::-1] if call.attr("transA") else call.shape(0)
+        b = call.shape(1)[::-1] if call.attr("transB") else call.shape(1)
+        if a[1] != b[0]:
+            call.fail("inner sizes of a product differ", came=f"{list(a)} @ {list(b)}")
+        result = (a[0], b[1])
+        if call.has(2) and call.broadcast(call.shape(2), result) != result:
+            call.fail("C does not broadcast to the product", wanted=list(result), came=list(call.shape(2)))
+        return (result,)
+
+    @quiet
+    def reference(self, call: Call, a: Array, b: Array, c: Array | None = None) -> Array:
+        product = np.matmul(a.T if call.attr("transA") else a, b.T if call.attr("transB") else b)
+        product = product * a.dtype.type(call.attr("alpha"))
+        return np.asarray(product if c is None else product + a.dtype.type(call.attr("beta")) * c)
+
+    def gradient(self, call: Call, a: Blob, b: Blob, *rest: Blob) -> Gradients:
+        dy = rest[-1]
+        scaled = dy * call.attr("alpha")
+        left, right = (transpose(a) if call.attr("transA") else a), (transpose(b) if call.attr("transB") else b)
+        da, db = matmul(scaled, transpose(right)), matmul(transpose(left), scaled)
+        da, db = (transpose(da) if call.attr("transA") else da), (transpose(db) if call.attr("transB") else db)
+        return (da, db, dy * call.attr("beta")) if call.has(2) else (da, db)
+
+    def expand(self, call: Call, a: Blob, b: Blob, c: Blob | None = None) -> Blob:
+        product = matmul(transpose(a) if call.attr("transA") else a, transpose(b) if call.attr("transB") else b)
+        scaled: Blob = product * call.attr("alpha")
+        return scaled if c is None else scaled + c * call.attr("beta")
+
+
+def swap_last_axes(x: Blob, rank: int) -> Blob:
+    """The transposes of a stack of matrices."""
+    return transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+matmul, gemm = register(MatMul()), register(Gemm())

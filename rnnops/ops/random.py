@@ -1,0 +1,114 @@
+"""Dropout, with masks from a counter-based generator: equal on every device and on every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.errors import FeedError, NetError, op_label
+from rnnops.loops import Kernel
+from rnnops.net import Op, common_net
+from rnnops.ops.base import quiet
+from rnnops.philox import uniform_rows
+from rnnops.schema import Call, Gradients, OpSchema, RunContext, register
+from rnnops.types import BOOL, FLOATS, Array, Shape
+
+
+class Dropout(OpSchema):
+    """In training, elements are zeroed with probability `ratio` and the others grow by `1 / (1 - ratio)`; else a copy.
+
+    The mask says which elements stay. `ordinal` tells the random ops of a program apart.
+    """
+
+    inputs = ("data",)
+    outputs = ("output", "mask")
+    attributes: ClassVar[dict[str, Any]] = {"ratio": 0.5, "ordinal": 0}
+    accepts = FLOATS
+    keeps = ("mask",)
+    uses_context = True
+    random = True
+    loop = Kernel("dropout")
+
+    def __call__(self, x: Blob, ratio: float = 0.5) -> Blob:
+        net = common_net([x])
+        if not isinstance(ratio, int | float) or not 0 <= ratio < 1:
+            raise NetError("not a dropout ratio", net=net.name, op=self.name, wanted="0 <= ratio < 1", came=repr(ratio))
+        return net.append(self.name, [x], {"ratio": float(ratio)})[0]
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return (dtypes[0] or "", BOOL)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if not 0 <= call.attr("ratio") < 1:
+            call.fail("not a dropout ratio", wanted="0 <= ratio < 1", came=call.attr("ratio"))
+        return call.shape(0), call.shape(0)
+
+    @quiet
+    def reference(self, call: Call, x: Array, *, context: RunContext) -> tuple[Array, Array]:
+        mask = dropout_mask(call, x.shape, context)
+        return dropped(call, x, mask, context), mask
+
+    def gradient(self, call: Call, x: Blob, y: Blob, mask: Blob, dy: Blob, dmask: Blob | None) -> Gradients:
+        return dropout_grad(dy, mask, call.attr("ratio"))
+
+    def draws(self, op: Op) -> bool:
+        return bool(op.attributes.get("ratio", self.attributes["ratio"]) > 0)
+
+
+class DropoutGrad(OpSchema):
+    """The gradient of Dropout: scaled where the mask is True and 0 elsewhere, or a copy where Dropout is not active."""
+
+    inputs = ("dY", "mask")
+    outputs = ("dX",)
+    attributes: ClassVar[dict[str, Any]] = {"ratio": 0.5}
+    accepts = FLOATS
+    same_dtype = (0,)
+    in_place = (0,)
+    uses_context = True
+    internal = True
+    loop = Kernel("dropout_grad")
+
+    def __call__(self, dy: Blob, mask: Blob, ratio: float) -> Blob:
+        return common_net([dy]).append(self.name, [dy, mask], {"ratio": ratio})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if call.shape(1) != call.shape(0) or call.dtype(1) != BOOL:
+            call.fail("not the mask of this array", blob=call.op.inputs[1], wanted=f"bool{list(call.shape(0))}")
+        return (call.shape(0),)
+
+    @quiet
+    def reference(self, call: Call, dy: Array, mask: Array, *, context: RunContext) -> Array:
+        return dropped(call, dy, mask, context)
+
+
+def is_active(call: Call, context: RunContext) -> bool:
+    return context.training and call.attr("ratio") > 0
+
+
+def dropout_mask(call: Call, shape: Shape, context: RunContext) -> Array:
+    """Which elements stay. Raises FeedError where randomness is wanted and the run has no seed."""
+    if not is_active(call, context):
+        return np.ones(shape, bool)
+    if context.seed is None:
+        raise FeedError(
+            "dropout is active, but the run has no seed",
+            net=call.net,
+            op=op_label(call.op.type, call.op.outputs),
+            hint="Pass seed=, or training=False.",
+        )
+    rows, row_size = (shape[0], prod(shape[1:])) if shape else (1, 1)
+    uniform = uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size)
+    return np.asarray(uniform >= call.attr("ratio")).reshape(shape)
+
+
+def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:
+    if not is_active(call, context):
+        return np.array(x)
+    return np.asarray(np.where(mask, x * x.dtype.type(1.0 / (1.0 - call.attr("ratio"))), x.dtype.type(0)))
+
+
+dropout, dropout_grad = register(Dropout()), register(DropoutGrad())

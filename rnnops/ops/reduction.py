@@ -1,0 +1,193 @@
+"""Reductions over axes: sum, mean, extrema, sum of squares, log of summed exponentials.
+
+`axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
+elements a sum is 0, a mean NaN, and a maximum the least number of its dtype.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.loops import Expansion, LoopForm, Reduction
+from rnnops.net import common_net
+from rnnops.ops.arithmetic import exp, log
+from rnnops.ops.base import Sizes, append_sized, quiet, sizes_of
+from rnnops.ops.comparison import cast, where
+from rnnops.ops.internal import sum_to
+from rnnops.ops.movement import expand, first_only, reshape_to
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
+
+
+class Reduce(OpSchema):
+    """Base of all reductions: the shape rule, and gradients and results with the reduced axes as size 1."""
+
+    inputs = ("data", "axes?")
+    outputs = ("reduced",)
+    attributes: ClassVar[dict[str, Any]] = {"axes": None, "keepdims": 1, "noop_with_empty_axes": 0}
+    accepts: ClassVar[tuple[str, ...]] = FLOATS
+    same_dtype = (0,)
+
+    def __call__(self, data: Blob, axes: Sizes | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Blob:
+        attributes = {"keepdims": None if keepdims else 0, "noop_with_empty_axes": int(noop_with_empty_axes) or None}
+        return append_sized(self, common_net([data]), {"data": data, "axes": axes}, attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axes = call.shape(0), self.reduced_axes(call)
+        if call.attr("keepdims"):
+            return (self.kept_shape(call),)
+        return (tuple(size for axis, size in enumerate(shape) if axis not in axes),)
+
+    def reduced_axes(self, call: Call) -> tuple[int, ...]:
+        """The axes that are folded."""
+        axes = sizes_of(call, "axes", 1)
+        if not axes:
+            return () if call.attr("noop_with_empty_axes") else tuple(range(call.rank(0)))
+        return call.axes(axes, call.rank(0))
+
+    def kept_shape(self, call: Call) -> Shape:
+        """The operand's shape with 1 for each reduced axis."""
+        axes = self.reduced_axes(call)
+        return tuple(1 if axis in axes else size for axis, size in enumerate(call.shape(0)))
+
+    def count(self, call: Call) -> int:
+        """How many elements are folded into one."""
+        return prod(call.shape(0)[axis] for axis in self.reduced_axes(call))
+
+    def widened(self, call: Call, blob: Blob) -> Blob:
+        """A result or its gradient with the reduced axes back as size 1."""
+        return blob if call.attr("keepdims") else reshape_to(blob, self.kept_shape(call))
+
+    def repeated(self, call: Call, blob: Blob) -> Blob:
+        """A result or its gradient in the operand's shape."""
+        return expand(self.widened(call, blob), list(call.shape(0)))
+
+
+class ReduceSum(Reduce):
+    """The sum."""
+
+    accepts = NUMERIC
+    loop = Reduction("0.0", "{acc} + {x}")
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        return np.asarray(x.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        return first_only(call, self.repeated(call, blobs[-1]))
+
+
+class ReduceMean(Reduce):
+    """The mean."""
+
+    loop = Reduction("0.0", "{acc} + {x}", "{acc} / {count}")
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        total = x.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims")))
+        return np.asarray(total / x.dtype.type(self.count(call)))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        return first_only(call, self.repeated(call, blobs[-1] * (1.0 / max(self.count(call), 1))))
+
+
+class Extremum(Reduce):
+    """The largest or smallest element; those that tie share the gradient equally."""
+
+    accepts = ANY
+    keeps = ("data", "reduced")
+    function: ClassVar[np.ufunc]
+    side: ClassVar[int]  # -1 where the fold starts at the least number, 1 at the largest
+
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        start = np.array(self.start(call), x.dtype)
+        keepdims = bool(call.attr("keepdims"))
+        return np.asarray(self.function.reduce(x, axis=self.reduced_axes(call), keepdims=keepdims, initial=start))
+
+    def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
+        y, dy = rest[-2:]
+        tied = data.net.apply("Equal", [data, self.widened(call, y)])
+        share = self.widened(call, dy) / sum_to(cast(tied, dy.dtype), self.kept_shape(call))
+        return first_only(call, where(tied, share, 0.0))
+
+    def loop_form(self, call: Call) -> LoopForm:
+        if call.dtype(0) == BOOL:
+            return Reduction(str(self.start(call)), f"{{acc}} {'or' if self.side < 0 else 'and'} {{x}}")
+        return Reduction(str(self.start(call)), f"{self.function.__name__}({{acc}}, {{x}})")
+
+    def start(self, call: Call) -> bool | int | float:
+        """What the fold over no elements gives."""
+        dtype = call.dtype(0)
+        if dtype == BOOL:
+            return self.side > 0
+        if dtype in FLOATS:
+            return self.side * float("inf")
+        return int(np.iinfo(dtype).min if self.side < 0 else np.iinfo(dtype).max)
+
+
+class ReduceMax(Extremum):
+    """The largest element, NaN if there is one."""
+
+    function, side = np.maximum, -1
+
+
+class ReduceMin(Extremum):
+    """The smallest element, NaN if there is one."""
+
+    function, side = np.minimum, 1
+
+
+class ReduceSumSquare(Reduce):
+    """The sum of squares."""
+
+    accepts = NUMERIC
+    keeps = ("data",)
+    loop = Reduction("0.0", "{acc} + {x} * {x}")
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        square = np.asarray(x * x)
+        return np.asarray(square.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+
+    def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
+        return first_only(call, 2.0 * data * self.widened(call, rest[-1]))
+
+
+class ReduceLogSumExp(Reduce):
+    """`log(sum(exp(x)))`, by way of the largest element so that nothing overflows."""
+
+    keeps = ("data", "reduced")
+    loop = Expansion()
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        axis = self.reduced_axes(call)
+        top = x.max(axis=axis, keepdims=True, initial=-np.inf)
+        shift = np.where(np.isinf(top), x.dtype.type(0), top)  # an infinite one would make NaN of inf - inf
+        total = np.exp(x - shift).sum(axis=axis, keepdims=True, dtype=x.dtype)
+        return np.asarray(np.log(total) + shift).reshape(call.output_types[0].shape)
+
+    def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
+        y, dy = rest[-2:]
+        return first_only(call, exp(data - self.widened(call, y)) * self.widened(call, dy))
+
+    def expand(self, call: Call, x: Blob, axes: Blob | None = None) -> Blob:
+        shape = self.kept_shape(call)
+        top = reduce_max(x, list(self.reduced_axes(call)), noop_with_empty_axes=1)
+        finite = x.net.apply("Less", [x.net.apply("Abs", [top]), float("inf")])
+        shift = where(finite, top, 0.0)
+        total = log(sum_to(exp(x - shift), shape)) + shift
+        return total if call.attr("keepdims") else reshape_to(total, call.output_types[0].shape)
+
+
+reduce_sum, reduce_mean, reduce_max, reduce_min = (
+    register(ReduceSum()),
+    register(ReduceMean()),
+    register(ReduceMax()),
+    register(ReduceMin()),
+)
+reduce_sum_square, reduce_log_sum_exp = register(ReduceSumSquare()), register(ReduceLogSumExp())

@@ -1,0 +1,153 @@
+"""Ops that make arrays from shapes and numbers: Shape, Constant, ConstantOfShape, Range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob, Number, Operand
+from rnnops.infer import FOLD_LIMIT
+from rnnops.loops import Kernel, LoopForm, Pointwise
+from rnnops.net import Net, common_net
+from rnnops.ops.base import Sizes, append_sized, quiet, required_sizes
+from rnnops.schema import REQUIRED, Call, OpSchema, register
+from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAxes, dtype_name
+
+
+class Shape(OpSchema):
+    """The sizes of an array from axis `start` up to `end`, which count from the back where they are negative."""
+
+    inputs = ("data",)
+    outputs = ("shape",)
+    attributes: ClassVar[dict[str, Any]] = {"start": 0, "end": None}
+    differentiable = False
+    loop = Kernel("shape")
+
+    def __call__(self, data: Blob, start: int = 0, end: int | None = None) -> Blob:
+        return common_net([data]).apply(self.name, [data], start=start or None, end=end)
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("int64",)
+
+    def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
+        return ((len(self.known_value(call)),),)
+
+    def known_value(self, call: Call) -> Array:
+        return np.array(call.shape(0)[call.attr("start") : call.attr("end")], np.int64)
+
+    def reference(self, call: Call, data: Array) -> Array:
+        return self.known_value(call)
+
+
+class Constant(OpSchema):
+    """A number or an array; dtype `"float"` is the run's float dtype."""
+
+    inputs = ()
+    outputs = ("output",)
+    attributes: ClassVar[dict[str, Any]] = {"value": REQUIRED, "dtype": REQUIRED}
+    differentiable = False
+
+    def __call__(self, net: Net, value: Any, dtype: object = None) -> Blob:
+        return net.constant(value, dtype)
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return (dtype_name(attributes["dtype"]),)
+
+    def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
+        check_number(call, call.attr("value"))
+        return (np.shape(call.attr("value")),)
+
+    def known_value(self, call: Call) -> Array | None:
+        return self.reference(call) if call.output_types[0].size <= FOLD_LIMIT else None
+
+    @quiet
+    def reference(self, call: Call) -> Array:
+        return np.array(call.attr("value")).astype(call.output_types[0].dtype)
+
+    def loop_form(self, call: Call) -> LoopForm:
+        return Kernel("constant") if np.ndim(call.attr("value")) else Pointwise("{value}")
+
+
+class ConstantOfShape(OpSchema):
+    """An array of one number; without `dtype` a float has the run's float dtype, an integer int64."""
+
+    inputs = ("shape?",)
+    outputs = ("output",)
+    attributes: ClassVar[dict[str, Any]] = {"shape": None, "value": 0.0, "dtype": None}
+    accepts = ("int64",)
+    differentiable = False
+    loop = Pointwise("{value}")
+
+    def __call__(self, net: Net, shape: Sizes, value: Number = 0.0, dtype: object = None) -> Blob:
+        name = None if dtype is None else dtype_name(dtype)
+        return append_sized(self, net, {"shape": shape}, {"value": value, "dtype": name})[0]
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        kind = np.asarray(attributes.get("value", 0.0)).dtype
+        return (dtype_name(attributes.get("dtype") or (FLOAT if kind.kind == "f" else kind)),)
+
+    def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
+        shape = required_sizes(call, "shape", 0)
+        if np.ndim(call.attr("value")) or any(size < 0 for size in shape):
+            call.fail("one number and sizes of 0 or more are wanted", came=f"{call.attr('value')!r}, {list(shape)}")
+        check_number(call, call.attr("value"))
+        return (shape,)
+
+    @quiet
+    def reference(self, call: Call, *sizes: Array) -> Array:
+        kind = call.output_types[0]
+        return np.full(kind.shape, call.attr("value"), kind.dtype)
+
+
+class Range(OpSchema):
+    """`start, start + delta, ...` up to `limit`, which is left out; the three numbers must be known before a run.
+
+    Being constants they have no gradients.
+    """
+
+    inputs = ("start", "limit", "delta")
+    outputs = ("output",)
+    accepts = NUMERIC
+    loop = Kernel("range")
+
+    def __call__(self, start: Operand, limit: Operand, delta: Operand = 1, net: Net | None = None) -> Blob:
+        operands = [start, limit, delta]
+        home = net or common_net(operands)
+        if not any(isinstance(value, Blob) for value in operands):
+            kind = np.result_type(*(np.asarray(value).dtype for value in operands))
+            return home.append(self.name, home.operands(operands, FLOAT if kind.kind == "f" else kind.name))[0]
+        return home.append(self.name, home.operands(operands))[0]
+
+    def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
+        for i, port in enumerate(self.inputs):
+            if call.shape(i) != ():
+                call.fail(f"'{port}' is a scalar", blob=call.op.inputs[i], came=list(call.shape(i)))
+        start, limit, delta = (call.static(port, i) for i, port in enumerate(self.inputs))
+        if delta == 0:
+            call.fail("a range needs a step", came="delta = 0")
+        exact = call.dtype(0) not in FLOATS
+        count = -((start - limit) // delta) if exact else ceil((limit - start) / delta)
+        return ((max(count, 0),),)
+
+    @quiet
+    def reference(self, call: Call, start: Array, limit: Array, delta: Array) -> Array:
+        steps = np.arange(call.output_types[0].size).astype(start.dtype)
+        return np.asarray(start + steps * delta)
+
+
+def check_number(call: Call, value: Any) -> None:
+    """Raise TypeRuleError where a number or array cannot have the output's dtype."""
+    array, dtype = np.asarray(value), call.output_types[0].dtype
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and dtype not in FLOATS):
+        call.fail("the value does not have this dtype", wanted=dtype, came=repr(value))
+    if array.size and dtype not in (*FLOATS, BOOL):
+        limits = np.iinfo(dtype)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            call.fail("the value is out of range", wanted=f"{limits.min} to {limits.max} of {dtype}", came=repr(value))
+
+
+shape, constant, constant_of_shape = register(Shape()), register(Constant()), register(ConstantOfShape())
+range = register(Range())  # noqa: A001

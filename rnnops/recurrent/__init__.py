@@ -1,0 +1,4 @@
+"""`recurrent_net` and the `RecurrentNetwork` operator: a cell stepped over time."""
+
+from rnnops.recurrent.build import recurrent_net as recurrent_net
+from rnnops.recurrent.recurrence import Link as Link

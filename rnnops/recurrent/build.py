@@ -1,0 +1,274 @@
+"""`recurrent_net`: checks what a user binds to a cell and appends the RecurrentNetwork op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from rnnops.blob import Blob
+from rnnops.errors import RecurrentError
+from rnnops.net import Input, Net
+from rnnops.recurrent import op as _op
+from rnnops.recurrent.recurrence import Link
+from rnnops.scopes import absolute_names, scoped
+
+Binding = Sequence[tuple[str, Blob]]
+
+
+def recurrent_net(
+    net: Net,
+    cell_net: Net,
+    inputs: Binding,
+    initial_cell_inputs: Binding,
+    links: Mapping[str, str | Link],
+    timestep: str | None = None,
+    scope: str | None = None,
+    outputs_with_grads: Sequence[int | str] | None = None,
+    recompute_blobs_on_backward: Sequence[str | Blob] | None = None,
+    forward_only: bool = False,
+    *,
+    references: Mapping[str, Blob] | None = None,
+    steps: int | None = None,
+    reverse: bool = False,
+    state_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Blob, ...]:
+    """Step a cell over time: for t = 0..T-1 it reads `x_t = xs[t]` and its states, and writes its outputs.
+
+    Args:
+        inputs: (cell input, sequence `[T, N, ...]`), any number.
+        initial_cell_inputs: (state input, initial value `[D]`, `[N, D]` or `[L, N, D]`), one for each state, in order.
+        links: state input -> the cell output that it reads one step later, or a `Link`.
+        timestep: the cell input (int32) that gets `[t]`.
+        scope: prefix of the results' names and of inputs made for the cell's references.
+        outputs_with_grads: positions or names of results that may get a gradient; left out, all may.
+        recompute_blobs_on_backward: cell blobs that are not stored but computed again on the backward pass.
+        forward_only: the op has no gradient and keeps nothing.
+        references: cell input -> outer blob; others are found by name (`<scope>/<name>`, then `<name>`) among inputs,
+            parameters and `.named` blobs, else become new inputs of the outer net.
+        steps: T, where no sequence says it.
+        reverse: run from T-1 to 0; `_all[t]` still belongs to time t.
+        state_shapes: state input -> sizes of its feature axes, where they are not one axis `D`.
+
+    Returns: `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.
+    Raises RecurrentError where names, links, states or lists do not fit the cell.
+    """
+    builder = _Builder(net, cell_net.snapshot(), scope)
+    sequences = builder.bind(inputs, "sequence")
+    initials = builder.bind(initial_cell_inputs, "initial state")
+    states = builder.states(initials, links, state_shapes or {})
+    builder.take_timestep(timestep)
+    bound = builder.references(references or {})
+    outputs = builder.output_names(states)
+    attributes = {
+        "cell": builder.cell,
+        "inputs": tuple(sequences),
+        "states": states,
+        "references": tuple(bound),
+        "timestep": timestep,
+        "steps": builder.checked_steps(steps),
+        "reverse": int(bool(reverse)) or None,
+        "recompute": builder.recompute(recompute_blobs_on_backward or (), states),
+        "outputs_with_grads": builder.with_grads(outputs_with_grads, outputs),
+        "forward_only": int(bool(forward_only)) or None,
+    }
+    builder.check_reverse(reverse, states)
+    blobs = [*sequences.values(), *initials.values(), *bound.values()]
+    return net.append(
+        _op.recurrent_network.name,
+        blobs,
+        {name: value for name, value in attributes.items() if value not in (None, ())},
+        builder.result_names(outputs),
+    )
+
+
+class _Builder:
+    """The cell inputs that are not bound yet, and the checks on the way."""
+
+    def __init__(self, net: Net, cell: Net, scope: str | None) -> None:
+        self.net, self.cell, self.scope = net, cell, scope
+        self.open: dict[str, Input] = {spec.name: spec for spec in cell.input_specs}
+
+    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        op = f"RecurrentNetwork of cell '{self.cell.name}'"
+        raise RecurrentError(problem, net=self.net.name, op=op, blob=blob, **details)
+
+    def bind(self, pairs: Binding, kind: str) -> dict[str, Blob]:
+        """Take cell inputs out of the open ones. Raises RecurrentError for an unknown or twice bound one."""
+        bound: dict[str, Blob] = {}
+        for pair in pairs:
+            if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Blob)):
+                self.fail(f"a {kind} is a pair", wanted="(cell input, blob)", came=repr(pair))
+            name, blob = pair
+            bound[name] = self._take(name, blob, kind)
+        return bound
+
+    def _take(self, name: str, blob: Blob, kind: str) -> Blob:
+        spec = self.open.pop(name, None)
+        if spec is None:
+            twice = name in self.cell.input_names
+            problem = "this cell input is bound twice" if twice else f"a {kind} is bound to no input of the cell"
+            self.fail(problem, blob=name, wanted=f"one of {', '.join(self.open) or 'none'}")
+        if blob.net is not self.net:
+            self.fail(f"the {kind} belongs to net '{blob.net.name}'", blob=blob.name)
+        if blob.dtype != spec.dtype:
+            self.fail(
+                f"cell input '{name}' and its {kind} differ in dtype",
+                blob=blob.name,
+                wanted=spec.dtype,
+                came=blob.dtype,
+                hint=f'Declare it as cell.input("{name}", "{blob.dtype}") or cast the blob.',
+            )
+        return blob
+
+    def states(
+        self, initials: Mapping[str, Blob], links: Mapping[str, str | Link], shapes: Mapping[str, Sequence[int]]
+    ) -> tuple[tuple[Any, ...], ...]:
+        for name in links:
+            if name not in initials:
+                self.fail(
+                    "a link from something that is no state",
+                    blob=name,
+                    wanted=f"one of {', '.join(initials) or 'none'}",
+                    hint="Give it an initial value in initial_cell_inputs.",
+                )
+        for name in shapes:
+            if name not in initials:
+                self.fail("state_shapes names something that is no state", blob=name)
+        rows = tuple(self._state(name, links, shapes.get(name)) for name in initials)
+        outputs = [row[1] for row in rows]
+        for output in outputs:
+            if outputs.count(output) > 1:
+                self.fail(
+                    "two states follow one output", blob=output, hint="Give each its own output, e.g. ro.identity(h)."
+                )
+        return rows
+
+    def _state(self, name: str, links: Mapping[str, str | Link], shape: Sequence[int] | None) -> tuple[Any, ...]:
+        if name not in links:
+            self.fail(
+                "a state without a link", blob=name, wanted="an entry in links", hint="Say which output it follows."
+            )
+        link = links[name] if isinstance(links[name], Link) else Link(str(links[name]))
+        assert isinstance(link, Link)
+        if link.output not in self.cell.output_blobs:
+            self.fail(
+                "a link to nothing", blob=name, wanted=f"one of {', '.join(self.cell.output_blobs)}", came=link.output
+            )
+        if not isinstance(link.window, int) or link.window < 1:
+            self.fail("a link's window is out of range", blob=name, wanted="1 or more", came=link.window)
+        if link.offset is not None and (not isinstance(link.offset, int) or link.offset < 0):
+            self.fail("a link's offset is out of range", blob=name, wanted="0 or more", came=link.offset)
+        return (
+            name,
+            link.output,
+            link.window,
+            link.offset,
+            None if shape is None else tuple(int(size) for size in shape),
+        )
+
+    def take_timestep(self, name: str | None) -> None:
+        if name is None:
+            return
+        spec = self.open.pop(name, None)
+        if spec is None or spec.dtype != "int32":
+            self.fail(
+                "the timestep must be an int32 input of the cell",
+                blob=name,
+                came=spec.dtype if spec else "no such input",
+            )
+
+    def references(self, given: Mapping[str, Blob]) -> dict[str, Blob]:
+        """Bind what is left: what was given, then what is found by name, then new inputs of the outer net."""
+        explicit = {name: self._take(name, blob, "reference") for name, blob in given.items()}
+        bound: dict[str, Blob] = {}
+        for name in self.cell.input_names:
+            if name in explicit:
+                bound[name] = explicit[name]
+            elif name in self.open:
+                bound[name] = self._by_name(self.open[name])
+        return bound
+
+    def _by_name(self, spec: Input) -> Blob:
+        own = scoped(f"{self.scope}/{spec.name}" if self.scope else spec.name)
+        for candidate in (own, scoped(spec.name), spec.name):
+            if candidate in self.net and self.net.is_capturable(candidate):
+                self._check_shape(spec, candidate)
+                return self._take(spec.name, self.net.blob(candidate), "reference")
+        self.open.pop(spec.name)
+        with absolute_names():
+            if spec.initializer is not None:
+                return self.net.parameter(own, spec.shape or (), spec.initializer)
+            return self.net.input(own, spec.dtype, spec.shape)
+
+    def _check_shape(self, spec: Input, candidate: str) -> None:
+        found = next((other for other in self.net.input_specs if other.name == candidate), None)
+        if found is not None and None not in (found.shape, spec.shape) and found.shape != spec.shape:
+            self.fail(
+                "a reference found by its name has another shape",
+                blob=candidate,
+                wanted=spec.shape,
+                came=found.shape,
+                hint="Give scope= or references=.",
+            )
+
+    def output_names(self, states: Sequence[tuple[Any, ...]]) -> list[str]:
+        carried = [row[1] for row in states]
+        names = [*carried, *(name for name in self.cell.output_blobs if name not in carried)]
+        if not names:
+            self.fail("the cell has no outputs", hint="Call cell.outputs(...).")
+        return [f"{name}_{part}" for name in names for part in ("all", "last")]
+
+    def result_names(self, outputs: Sequence[str]) -> list[str]:
+        names = [f"{self.scope}/{name}" if self.scope else name for name in outputs]
+        for name in names:
+            if scoped(name) in self.net:
+                self.fail("a result's name is taken", blob=scoped(name), hint="give scope= to keep them apart.")
+        return names
+
+    def checked_steps(self, steps: int | None) -> int | None:
+        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 0):
+            self.fail("steps is no number of steps", wanted="an integer of 0 or more", came=repr(steps))
+        return steps
+
+    def recompute(self, listed: Sequence[str | Blob], states: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
+        carried = {self.cell.output_blobs[row[1]]: row[1] for row in states}
+        names = tuple(blob.name if isinstance(blob, Blob) else blob for blob in listed)
+        for name in names:
+            if name not in self.cell:
+                self.fail("recompute_blobs_on_backward names an unknown blob", blob=name)
+            if name in carried:
+                self.fail(
+                    f"a state cannot be recomputed ('{carried[name]}' is one): backward starts from it", blob=name
+                )
+            if name in self.cell.input_names:
+                self.fail(
+                    "an input of the cell cannot be recomputed", blob=name, hint="It is at hand on the backward pass."
+                )
+        return names
+
+    def with_grads(self, wanted: Sequence[int | str] | None, outputs: Sequence[str]) -> tuple[int, ...] | None:
+        if wanted is None:
+            return None
+        places = []
+        for item in wanted:
+            place = outputs.index(item) if item in outputs else item
+            if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < len(outputs):
+                self.fail(
+                    "outputs_with_grads names no result",
+                    wanted=f"0 to {len(outputs) - 1} or one of {', '.join(outputs)}",
+                    came=item,
+                )
+            places.append(place)
+        if not places:
+            self.fail("outputs_with_grads is empty", hint="Leave it out, or give forward_only=True.")
+        return tuple(places)
+
+    def check_reverse(self, reverse: bool, states: Sequence[tuple[Any, ...]]) -> None:
+        carried = {self.cell.output_blobs[row[1]] for row in states}
+        for op in self.cell.ops if reverse else ():
+            if op.type == "SelectValid" and op.attributes.get("drop") and carried.intersection(op.outputs):
+                self.fail(
+                    "reverse=True with a state that is dropped to zero past a row's end would wipe its initial state",
+                    blob=op.key,
+                    hint="Use SelectValid with drop=0 and mask the result.",
+                )

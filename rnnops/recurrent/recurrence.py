@@ -1,0 +1,191 @@
+"""What a RecurrentNetwork op says: its cell, and what each input of the cell is bound to.
+
+The op's inputs are the sequences, then the initial states, then the references; its outputs are `all` and `last` of
+each state, then of each other step output, then (in training form) the step workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from rnnops.errors import RecurrentError
+from rnnops.net import Net, Op
+from rnnops.types import Shape, Type
+
+
+@dataclass(frozen=True)
+class Link:
+    """A state input reads earlier values of a step output.
+
+    Args:
+        output: the cell's output that the state input follows.
+        window: how many steps it sees at once; more than one adds a leading axis `[window, N, ...]`.
+        offset: first step it sees, counted in the state tensor `[L + T, N, ...]`; left out, the initial state must
+            have exactly `window` steps, so that the input sees the steps just before t.
+    """
+
+    output: str
+    window: int = 1
+    offset: int | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """One state: the input that reads it, the output that writes it, its link, its feature sizes where given."""
+
+    input: str
+    output: str
+    window: int = 1
+    offset: int | None = None
+    features: Shape | None = None
+
+    @property
+    def feature_rank(self) -> int:
+        return 1 if self.features is None else len(self.features)
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """The attributes of a RecurrentNetwork op, with names."""
+
+    op: Op
+    net: str
+
+    @property
+    def cell(self) -> Net:
+        cell: Net = self.op.attributes["cell"]
+        return cell
+
+    @cached_property
+    def sequences(self) -> tuple[str, ...]:
+        """Cell inputs that read sequences."""
+        return tuple(self.op.attributes.get("inputs", ()))
+
+    @cached_property
+    def states(self) -> tuple[State, ...]:
+        return tuple(State(*row) for row in self.op.attributes.get("states", ()))
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """Cell inputs that are the same at every step."""
+        return tuple(self.op.attributes.get("references", ()))
+
+    @cached_property
+    def step_outputs(self) -> tuple[str, ...]:
+        """Cell outputs that are no state."""
+        carried = {state.output for state in self.states}
+        return tuple(name for name in self.cell.output_blobs if name not in carried)
+
+    @cached_property
+    def wanted_step_outputs(self) -> tuple[str, ...]:
+        """Those of which somebody reads `_all` or `_last`."""
+        places = enumerate(self.step_outputs, len(self.states))
+        return tuple(name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]))
+
+    @cached_property
+    def backward_reads(self) -> frozenset[str]:
+        """Inputs of the backward step net; none where there is no such net."""
+        net: Net | None = self.op.attributes.get("backward")
+        return frozenset(() if net is None else net.input_names)
+
+    @property
+    def timestep(self) -> str | None:
+        name: str | None = self.op.attributes.get("timestep")
+        return name
+
+    @property
+    def reverse(self) -> bool:
+        return bool(self.op.attributes.get("reverse", 0))
+
+    @property
+    def keep(self) -> tuple[str, ...]:
+        return tuple(self.op.attributes.get("keep", ()))
+
+    @property
+    def keeps_workspaces(self) -> bool:
+        return "backward" in self.op.attributes
+
+    def ports(self) -> list[str]:
+        """Cell inputs in the order of the op's inputs."""
+        return [*self.sequences, *(state.input for state in self.states), *self.references]
+
+    def output_names(self) -> list[str]:
+        """Cell outputs in the order of the op's outputs, each of which has `all` and `last`."""
+        return [*(state.output for state in self.states), *self.step_outputs]
+
+    def bindings(self) -> list[tuple[str, str, str]]:
+        """(kind, cell input, outer blob) for the listing of a net."""
+        s, r = len(self.sequences), len(self.sequences) + len(self.states)
+        kinds = ["sequence"] * s + ["initial"] * (r - s) + ["reference"] * len(self.references)
+        return list(zip(kinds, self.ports(), self.op.inputs, strict=False))
+
+    def steps_and_batch(self, types: Mapping[str, Type]) -> tuple[int, int]:
+        """T and N, from the sequences, else from `steps` and the initial states."""
+        steps, batch = self._from_sequences(types)
+        given: int | None = self.op.attributes.get("steps")
+        if steps is not None and given is not None and steps != given:
+            self.fail("steps= disagrees with the sequences", wanted=steps, came=given)
+        steps = given if steps is None else steps
+        if steps is None:
+            self.fail("nothing says how many steps to take", hint="Give a sequence or steps=.")
+        for state in self.states if batch is None else ():
+            kind = types[state.input]
+            if kind.rank > state.feature_rank:
+                batch = kind.shape[-state.feature_rank - 1]
+                break
+        return steps, 1 if batch is None else batch
+
+    def _from_sequences(self, types: Mapping[str, Type]) -> tuple[int | None, int | None]:
+        head: tuple[int, int] | None = None
+        for name in self.sequences:
+            kind = types[name]
+            if kind.rank < 2:
+                self.fail("a sequence needs the axes [T, N, ...]", blob=name, came=kind)
+            if head is not None and kind.shape[:2] != head:
+                wanted = f"[{head[0]}, {head[1]}, ...] as '{self.sequences[0]}' has"
+                self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind)
+            head = (kind.shape[0], kind.shape[1])
+        return head or (None, None)
+
+    def step_types(self, types: Mapping[str, Type]) -> dict[str, Type]:
+        """Types of the cell's inputs in one step, given those of the op's inputs by cell input."""
+        _, batch = self.steps_and_batch(types)
+        step = {name: Type(types[name].dtype, types[name].shape[1:]) for name in self.sequences}
+        for state in self.states:
+            shape = (batch, *self.features(state, types[state.input]))
+            step[state.input] = Type(types[state.input].dtype, shape if state.window == 1 else (state.window, *shape))
+        step.update((name, types[name]) for name in self.references)
+        if self.timestep is not None:
+            step[self.timestep] = Type("int32", (1,))
+        return step
+
+    def features(self, state: State, initial: Type) -> Shape:
+        return initial.shape[initial.rank - state.feature_rank :]
+
+    def initial_steps(self, state: State, initial: Type, batch: int) -> int:
+        """L, the number of initial steps. Raises RecurrentError where they do not fit window and offset."""
+        extra = initial.rank - state.feature_rank
+        wanted = f"[D], [N, D] or [L, N, D] with N = {batch} and {state.feature_rank} feature axes D"
+        if not 0 <= extra <= 2:
+            self.fail("initial state of a wrong rank", blob=state.input, wanted=wanted, came=initial)
+        if extra >= 1 and initial.shape[extra - 1] != batch:
+            self.fail("initial state of another batch size", blob=state.input, wanted=wanted, came=initial)
+        length = initial.shape[0] if extra == 2 else 1
+        first = state.offset or 0
+        if first + state.window > length or (state.offset is None and state.window != length):
+            self.fail(
+                f"a window of {state.window} steps from offset {first} does not fit the initial state",
+                blob=state.input,
+                wanted=f"{first + state.window} initial steps",
+                came=length,
+                hint="Give [L, N, D] with as many steps as the window, or an offset in ro.Link.",
+            )
+        return length
+
+    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        raise RecurrentError(
+            problem, net=self.net, op=f"{self.op.label} (cell '{self.cell.name}')", blob=blob, **details
+        )

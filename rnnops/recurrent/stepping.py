@@ -1,0 +1,195 @@
+"""The reference forward pass of a recurrence: step workspaces, one shared workspace, state tensors `[L + T, N, ...]`.
+
+Lookups go step workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all
+else lives in the shared workspace, where the next step overwrites it. A state of which nobody reads all steps has a
+rolling tensor `[L, N, ...]` of the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from rnnops.interpreter import Program, Workspace, execute
+from rnnops.net import Op
+from rnnops.recurrent.recurrence import Recurrence, State
+from rnnops.schema import RunContext
+from rnnops.types import Array, Shape, Type, type_of
+
+
+@dataclass
+class StepWorkspaces:
+    """What a forward pass leaves for the backward pass.
+
+    Args:
+        states: state input -> tensor `[L + T, N, ...]`, where backward reads the state.
+        outputs: step output that is no state -> `[T, N, ...]`, where backward reads it.
+        steps: for each timestep t the blobs that backward reads of it.
+        context: of the run, so that random ops replay.
+    """
+
+    states: dict[str, Array]
+    outputs: dict[str, Array]
+    steps: list[Workspace]
+    context: RunContext
+
+    def arrays(self) -> list[Array]:
+        """The whole tensors held, which outputs of the forward pass may be views of."""
+        return [*self.states.values(), *self.outputs.values()]
+
+    def named_arrays(self) -> dict[str, Array]:
+        """Every array held, by what it is; those of a recurrence inside the cell too."""
+        found = {**self.states, **self.outputs}
+        for t, workspace in enumerate(self.steps):
+            for name, value in workspace.local.items():
+                inner = value.named_arrays() if isinstance(value, StepWorkspaces) else {"": value}
+                found.update((f"{name}[{t}]/{part}".rstrip("/"), array) for part, array in inner.items())
+        return found
+
+    def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
+        """For each blob at hand on the backward pass, a function that gives all its steps `[T, ...]`."""
+        recurrence, T = Recurrence(op, ""), len(self.steps)
+        blobs = recurrence.cell.output_blobs
+        result: dict[str, Callable[[], Array]] = {
+            name: partial(self._stack, name) for name in recurrence.keep if self.steps and name in self.steps[0]
+        }
+        for state in recurrence.states:
+            if state.input in self.states:
+                tensor = self.states[state.input]
+                result[blobs[state.output]] = in_time_order(tensor[len(tensor) - T :], recurrence).copy
+        result.update((blobs[name], array.copy) for name, array in self.outputs.items())
+        return result
+
+    def _stack(self, name: str) -> Array:
+        return np.stack([workspace[name] for workspace in self.steps])
+
+
+def run_forward(
+    recurrence: Recurrence, program: Program, arrays: Sequence[Array], context: RunContext
+) -> tuple[object, ...]:
+    """All outputs of the op; those that nobody reads are None."""
+    bound = dict(zip(recurrence.ports(), arrays, strict=True))
+    T, N = recurrence.steps_and_batch({name: type_of(array) for name, array in bound.items()})
+    stepper = _Stepper(recurrence, program, bound, T, N)
+    steps = stepper.run(context)
+    results: list[object] = []
+    for state in recurrence.states:
+        tensor = stepper.tensors[state.input]
+        every = None if state.input in stepper.rolling else in_time_order(tensor[len(tensor) - T :], recurrence)
+        results += [every, tensor[-1:]]
+    for name in recurrence.step_outputs:
+        collected = stepper.collected.get(name)
+        last = slice(0, 1) if recurrence.reverse else slice(T - 1, T)
+        results += [collected, None if collected is None else collected[last]]
+    if recurrence.keeps_workspaces:
+        results.append(stepper.workspaces(steps, context))
+    return tuple(results)
+
+
+class _Stepper:
+    """State tensors and collected outputs of one run."""
+
+    def __init__(self, recurrence: Recurrence, program: Program, bound: dict[str, Array], T: int, N: int) -> None:
+        self.recurrence, self.program, self.bound, self.T = recurrence, program, bound, T
+        self.rolling = {state.input for state, every in self._states_and_all() if not every and not self._reads(state)}
+        self.tensors = {
+            state.input: initial_tensor(
+                bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N
+            )
+            for state in recurrence.states
+        }
+        self.collected = {name: np.empty((T, *kind.shape), kind.dtype) for name, kind in self._wanted_outputs().items()}
+
+    def run(self, context: RunContext) -> list[Workspace]:
+        references = Workspace()
+        for name in self.recurrence.references:
+            references[name] = self.bound[name]
+        shared = Workspace(references)
+        keeps = self.recurrence.keeps_workspaces
+        steps = [Workspace(shared) for _ in range(self.T)] if keeps else []
+        for k in range(self.T):
+            t = self.T - 1 - k if self.recurrence.reverse else k
+            self._step(k, t, shared, steps[t] if keeps else None, context.at_step(t, self.T))
+        for workspace in steps:
+            workspace.parent = None
+        return steps
+
+    def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
+        """What backward reads; state tensors and collected outputs that it does not read are the caller's alone."""
+        blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
+        states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
+        outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}
+        return StepWorkspaces(states, outputs, steps, context)
+
+    def _step(self, k: int, t: int, shared: Workspace, step: Workspace | None, context: RunContext) -> None:
+        """Run step k in order of execution, which is timestep t."""
+        views = {
+            state.input: state_view(state, self.tensors[state.input], 0 if state.input in self.rolling else k)
+            for state in self.recurrence.states
+        }
+        for name, array in {**step_inputs(self.recurrence, self.bound, t), **views}.items():
+            shared[name] = array
+        execute(self.program, shared, context, self.recurrence.keep, step)
+        source = shared if step is None else step
+        blobs = self.program.net.output_blobs
+        for state in self.recurrence.states:
+            self._store(state, k, source[blobs[state.output]])
+        for name, tensor in self.collected.items():
+            tensor[t] = source[blobs[name]]
+
+    def _store(self, state: State, k: int, value: Array) -> None:
+        tensor = self.tensors[state.input]
+        if state.input in self.rolling:
+            self.tensors[state.input] = np.concatenate([tensor[1:], value[None]])
+        else:
+            tensor[len(tensor) - self.T + k] = value
+
+    def _states_and_all(self) -> list[tuple[State, str]]:
+        """Each state and the name of its `_all` output, empty where nobody reads that."""
+        states = self.recurrence.states
+        return list(zip(states, self.recurrence.op.outputs[: 2 * len(states) : 2], strict=True))
+
+    def _reads(self, state: State) -> bool:
+        blob = self.recurrence.cell.output_blobs[state.output]
+        return bool({state.input, blob} & self.recurrence.backward_reads)
+
+    def _wanted_outputs(self) -> dict[str, Type]:
+        return {
+            name: self.program.types[self.program.net.output_blobs[name]]
+            for name in self.recurrence.wanted_step_outputs
+        }
+
+
+def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
+    """A view of steps in order of execution as steps in order of time (or the other way round)."""
+    return steps[::-1] if recurrence.reverse else steps
+
+
+def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int) -> dict[str, Array]:
+    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep."""
+    inputs = {name: bound[name][t] for name in recurrence.sequences if name in bound}
+    if recurrence.timestep is not None:
+        inputs[recurrence.timestep] = np.array([t], np.int32)
+    return inputs
+
+
+def state_view(state: State, tensor: Array, k: int) -> Array:
+    """The step, or the window of steps, of a state tensor that step k reads."""
+    first = k + (state.offset or 0)
+    return tensor[first] if state.window == 1 else tensor[first : first + state.window]
+
+
+def initial_tensor(initial: Array, feature_rank: int, T: int, N: int) -> Array:
+    """A state tensor with its initial steps filled in; steps are in order of execution."""
+    tensor = np.empty(tensor_shape(initial.shape, feature_rank, T, N), initial.dtype)
+    tensor[: len(tensor) - T] = initial
+    return tensor
+
+
+def tensor_shape(initial: Shape, feature_rank: int, T: int, N: int) -> Shape:
+    """`[L + T, N, ...]`, given the shape of the initial state."""
+    extra = len(initial) - feature_rank
+    return ((initial[0] if extra == 2 else 1) + T, N, *initial[extra:])

@@ -1,0 +1,82 @@
+"""Training form: gives every RecurrentNetwork op that needs one its backward step net and the list of blobs to keep.
+
+rewrite: `h_all, h_last = RecurrentNetwork(...)`
+    -->  `h_all, h_last, step_workspaces = RecurrentNetwork(..., keep=[gates], backward=<net>)`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from rnnops.autodiff import differentiate
+from rnnops.checkpoints.residuals import backward_net, cheap_descendants, choose_residuals
+from rnnops.errors import GradientError
+from rnnops.fold_constants import fold_constants
+from rnnops.interpreter import Program, prepare
+from rnnops.net import Net, Op
+from rnnops.recurrent.op import cell_program, input_types
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.schema import Call, schema_of
+from rnnops.types import is_float
+
+
+def training_form(program: Program, wrt: Collection[str]) -> Net:
+    """The net with every recurrence on a way from `wrt` in training form.
+
+    Raises GradientError for a recurrence there that was built with forward_only.
+    """
+    active, ops = set(wrt), []
+    for call in program.calls:
+        differentiable = schema_of(call.op.type).differentiable
+        if differentiable and any(name in active for name in call.op.inputs):
+            active.update(n for n in call.op.outputs if n and is_float(program.types[n].dtype))
+        is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
+        ops.append(_training_op(call, active) if is_recurrence else call.op)
+    return program.net.with_ops(ops).snapshot()
+
+
+def _training_op(call: Call, active: Collection[str]) -> Op:
+    recurrence = Recurrence(call.op, call.net)
+    if call.op.attributes.get("forward_only"):
+        raise GradientError(
+            "this recurrence was built with forward_only=True",
+            net=call.net,
+            op=call.op.label,
+            hint="Build it without forward_only to differentiate it.",
+        )
+    types, float_dtype = recurrence.step_types(input_types(recurrence, call)), call.float_dtype
+    wrt = _wanted_inputs(recurrence, call, active)
+    folded = prepare(fold_constants(cell_program(recurrence, call)), types, float_dtype)
+    program = prepare(training_form(folded, wrt), types, float_dtype)
+    gradient = differentiate(program, wrt)
+    free = _free_blobs(recurrence, program)
+    residuals = choose_residuals(program, gradient.reads, free, recurrence.op.attributes.get("recompute", ()))
+    attributes = {
+        **call.op.attributes,
+        "cell": program.net,
+        "keep": residuals.kept,
+        "backward": backward_net(program, gradient, residuals),
+        "output_grads": tuple(gradient.output_grads.items()),
+    }
+    return replace(call.op, outputs=(*call.op.outputs, f"{call.op.key}/step_workspaces"), attributes=attributes)
+
+
+def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:
+    """Float cell inputs whose gradients are needed: all states, and what is bound to an active blob."""
+    wanted = []
+    for (kind, name, outer), outer_type in zip(recurrence.bindings(), call.types, strict=True):
+        if outer_type is not None and is_float(outer_type.dtype) and (kind == "initial" or outer in active):
+            wanted.append(name)
+    return wanted
+
+
+def _free_blobs(recurrence: Recurrence, program: Program) -> set[str]:
+    """Blobs of a step that are stored anyway: its inputs, its states, and step outputs that somebody reads.
+
+    A step output that is listed for recompute, or follows from a listed blob, is not among them: it is computed again.
+    """
+    blobs = program.net.output_blobs
+    stored = {*program.net.input_names, *(blobs[state.output] for state in recurrence.states)}
+    again = cheap_descendants(program, recurrence.op.attributes.get("recompute", ()), stored)
+    return stored | ({blobs[name] for name in recurrence.wanted_step_outputs} - again)

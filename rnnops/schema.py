@@ -1,0 +1,250 @@
+"""What an op is: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
+
+A schema is one block with everything that is known of an op: ports, attributes, dtype and shape rule, NumPy reference,
+gradient as ops, what backward keeps, what may run in place, and the loop form for compilers. The schema object is also
+the Python function that appends the op to a net (`ro.sigmoid(x)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+from rnnops.blob import Blob
+from rnnops.errors import GradientError, NetError, TypeRuleError, op_label
+from rnnops.loops import LoopForm, Pointwise, is_cheap
+from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes, is_float
+
+if TYPE_CHECKING:
+    from rnnops.net import Op
+
+REQUIRED: Any = object()  # default of an attribute that must be given
+Result = Array | tuple[Array, ...]
+Gradients = Blob | None | Sequence[Blob | None]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What ops may know of the run around them.
+
+    Args:
+        seed: key of random ops, None where none was given.
+        training: whether Dropout is active.
+        t: the step that a step net is in; 0 in an outer net. It is part of what random numbers depend on.
+    """
+
+    seed: int | None = None
+    training: bool = False
+    t: int = 0
+
+    def at_step(self, t: int, steps: int) -> RunContext:
+        """The context of step t of a recurrence with so many steps; in a nested one steps are numbered through."""
+        return replace(self, t=self.t * steps + t)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One op of a net with the types of its inputs and, where they are known before a run, their values."""
+
+    op: Op
+    types: tuple[Type | None, ...]
+    values: tuple[Array | None, ...] = ()
+    net: str = ""
+    output_types: tuple[Type, ...] = field(default=(), compare=False)
+    output_values: tuple[Array | None, ...] = field(default=(), compare=False)
+
+    @property
+    def float_dtype(self) -> str:
+        """The float dtype of the run, as far as inputs and outputs show it."""
+        return next(
+            (kind.dtype for kind in (*self.types, *self.output_types) if kind and is_float(kind.dtype)), "float32"
+        )
+
+    def shape(self, i: int) -> Shape:
+        """Shape of input `i`, which must be there."""
+        return self._type(i).shape
+
+    def rank(self, i: int) -> int:
+        return len(self.shape(i))
+
+    def dtype(self, i: int) -> str:
+        return self._type(i).dtype
+
+    def has(self, i: int) -> bool:
+        """Whether optional input `i` was given."""
+        return i < len(self.op.inputs) and bool(self.op.inputs[i])
+
+    def attr(self, name: str) -> Any:
+        """An attribute, or its default."""
+        return self.op.attributes.get(name, REGISTRY[self.op.type].attributes.get(name))
+
+    def static(self, name: str, i: int) -> Any:
+        """A shape-valued input: attribute `name`, else input `i`, which must be known; None where neither is given."""
+        if name in self.op.attributes:
+            return self.op.attributes[name]
+        if not self.has(i):
+            return None
+        if i < len(self.values) and self.values[i] is not None:
+            value: Any = self.values[i]
+            return value.tolist()
+        self.fail(
+            f"input '{name}' decides a shape, so its value must be constant once shapes are known",
+            blob=self.op.inputs[i],
+            hint="Give it as a Python value, or compute it from Shape and constants.",
+        )
+
+    def axis(self, value: int, rank: int) -> int:
+        """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
+        if not -rank <= value < rank:
+            self.fail("axis out of range", wanted=f"{-rank} to {rank - 1}", came=value)
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Non-negative axes without repetition, in the order given."""
+        result = tuple(self.axis(value, rank) for value in values)
+        if len(set(result)) != len(result):
+            self.fail("an axis is named twice", came=list(values))
+        return result
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The common shape of operands. Raises TypeRuleError where they do not broadcast."""
+        result = broadcast_shapes(shapes)
+        if result is None:
+            self.fail("operands do not broadcast", came=" and ".join(str(list(shape)) for shape in shapes))
+        return result
+
+    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        """Raise a TypeRuleError that names net, op and blob."""
+        inputs = ", ".join(
+            f"{name}: {kind}" for name, kind in zip(self.op.inputs, self.types, strict=False) if kind is not None
+        )
+        label = op_label(self.op.type, self.op.outputs) + (f" ({inputs})" if inputs else "")
+        raise TypeRuleError(problem, net=self.net, op=label, blob=blob, **details)
+
+    def _type(self, i: int) -> Type:
+        kind = self.types[i] if i < len(self.types) else None
+        if kind is None:
+            self.fail(f"input {i} is missing")
+        return kind
+
+
+class OpSchema:
+    """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
+
+    Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("X",)
+    outputs: ClassVar[tuple[str, ...]] = ("Y",)
+    attributes: ClassVar[Mapping[str, Any]] = {}  # name -> default, or REQUIRED
+    accepts: ClassVar[tuple[str, ...]] = ANY  # dtypes of the inputs that share one dtype
+    same_dtype: ClassVar[tuple[int, ...] | None] = None  # inputs that share one dtype; None: all of them
+    keeps: ClassVar[tuple[str, ...]] = ()  # ports whose values `gradient` may read
+    in_place: ClassVar[tuple[int, ...]] = ()  # inputs whose buffer the first output may take
+    differentiable: ClassVar[bool] = True  # False: gradients stop here
+    broadcasts: ClassVar[bool] = False  # autodiff sums gradients down to the inputs' shapes
+    optional_grads: ClassVar[bool] = False  # `gradient` accepts None for an output that gets no gradient
+    may_omit_outputs: ClassVar[bool] = False  # outputs that nobody reads may be left out
+    uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
+    random: ClassVar[bool] = False
+    internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
+    loop: ClassVar[LoopForm] = Pointwise("{0}")
+
+    @property
+    def name(self) -> str:
+        """The ONNX op name."""
+        return type(self).__name__
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        """Dtypes of the outputs, given those of the inputs; by default that of the first input for all."""
+        return (dtypes[0] or "",) * self.output_count(attributes)
+
+    def output_count(self, attributes: Mapping[str, Any]) -> int:
+        """How many outputs an op with these attributes has."""
+        return len(self.outputs)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        """Shapes of the outputs; raises TypeRuleError where the inputs do not fit."""
+        raise NotImplementedError(self.name)
+
+    def reference(self, call: Call, *arrays: Any, **context: Any) -> Result:
+        """The meaning of the op, in NumPy: one array, or a tuple for several outputs. Inputs are left unmodified."""
+        raise NotImplementedError(self.name)
+
+    def gradient(self, call: Call, *blobs: Any, **more: Any) -> Gradients:
+        """Gradients for the inputs as ops, given the inputs, the outputs and the outputs' gradients, in this order."""
+        raise GradientError("this op has no gradient", net=call.net, op=op_label(self.name, call.op.outputs))
+
+    def draws(self, op: Op) -> bool:
+        """Whether a random op draws numbers in training (Dropout with a ratio of 0 does not)."""
+        return self.random
+
+    def known_value(self, call: Call) -> Array | None:
+        """The output's value where types and attributes alone decide it (Constant, Shape)."""
+        return None
+
+    def loop_form(self, call: Call) -> LoopForm:
+        """How a compiler runs this call."""
+        return self.loop
+
+    def is_cheap(self, call: Call) -> bool:
+        """Whether the backward pass may run this call again for the price of reading and writing its operands."""
+        return is_cheap(self.loop_form(call))
+
+    def replay(self, op: Op) -> Op | None:
+        """A cheap op that gives the first output again from the inputs and the op's other (small) outputs."""
+        return None
+
+    def outputs_without_grads(self, op: Op) -> Sequence[str]:
+        """Names of float outputs to which a gradient is an error."""
+        return ()
+
+    def check(self, op: Op, net: str) -> None:
+        """Raise an RnnopsError where attributes that came from text make no sense together."""
+
+    def notes(self, op: Op) -> Sequence[str]:
+        """Comment lines for the listing of this op."""
+        return ()
+
+    def expand(self, call: Call, *blobs: Any, **more: Any) -> Blob | tuple[Blob, ...]:
+        """The op as simpler ops, for loop form `Expansion`."""
+        raise NotImplementedError(self.name)
+
+
+class NotKept:
+    """Stands for a value that an op did not list in `keeps`; any use of it is an error."""
+
+    def __init__(self, call: Call, port: str) -> None:
+        self._call, self._port = call, port
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise GradientError(
+            f"the gradient rule reads '{self._port}', which the op does not list in `keeps`",
+            net=self._call.net,
+            op=op_label(self._call.op.type, self._call.op.outputs),
+        )
+
+
+REGISTRY: dict[str, OpSchema] = {}
+Schema = TypeVar("Schema", bound=OpSchema)
+
+
+def register(schema: Schema) -> Schema:
+    """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function."""
+    if schema.name in REGISTRY:
+        raise NetError("an op of this name is registered already", op=schema.name)
+    REGISTRY[schema.name] = schema
+    return schema
+
+
+def schema_of(op_type: str, net: str | None = None) -> OpSchema:
+    """Look an op up by its ONNX name. Raises NetError for an unknown one."""
+    if op_type not in REGISTRY:
+        raise NetError("unknown op", net=net, op=op_type, hint="ro.op_names() lists the ops there are.")
+    return REGISTRY[op_type]
+
+
+def op_names() -> list[str]:
+    """Names of all public ops."""
+    return sorted(name for name, schema in REGISTRY.items() if not schema.internal)

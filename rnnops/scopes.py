@@ -1,0 +1,38 @@
+"""Name scopes: `with ro.name_scope("enc"):` prefixes the names that nets give and are given inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from rnnops.errors import NetError
+
+_PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
+
+
+@contextmanager
+def name_scope(name: str) -> Iterator[str]:
+    """Prefix new names with `<name>/`; scopes nest. Yields the whole prefix. Raises NetError for an empty name."""
+    if not isinstance(name, str) or not name.strip("/"):
+        raise NetError("a name scope needs a name", wanted="a non-empty string", came=repr(name))
+    token = _PREFIX.set(scoped(name.strip("/")) + "/")
+    try:
+        yield _PREFIX.get()
+    finally:
+        _PREFIX.reset(token)
+
+
+@contextmanager
+def absolute_names() -> Iterator[None]:
+    """Switch scopes off: inside, names are taken as they are (parameters of cells carry absolute names)."""
+    token = _PREFIX.set("")
+    try:
+        yield
+    finally:
+        _PREFIX.reset(token)
+
+
+def scoped(name: str) -> str:
+    """`name` with the prefix of the open scopes."""
+    return _PREFIX.get() + name

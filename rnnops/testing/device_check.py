@@ -1,0 +1,142 @@
+"""`check_devices`: outputs and gradients of a net on every device against the reference, under one tolerance table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler import DEVICES
+from rnnops.net import Net
+from rnnops.testing.check_error import CheckError
+from rnnops.testing.objective import Device, Runner, output_grads, run_on
+from rnnops.testing.tolerances import EXACT, difference, tolerance_of
+from rnnops.types import Array
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One array of one device: how far it is from the reference and how far it may be."""
+
+    device: str
+    array: str
+    error: float
+    limit: float
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.array} is off by {self.error:.2e}, allowed {self.limit:.2e}"
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """A passed check; prints one line for each array of each device."""
+
+    net: str
+    rows: tuple[DeviceRow, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.device for row in self.rows))
+
+    def __str__(self) -> str:
+        return "\n".join([f"devices agree on net '{self.net}'", *(f"  {row}" for row in self.rows)])
+
+
+def check_devices(
+    net: Net,
+    feeds: Mapping[str, Any],
+    devices: Sequence[str] | Mapping[str, Device] | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+    wrt: Sequence[str] | None = None,
+    seed: int | None = None,
+    training: bool = True,
+    gradients: bool = True,
+) -> DeviceReport:
+    """Compare every output and every gradient of a net on each device with the reference.
+
+    A plain run, the outputs of `run.vjp` and the gradients are compared. An array may be off by what `TOLERANCES` says
+    for its dtype, times the reference's largest value; integers and bools are equal, and so is the reference to itself.
+
+    Args:
+        feeds: input name -> array.
+        devices: names, or name -> device, where a device is a name or a function that makes a run of a net; all devices
+            that this machine has if left out.
+        outputs: names of the outputs that get a gradient; all float outputs if left out.
+        wrt: names of the inputs whose gradients are compared; all float inputs if left out.
+        seed, training: of the runs.
+        gradients: False compares plain runs only, for nets that have no gradient.
+
+    Returns: a report that prints. Raises CheckError with net, device and array for the first one that is off too far.
+    """
+    names = DEVICES if devices is None else devices
+    named = names if isinstance(names, Mapping) else {name: name for name in names}
+    options = _Options(outputs, wrt, seed, training, gradients)
+    wanted = options.arrays(run_on(net, REFERENCE), feeds)
+    rows: list[DeviceRow] = []
+    for name, device in named.items():
+        came = options.arrays(run_on(net, device), feeds)
+        rows += _compared(net, name, came, wanted, exact=device == REFERENCE)
+    return DeviceReport(net.name, tuple(rows))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What is run, on the reference and on each device alike."""
+
+    outputs: Sequence[str] | None
+    wrt: Sequence[str] | None
+    seed: int | None
+    training: bool
+    gradients: bool
+
+    def arrays(self, run: Runner, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Everything that a run gives, by what it is."""
+        plain = run(feeds, seed=self.seed, training=self.training)
+        arrays = {f"output '{name}'": np.array(array) for name, array in plain.items()}
+        if self.gradients:
+            outputs, pullback = run.vjp(feeds, seed=self.seed, training=self.training, wrt=self.wrt)
+            arrays.update((f"output '{name}' of vjp", np.array(array)) for name, array in outputs.items())
+            floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
+            grads = pullback(output_grads(outputs, floats if self.outputs is None else self.outputs))
+            arrays.update((f"gradient of '{name}'", array) for name, array in grads.items())
+        return arrays
+
+
+def _compared(
+    net: Net, device: str, came: Mapping[str, Array], wanted: Mapping[str, Array], exact: bool
+) -> list[DeviceRow]:
+    if came.keys() != wanted.keys():
+        raise CheckError(
+            "a device gives other arrays than the reference",
+            net=net.name,
+            op=f"device {device}",
+            wanted=", ".join(wanted),
+            came=", ".join(came),
+        )
+    rows = []
+    for name, array in wanted.items():
+        limit = (EXACT if exact else tolerance_of(array.dtype)).limit(array)
+        rows.append(DeviceRow(device, name, difference(came[name], array), limit))
+        if not rows[-1].error <= limit:
+            raise CheckError(
+                f"device '{device}' differs from the reference in its {name}",
+                net=net.name,
+                wanted=f"a difference of at most {limit:.2e}",
+                came=f"{rows[-1].error:.2e} {_place(came[name], array)}",
+            )
+    return rows
+
+
+def _place(came: Array, wanted: Array) -> str:
+    """Where two arrays differ most, with both values."""
+    if came.shape != wanted.shape or came.dtype != wanted.dtype:
+        return f"({came.dtype}{list(came.shape)} instead of {wanted.dtype}{list(wanted.shape)})"
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(came.astype(np.float64) - wanted.astype(np.float64))
+    place = np.unravel_index(int(np.argmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+    return f"at {[int(i) for i in place]} ({came[place]} instead of {wanted[place]})"

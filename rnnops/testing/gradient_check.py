@@ -1,0 +1,215 @@
+"""`check_gradient`: the gradients of a net against central differences in float64.
+
+Every element of every float input is moved by itself, unless `sample` says otherwise. Where the net has a kink within a
+step of the feeds (see `rnnops.testing.differences`), that element's feed is moved to another place nearby and checked
+there, against a gradient taken there; so a kink hides nothing but itself, and too many of them fail the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rnnops.net import Net
+from rnnops.testing.check_error import CheckError
+from rnnops.testing.differences import Difference, Differentiator, Probe
+from rnnops.testing.objective import Device, Objective, float64_feeds
+from rnnops.types import Array, is_float
+
+DIRECTIONS = 4  # random directions beside the sampled elements of a big array
+ATTEMPTS = 10  # places that are tried for one probe on a kink
+FEW = 8  # probes that may be on kinks in any net, however small
+
+
+@dataclass(frozen=True)
+class InputReport:
+    """One input: the probe with the largest error.
+
+    Args:
+        probes: how many elements and directions were differenced; resampled: how many of them moved off kinks.
+        error: max |analytic - numeric|; limit: what it may be.
+        worst: label of the probe, with its analytic and numeric derivative.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    probes: int
+    resampled: int
+    error: float
+    limit: float
+    worst: str
+    analytic: float
+    numeric: float
+
+    def __str__(self) -> str:
+        text = f"{self.name} {list(self.shape)}: {self.probes} differences, max |analytic - numeric| {self.error:.2e}"
+        worst = f" at {self.worst} ({self.analytic:.9g} and {self.numeric:.9g})" if self.probes else ""
+        return text + worst + (f", {self.resampled} resampled at kinks" if self.resampled else "")
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """A passed check; prints one line for each input."""
+
+    net: str
+    inputs: tuple[InputReport, ...]
+
+    @property
+    def error(self) -> float:
+        """The largest |analytic - numeric| of all inputs."""
+        return max((report.error for report in self.inputs), default=0.0)
+
+    @property
+    def resampled(self) -> int:
+        """How many probes were moved off kinks."""
+        return sum(report.resampled for report in self.inputs)
+
+    def __str__(self) -> str:
+        head = f"gradients of net '{self.net}' agree with central differences"
+        return "\n".join([head, *(f"  {report}" for report in self.inputs)])
+
+
+def check_gradient(
+    net: Net,
+    feeds: Mapping[str, Any],
+    *,
+    outputs: Sequence[str] | None = None,
+    wrt: Sequence[str] | None = None,
+    seed: int | None = None,
+    training: bool = True,
+    device: Device = "reference",
+    step: float = 1e-5,
+    tolerance: float = 1e-6,
+    sample: int | None = None,
+) -> GradientReport:
+    """Compare the gradients of a net with central differences, and `run.vjp`'s outputs with a plain run's bit for bit.
+
+    Args:
+        feeds: input name -> array, floats in float64.
+        outputs: names of the outputs that get a gradient; all float outputs if left out.
+        wrt: names of the inputs to check; all float inputs, parameters included, if left out.
+        seed, training: of the run.
+        device: a device's name, or a function that makes a run of a net.
+        step: of the differences, relative to max(1, |x|). With values and derivatives around 1 the default has errors
+            of 1e-10 from curvature and from rounding.
+        tolerance: for each input, max |analytic - numeric| <= tolerance * max(1, max |numeric|).
+        sample: for arrays of more elements than this, only so many random elements are moved, and a few random
+            directions through all of them. Left out, every element is.
+
+    Returns: a report that prints. Raises CheckError with net, input, element and both values where a gradient is wrong.
+    """
+    names = [name for name in net.input_names if is_float(net.dtype_of(name))] if wrt is None else list(wrt)
+    arrays = float64_feeds(net, feeds, names)
+    objective = Objective(net, device, outputs, names, seed, training)
+    grads = objective.gradient(arrays)
+    differentiator = Differentiator(objective, arrays, objective.values(arrays), step)
+    probes = {name: make_probes(name, arrays[name], sample) for name in names}
+    allowed = max(FEW, sum(map(len, probes.values())) // 10)
+    check = _Check(net.name, differentiator, tolerance, allowed)
+    return GradientReport(net.name, tuple(check.report(name, probes[name], grads[name]) for name in names))
+
+
+def make_probes(name: str, array: Array, sample: int | None) -> list[Probe]:
+    """One probe for each element, or a sample of them and random directions."""
+    if sample is None or array.size <= sample:
+        return [_element(name, array, place) for place in range(array.size)]
+    generator = np.random.Generator(np.random.PCG64(array.size))
+    places = np.unique(generator.integers(0, array.size, sample))
+    vectors = generator.uniform(-1.0, 1.0, (DIRECTIONS, *array.shape))
+    directions = [Probe(name, f"direction {k}", vector / np.linalg.norm(vector)) for k, vector in enumerate(vectors)]
+    return [*(_element(name, array, int(place)) for place in places), *directions]
+
+
+def _element(name: str, array: Array, place: int) -> Probe:
+    direction = np.zeros(array.shape)
+    direction.flat[place] = 1.0
+    return Probe(name, str([int(i) for i in np.unravel_index(place, array.shape)]), direction)
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """A probe with what both sides say."""
+
+    probe: Probe
+    analytic: float
+    found: Difference
+
+    @property
+    def error(self) -> float:
+        return abs(self.analytic - self.found.slope)
+
+
+class _Check:
+    """One check; counts the probes that had to move."""
+
+    def __init__(self, net: str, differentiator: Differentiator, tolerance: float, allowed: int) -> None:
+        self.net, self.differentiator, self.tolerance, self.allowed = net, differentiator, tolerance, allowed
+        self.generator = np.random.Generator(np.random.PCG64(0))
+        self.moved = 0
+
+    def report(self, name: str, probes: Sequence[Probe], grad: Array) -> InputReport:
+        """Check all probes of one input."""
+        rows = [_Row(probe, probe.along(grad), self.differentiator.difference(probe)) for probe in probes]
+        self._check_finite(rows)
+        suspects = [row for row in rows if row.found.is_bent]
+        kinks = self._kinks(suspects)
+        smooth = [row for row in rows if row not in kinks]
+        # a jump has a huge numeric slope, so the scale is taken where there is none
+        limit = self.tolerance * max([1.0, *(abs(row.found.slope) for row in smooth)])
+        wrong = [row for row in smooth if row.error > limit]
+        more = self._kinks([row for row in wrong if row.found.explains(row.error) and row not in suspects])
+        moved = [self._moved(row.probe, limit) for row in [*kinks, *more]]
+        rows = [*(row for row in smooth if row not in more), *moved]
+        worst = max(rows, key=lambda row: row.error, default=None)
+        if worst is None:
+            return InputReport(name, grad.shape, 0, 0, 0.0, limit, "", 0.0, 0.0)
+        if worst.error > limit:
+            self._fail_wrong(worst, limit)
+        return InputReport(
+            name,
+            grad.shape,
+            len(rows),
+            len(moved),
+            worst.error,
+            limit,
+            worst.probe.label,
+            worst.analytic,
+            worst.found.slope,
+        )
+
+    def _kinks(self, rows: Sequence[_Row]) -> list[_Row]:
+        return [row for row in rows if self.differentiator.is_kink(row.probe, row.found)]
+
+    def _moved(self, probe: Probe, limit: float) -> _Row:
+        """The probe at a place nearby that has no kink."""
+        self.moved += 1
+        if self.moved > self.allowed:
+            self._fail("the net has kinks at too many feeds to be checked", probe, wanted=f"at most {self.allowed}")
+        objective, feeds = self.differentiator.objective, self.differentiator.feeds
+        for _ in range(ATTEMPTS):
+            nearby = self.differentiator.at(probe.resampled(feeds, self.generator))
+            row = _Row(probe, probe.along(objective.gradient(nearby.feeds)[probe.name]), nearby.difference(probe))
+            self._check_finite([row])
+            suspect = row.found.is_bent or (row.error > limit and row.found.explains(row.error))
+            if not (suspect and nearby.is_kink(probe, row.found)):
+                return row
+        self._fail(f"the net has a kink at {ATTEMPTS} places out of {ATTEMPTS}", probe)
+
+    def _check_finite(self, rows: Sequence[_Row]) -> None:
+        for row in rows:
+            if not np.isfinite(row.error):
+                self._fail("a derivative is not finite", row.probe, **_values(row))
+
+    def _fail_wrong(self, row: _Row, limit: float) -> NoReturn:
+        problem = f"the gradient is wrong, off by {row.error:.3g} where {limit:.1g} is allowed"
+        self._fail(problem, row.probe, **_values(row))
+
+    def _fail(self, problem: str, probe: Probe, **details: Any) -> NoReturn:
+        raise CheckError(f"at {probe.label}: {problem}", net=self.net, blob=probe.name, **details)
+
+
+def _values(row: _Row) -> dict[str, str]:
+    return {"wanted": f"{row.found.slope!r} (numeric)", "came": f"{row.analytic!r} (analytic)"}

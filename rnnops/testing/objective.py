@@ -1,0 +1,149 @@
+"""What checkers run: a net on a device, and its outputs weighted by numbers that hide nothing.
+
+The weights are rotations of the circle by the golden ratio: all different, none near zero, of both signs, equal on
+every machine. Weights of one would hide every error that a sum hides (the gradient of a softmax's sum is zero).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnops.compiler import compile as compile_net
+from rnnops.errors import FeedError, GradientError
+from rnnops.net import Net
+from rnnops.testing.check_error import CheckError
+from rnnops.types import Array, Shape
+
+GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # their fractions
+
+
+class Runner(Protocol):
+    """What a device gives for a net: `rnnops.compiler.Run`, or something that is called alike."""
+
+    def __call__(
+        self, *dicts: Mapping[str, Any], seed: int | None = None, training: bool = False
+    ) -> dict[str, Array]: ...
+
+    def vjp(
+        self, *dicts: Mapping[str, Any], seed: int | None = None, training: bool = True, wrt: Any = None
+    ) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], dict[str, Array]]]: ...
+
+
+Device = str | Callable[[Net], Runner]  # a name for `ro.compile`, or a function that makes a run of a net
+
+
+def run_on(net: Net, device: Device) -> Runner:
+    """A run of the net on a device."""
+    return compile_net(net, device) if isinstance(device, str) else device(net)
+
+
+def rotation(shape: Shape, start: int = 0) -> Array:
+    """Numbers of absolute value 0.5 to 1.5 and both signs, from places `start, start + 1, ...` of two rotations."""
+    places = start + np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.float64)
+    sizes = 0.5 + (places + 1) * GOLDEN_RATIO % 1.0
+    signs = np.where((places + 1) * SQUARE_ROOT_OF_TWO % 1.0 < 0.5, 1.0, -1.0)
+    return np.asarray(sizes * signs).reshape(shape)
+
+
+def output_grads(outputs: Mapping[str, Array], names: Iterable[str]) -> dict[str, Array]:
+    """A weight for every element of the named outputs, in their dtypes."""
+    grads, start = {}, 0
+    for name in names:
+        grads[name] = rotation(outputs[name].shape, start).astype(outputs[name].dtype)
+        start += 1 + outputs[name].size
+    return grads
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Whether two arrays have one dtype, one shape and the same bits."""
+    return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
+
+
+class Objective:
+    """The number that is differentiated: the sum of all chosen outputs, each element with its weight.
+
+    Args:
+        outputs: names of the chosen ones; all float outputs if left out.
+        wrt: inputs whose gradients are wanted.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        device: Device,
+        outputs: Sequence[str] | None,
+        wrt: Sequence[str],
+        seed: int | None,
+        training: bool,
+    ) -> None:
+        self.net, self.run, self.wrt, self.seed, self.training = net, run_on(net, device), tuple(wrt), seed, training
+        self._chosen = outputs
+        self.weights: dict[str, Array] = {}
+
+    def values(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The chosen outputs."""
+        outputs = self.run(feeds, seed=self.seed, training=self.training)
+        return [outputs[name] for name in self.weights]
+
+    def change(self, after: Sequence[Array], before: Sequence[Array]) -> float:
+        """How far the number moves; outputs are subtracted first, which costs the least precision."""
+        moves = zip(self.weights.values(), after, before, strict=True)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(sum(np.vdot(weight, new - old) for weight, new, old in moves))
+
+    def gradient(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The gradient that the net gives. Raises CheckError where `vjp` gives other outputs than a plain run."""
+        outputs, pullback = self.run.vjp(feeds, seed=self.seed, training=self.training, wrt=self.wrt)
+        self._compare_bits(outputs, self.run(feeds, seed=self.seed, training=self.training))
+        if not self.weights:
+            self.weights = output_grads(outputs, self._names(outputs))
+        grads = pullback(self.weights)
+        for name in self.wrt:
+            self._check_gradient_type(name, grads.get(name), feeds[name])
+        return grads
+
+    def _names(self, outputs: Mapping[str, Array]) -> list[str]:
+        floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
+        names = floats if self._chosen is None else list(self._chosen)
+        for name in names:
+            if name not in floats:
+                wanted = f"one of {', '.join(floats)}"
+                raise GradientError("no float output of this name", net=self.net.name, blob=name, wanted=wanted)
+        return names
+
+    def _compare_bits(self, outputs: Mapping[str, Array], plain: Mapping[str, Array]) -> None:
+        for name, array in plain.items():
+            if name not in outputs or not same_bits(outputs[name], array):
+                raise CheckError("run.vjp gives another output than a plain run", net=self.net.name, blob=name)
+
+    def _check_gradient_type(self, name: str, grad: Array | None, feed: Array) -> None:
+        if grad is None or grad.shape != feed.shape or grad.dtype != feed.dtype:
+            came = "none" if grad is None else f"{grad.dtype}{list(grad.shape)}"
+            raise CheckError(
+                "the gradient of an input has a wrong type",
+                net=self.net.name,
+                blob=name,
+                wanted=f"{feed.dtype}{list(feed.shape)}",
+                came=came,
+            )
+
+
+def float64_feeds(net: Net, feeds: Mapping[str, Any], names: Iterable[str]) -> dict[str, Array]:
+    """Copies of all feeds. Raises FeedError where one of `names` is missing or not float64."""
+    arrays = {name: np.array(value) for name, value in feeds.items()}
+    for name in names:
+        if name not in arrays:
+            raise FeedError("an input is not fed", net=net.name, blob=name)
+        if arrays[name].dtype != np.float64:
+            raise FeedError(
+                "finite differences need float64",
+                net=net.name,
+                blob=name,
+                wanted="float64",
+                came=arrays[name].dtype,
+                hint="Convert all float feeds with array.astype(numpy.float64).",
+            )
+    return arrays

@@ -1,0 +1,87 @@
+"""Dtypes and types of blobs.
+
+Nets are dtype-free: a float blob has the dtype `"float"` until a run resolves it to the one float dtype of its feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rnnops.errors import NetError
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+FLOAT = "float"
+FLOATS = (FLOAT, "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+BOOL = "bool"
+NUMERIC = FLOATS + INTEGERS
+OPAQUE = "opaque"  # what only rnnops itself hands from op to op, such as step workspaces
+ANY = (*NUMERIC, BOOL)
+
+
+@dataclass(frozen=True)
+class Type:
+    """Dtype and shape of a blob whose sizes are known, printed as `float32[3, 4]`."""
+
+    dtype: str
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        if self.dtype == OPAQUE:
+            return 0
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def type_of(array: Array) -> Type:
+    """The type of an array."""
+    return Type(str(array.dtype), array.shape)
+
+
+def dtype_name(dtype: object) -> str:
+    """Normalise what a user gives as a dtype (`"int32"`, `np.int32`, `"float"`) to a name in `ANY`."""
+    if isinstance(dtype, str) and dtype == FLOAT:
+        return FLOAT
+    try:
+        name = np.dtype(dtype).name  # type: ignore[call-overload]
+    except TypeError:
+        name = str(dtype)
+    if name not in ANY:
+        raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name)
+    return str(name)
+
+
+def is_float(dtype: str) -> bool:
+    """Whether blobs of this dtype can have gradients."""
+    return dtype in FLOATS
+
+
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape | None:
+    """The common shape under multidirectional broadcasting (ONNX, NumPy), or None where there is none."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        wide = {size for size in sizes if size != 1}
+        if len(wide) > 1:
+            return None
+        result.append(wide.pop() if wide else 1)
+    return tuple(result)

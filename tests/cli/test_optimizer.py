@@ -1,0 +1,133 @@
+"""Adam and clipping against hand computations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rnnops.cli.optimizer import Adam, GradientNormError, OptimizerError, clip_by_global_norm, global_norm
+
+
+def adam_by_hand(value: float, gradients: list[float], settings: Adam) -> list[float]:
+    """The published algorithm for one number."""
+    mean = square = 0.0
+    values = []
+    for step, gradient in enumerate(gradients, 1):
+        mean = settings.beta1 * mean + (1 - settings.beta1) * gradient
+        square = settings.beta2 * square + (1 - settings.beta2) * gradient**2
+        corrected_mean, corrected_square = mean / (1 - settings.beta1**step), square / (1 - settings.beta2**step)
+        value -= settings.learning_rate * corrected_mean / (math.sqrt(corrected_square) + settings.epsilon)
+        values.append(value)
+    return values
+
+
+@pytest.mark.parametrize("settings", [Adam(), Adam(0.1, 0.5, 0.7, 1e-3), Adam(beta1=0.0, beta2=0.0)])
+def test_adam_follows_the_algorithm(settings):
+    gradients = [[0.3, -2.0], [0.1, 0.0], [-5.0, 1e-9], [0.0, 4.0]]
+    params = {"w": np.array([1.0, -1.0]), "b": np.array(0.5)}
+    state = settings.start(params)
+    wanted = [adam_by_hand(start, [row[i] for row in gradients], settings) for i, start in enumerate((1.0, -1.0))]
+    for step, row in enumerate(gradients):
+        params, state = settings.update(params, {"w": np.array(row), "b": np.array(row[0])}, state)
+        np.testing.assert_allclose(params["w"], [wanted[0][step], wanted[1][step]], rtol=1e-13)
+    assert params["b"] == pytest.approx(adam_by_hand(0.5, [row[0] for row in gradients], settings)[-1], rel=1e-13)
+    assert state["step"] == 4
+    assert all(isinstance(array, np.ndarray) for array in (*params.values(), *state.values()))
+
+
+def test_the_first_step_is_the_learning_rate():
+    params, _ = Adam(0.01).update(
+        {"w": np.ones(3)}, {"w": np.array([5.0, -0.2, 1e-3])}, Adam().start({"w": np.ones(3)})
+    )
+    np.testing.assert_allclose(params["w"], [0.99, 1.01, 0.99], rtol=1e-6)
+
+
+def test_learning_rate_of_one_update():
+    params, grads = {"w": np.ones(3)}, {"w": np.ones(3)}
+    by_argument = Adam(0.01).update(params, grads, Adam().start(params), learning_rate=0.5)
+    by_setting = Adam(0.5).update(params, grads, Adam().start(params))
+    np.testing.assert_array_equal(by_argument[0]["w"], by_setting[0]["w"])
+
+
+def test_update_keeps_types_and_changes_nothing_in_place():
+    params, grads = {"w": np.ones((2, 3), np.float32)}, {"w": np.full((2, 3), 0.5, np.float32)}
+    state = Adam().start(params)
+    new_params, new_state = Adam(epsilon=np.float64(1e-8)).update(params, grads, state, learning_rate=np.float64(1e-3))
+    assert new_params["w"].dtype == new_state["mean/w"].dtype == new_state["square/w"].dtype == np.float32
+    assert (params["w"] == 1).all()
+    assert (grads["w"] == 0.5).all()
+    assert state["step"] == 0
+    assert not state["mean/w"].any()
+
+
+def test_adam_finds_a_minimum():
+    params = {"w": np.array([3.0, -2.0])}
+    settings = Adam(0.1)
+    state = settings.start(params)
+    for _ in range(400):
+        params, state = settings.update(params, {"w": 2 * (params["w"] - [1.0, 2.0])}, state)
+    np.testing.assert_allclose(params["w"], [1.0, 2.0], atol=1e-3)
+
+
+def test_arrays_that_do_not_fit_are_named_errors():
+    params = {"w": np.ones(3), "b": np.ones(1)}
+    state = Adam().start(params)
+    with pytest.raises(OptimizerError, match=r"the gradients do not fit .* missing: \['b'\], unknown: \['c'\]"):
+        Adam().update(params, {"w": np.ones(3), "c": np.ones(1)}, state)
+    with pytest.raises(OptimizerError, match=r"blob 'w': .* wanted float64 \(3,\); got float64 \(1,\)"):
+        Adam().update(params, {"w": np.ones(1), "b": np.ones(1)}, state)
+    with pytest.raises(OptimizerError, match="got float32"):
+        Adam().update(params, {"w": np.ones(3, np.float32), "b": np.ones(1)}, state)
+    with pytest.raises(OptimizerError, match=r"the state .* missing: \['mean/b', 'square/b'\]"):
+        Adam().update(params, params, Adam().start({"w": np.ones(3)}))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"learning_rate": -1.0}, {"learning_rate": math.nan}, {"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}],
+)
+def test_settings_out_of_range_are_named_errors(settings):
+    with pytest.raises(OptimizerError, match=f"{next(iter(settings))} is out of range"):
+        Adam(**settings)
+
+
+def test_clipping_scales_to_the_limit():
+    grads = {"w": np.array([3.0, 0.0], np.float32), "b": np.array([[4.0]], np.float32)}
+    clipped, norm = clip_by_global_norm(grads, np.float64(1))
+    assert norm == 5
+    np.testing.assert_allclose(clipped["w"], [0.6, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(clipped["b"], [[0.8]], rtol=1e-6)
+    assert clipped["w"].dtype == np.float32
+    assert grads["w"][0] == 3
+    assert global_norm(clipped) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("limit", [5.0, 6.0, math.inf])
+def test_small_gradients_stay_as_they_are(limit):
+    grads = {"w": np.array([3.0, 4.0])}
+    clipped, norm = clip_by_global_norm(grads, limit)
+    assert norm == 5
+    np.testing.assert_array_equal(clipped["w"], grads["w"])
+
+
+def test_the_norm_of_large_float32_gradients_is_finite():
+    clipped, norm = clip_by_global_norm({"w": np.full(4, 1e30, np.float32)}, 1.0)
+    assert norm == pytest.approx(2e30, rel=1e-6)
+    np.testing.assert_allclose(clipped["w"], 0.5, rtol=1e-6)
+    assert clip_by_global_norm({}, 1.0) == ({}, 0.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_norm_that_is_not_finite_is_a_named_error(bad):
+    with pytest.raises(GradientNormError, match="blob 'b': the gradient norm is not finite"):
+        clip_by_global_norm({"w": np.ones(2), "b": np.array([1.0, bad])}, 1.0)
+
+
+def test_an_overflowing_norm_and_a_bad_limit_are_named_errors():
+    with pytest.raises(GradientNormError, match="not finite; got inf"):
+        clip_by_global_norm({"w": np.full(2, 1e200)}, 1.0)
+    for limit in (0.0, -1.0, math.nan):
+        with pytest.raises(OptimizerError, match="norm limit is out of range"):
+            clip_by_global_norm({"w": np.ones(2)}, limit)

@@ -1,0 +1,52 @@
+"""Every Python block in README and docs runs; the commands are the ones that continuous integration runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rnnops.schema import REGISTRY
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"```python\n(.*?)```", re.S)
+SHELL = re.compile(r"```sh\n(.*?)```", re.S)
+
+
+@pytest.fixture
+def _clean_registry() -> Iterator[None]:
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("_clean_registry")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_blocks_run(page: Path) -> None:
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in PYTHON.findall(page.read_text()):
+        exec(compile(block, str(page), "exec"), namespace)  # our own documents
+
+
+def test_readme_example_is_short() -> None:
+    (example,) = PYTHON.findall((ROOT / "README.md").read_text())
+    statements = [line for line in example.splitlines() if line.strip() and not line.startswith(("import", " "))]
+    assert len(statements) <= 18
+
+
+def test_continuous_integration_runs_the_readme_command() -> None:
+    train, test = (block.strip() for block in SHELL.findall((ROOT / "README.md").read_text()))
+    assert "\n" not in train
+    assert "\n" not in test
+    assert test in (ROOT / ".ci" / "run").read_text()
+
+
+def test_architecture_names_every_file() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"^- `([\w/.]+\.py)`", text, re.M))
+    there = {str(path.relative_to(ROOT)) for folder in ("rnnops", "kernels") for path in (ROOT / folder).rglob("*.py")}
+    assert named == there

@@ -1,0 +1,113 @@
+"""The package as a whole: imports go down only, import is light, functions and files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")])
+
+# From the ground up; a module imports from its own line or lines above only.
+LAYERS = (
+    {"kernels", "errors", "types", "loops"},
+    {"blob", "scopes", "philox"},
+    {"initializers", "schema"},
+    {"infer", "text"},
+    {"net"},
+    {"parse", "prune"},
+    {"ops"},
+    {"interpreter"},
+    {"autodiff", "fold_constants"},
+    {"checkpoints"},
+    {"recurrent"},
+    {"compiler"},
+    {"cells"},
+    {"model"},
+    {"onnx"},
+    {"testing", "cli"},
+)
+RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
+OPTIONAL = {"matplotlib", "tqdm", "onnx", "torch"}  # packages that may be imported inside functions
+
+
+def part_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0] if relative.parts[0] == "kernels" else relative.parts[1].removesuffix(".py")
+
+
+def runtime_imports(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    """Imports outside `if TYPE_CHECKING:`."""
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom) and id(n) not in skipped]
+
+
+def imported_parts(tree: ast.Module) -> set[str]:
+    names: list[str] = []
+    for node in runtime_imports(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif node.module == "rnnops":
+            names += [f"rnnops.{alias.name}" for alias in node.names]
+        else:
+            names.append(node.module or "")
+    return {name.split(".")[1] for name in names if name.startswith("rnnops.")}
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if part_of(p) != "__init__"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_imports_go_down(path: Path) -> None:
+    own = RANK[part_of(path)]
+    for part in imported_parts(ast.parse(path.read_text())):
+        assert part in RANK, f"{path.name} imports rnnops.{part}, which has no place in LAYERS"
+        assert RANK[part] <= own, f"{path.name} ({part_of(path)}) imports {part}, which lies above it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_sizes_and_import_style(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert text.count("\n") <= 500, "split the file by idea"
+    assert ast.get_docstring(tree), "a module says what it is"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < 80, f"{node.name} is too long"
+            inner = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
+            names = {alias.name if isinstance(n, ast.Import) else n.module or "" for n in inner for alias in n.names}
+            assert {name.split(".")[0] for name in names} <= OPTIONAL, f"{node.name} imports inside"
+        if isinstance(node, ast.ImportFrom):
+            assert all(alias.name != "*" for alias in node.names)
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = run_python("import sys, rnnops; print(' '.join(sys.modules))").split()
+    assert not {"numba", "scipy", "onnx", "torch", "matplotlib", "tqdm"} & {name.split(".")[0] for name in loaded}
+
+
+def test_import_is_fast() -> None:
+    """Under 0.1 s of processor time beyond NumPy's own import; the best of several tries, as machines are busy."""
+    code = "import numpy, time; t = time.process_time(); import rnnops; print(time.process_time() - t)"
+    assert min(float(run_python(code)) for _ in range(7)) < 0.1
+
+
+def test_lazy_names_are_there() -> None:
+    code = "import rnnops as ro; print(ro.compile.__name__, ro.Run.__name__, ro.Pullback.__name__, ro.testing.__name__)"
+    assert run_python(code) == "compile Run Pullback rnnops.testing"
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    assert run_python("import rnnops as ro; print(hasattr(ro, 'no_such_name'))") == "False"
