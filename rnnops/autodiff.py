@@ -13,7 +13,8 @@ from typing import cast
 from rnnops.blob import Blob
 from rnnops.errors import GradientError
 from rnnops.interpreter import Program
-from rnnops.net import Input, Net, Op
+from rnnops.net import Net
+from rnnops.op import Input, Op
 from rnnops.ops.internal import sum_to
 from rnnops.prune import prune
 from rnnops.schema import Call, NotKept, OpSchema, schema_of
@@ -47,9 +48,8 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
     Raises GradientError where an op on the way from `wrt` to an output has no gradient.
     """
     forward = program.net
-    float_dtype = next((t.dtype for t in program.types.values() if is_float(t.dtype)), "float32")
     with absolute_names():
-        builder = _Builder(program, Net(f"{forward.name}_gradient", float_dtype), set(wrt))
+        builder = _Builder(program, Net(f"{forward.name}_gradient", program.float_dtype), set(wrt))
         output_grads = builder.declare_output_grads()
         for call in reversed(program.calls):
             builder.visit(call)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rnnops.interpreter import Program
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.schema import Call
 
 

@@ -15,7 +15,8 @@ from rnnops.schema import Call, OpSchema, schema_of
 from rnnops.types import FLOAT, Array, Type, is_float
 
 if TYPE_CHECKING:
-    from rnnops.net import Net, Op
+    from rnnops.net import Net
+    from rnnops.op import Op
 
 FOLD_LIMIT = 4096  # elements; shape arithmetic is far below, data far above
 
@@ -55,7 +56,7 @@ def infer_call(
     dtypes = tuple(kind.dtype if kind else None for kind in types)
     check_dtypes(schema, op, dtypes, net)
     out_dtypes = [float_dtype if dtype == FLOAT else dtype for dtype in schema.dtypes(dtypes, op.attributes)]
-    call = Call(op, tuple(types), tuple(values), net)
+    call = Call(op, tuple(types), tuple(values), net, float_dtype=float_dtype)
     shapes = schema.shapes(replace(call, output_types=tuple(Type(dtype, ()) for dtype in out_dtypes)))
     out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
     call = replace(call, output_types=out_types)
@@ -97,8 +98,9 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
             op, [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs], net.name, float_dtype
         )
         for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            types[name] = kind
-            if value is not None:
+            if name:  # one that is not wanted has no type, nor must an optional input left out find one
+                types[name] = kind
+            if name and value is not None:
                 values[name] = value
         calls[op.key] = call
     return calls

@@ -70,7 +70,9 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
 
     Returns: name -> array.
     """
-    if np.dtype(dtype).name not in ("float32", "float64"):  # type: ignore[call-overload]
+    if not hasattr(net, "parameters"):
+        raise NetError("this is no net", wanted="a ro.Net", came=type(net).__name__)
+    if not _is_float_dtype(dtype):
         raise FeedError("parameters are floats", net=net.name, wanted="float32 or float64", came=dtype)
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise FeedError("not a seed", net=net.name, wanted="an integer of 0 or more", came=repr(seed))
@@ -79,6 +81,13 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
         for spec in net.parameters
         if spec.initializer is not None
     }
+
+
+def _is_float_dtype(dtype: object) -> bool:
+    try:
+        return np.dtype(dtype).name in ("float32", "float64")  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        return False
 
 
 def _generator(seed: int, name: str) -> np.random.Generator:

@@ -53,11 +53,13 @@ class Program:
         net: an immutable net.
         calls: one for each op, in order.
         types: of every blob.
+        float_dtype: what `"float"` stands for in this run.
     """
 
     net: Net
     calls: tuple[Call, ...]
     types: Mapping[str, Type]
+    float_dtype: str
 
     @cached_property
     def steps(self) -> tuple[tuple[Call, OpSchema, tuple[str, ...]], ...]:
@@ -74,7 +76,7 @@ def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
     for op in net.ops:
         types.update(zip(op.outputs, calls[op.key].output_types, strict=True))
     types.pop("", None)
-    return Program(net.snapshot(), tuple(calls[op.key] for op in net.ops), types)
+    return Program(net.snapshot(), tuple(calls[op.key] for op in net.ops), types, float_dtype)
 
 
 def execute(

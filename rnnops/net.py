@@ -9,62 +9,35 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from rnnops.blob import Blob, Operand
-from rnnops.errors import NetError, op_label
+from rnnops.errors import NetError
 from rnnops.infer import check_dtypes, infer_call
-from rnnops.initializers import Initializer, as_initializer
-from rnnops.schema import REQUIRED, schema_of
-from rnnops.scopes import scoped
+from rnnops.initializers import as_initializer
+from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
+from rnnops.schema import schema_of
+from rnnops.scopes import check_name, scoped
 from rnnops.text import format_net
-from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float
-
-
-@dataclass(frozen=True)
-class Op:
-    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer."""
-
-    type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    layer: str = ""
-
-    @property
-    def key(self) -> str:
-        """The name of the first output that has one; unique in a net."""
-        return next((name for name in self.outputs if name), "")
-
-    @property
-    def label(self) -> str:
-        return op_label(self.type, self.outputs)
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a net; a parameter where it has an initializer (and then a shape)."""
-
-    name: str
-    dtype: str = FLOAT
-    shape: Shape | None = None
-    initializer: Initializer | None = None
+from rnnops.types import FLOAT, Array, Type, dtype_name, is_float
 
 
 class Net:
     """A small program over named blobs.
 
     Args:
-        name: shown in errors and in the text of the net.
+        name: shown in errors and in the text of the net; name scopes that are open now do not prefix its blobs, those
+            opened later do, so that a cell can be written inside a scope.
         float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
     """
 
     def __init__(self, name: str, float_dtype: str | None = None) -> None:
         self.name = check_name(name, "net")
         self.float_dtype = float_dtype
+        self._scope = scoped("")
         self._inputs: dict[str, Input] = {}
         self._ops: list[Op] = []
         self._outputs: dict[str, str] = {}
@@ -115,8 +88,8 @@ class Net:
 
     def blob(self, name: str) -> Blob:
         """The handle of a blob. Raises NetError for an unknown name."""
-        if name not in self._dtypes:
-            raise NetError("no such blob", net=self.name, blob=name, wanted=_some(self._dtypes))
+        if not isinstance(name, str) or name not in self._dtypes:
+            raise NetError("no such blob", net=self.name, blob=str(name), wanted=some_of(self._dtypes))
         if name not in self._blobs:
             self._blobs[name] = Blob(self, name)
         return self._blobs[name]
@@ -147,7 +120,9 @@ class Net:
 
     def input(self, name: str, dtype: object = None, shape: Sequence[int] | None = None) -> Blob:
         """Declare one input; integer and bool inputs need their dtype, a shape is checked against the feed."""
-        spec = Input(self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else _shape(shape, self.name))
+        spec = Input(
+            self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else checked_shape(shape, self.name)
+        )
         return self.add_input(spec)
 
     def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
@@ -158,14 +133,17 @@ class Net:
             init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
                 `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
         """
-        sizes = _shape(shape, self.name)
+        sizes = checked_shape(shape, self.name)
         return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
         """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again."""
         self._check_growing()
-        for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
+        for blob in (*blobs, *named.values()):
+            if not isinstance(blob, Blob):
+                self._reject_operand(blob)
             self._own(blob)
+        for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
             if name in self._outputs:
                 raise NetError("this output is declared already", net=self.name, blob=name)
             self._outputs[check_name(name, "output", self.name)] = blob.name
@@ -182,7 +160,7 @@ class Net:
         """Group the ops appended inside into one layer. Layers do not nest."""
         if self._layer:
             raise NetError(f"layer '{name}' is opened inside layer '{self._layer}'", net=self.name)
-        with self.in_layer(check_name(scoped(name), "layer", self.name)):
+        with self.in_layer(self.scoped(check_name(name, "layer", self.name))):
             yield self._layer
 
     @contextmanager
@@ -209,11 +187,13 @@ class Net:
         """
         self._check_growing()
         schema = schema_of(op_type, self.name)
-        attributes = self._checked_attributes(op_type, attributes or {})
+        if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+            raise NetError("the inputs of an op are a list of blobs", net=self.name, op=op_type, came=repr(inputs))
+        attributes = checked_attributes(op_type, attributes or {}, self.name)
         count = schema.output_count(attributes)
         outputs = tuple(self._output_name(op_type, name) for name in names or [None] * count)
         op = Op(op_type, tuple(self._own(blob) for blob in inputs), outputs, attributes, self._layer)
-        self._check_ports(op)
+        check_ports(op, self.name)
         self._add_op(op)
         return tuple(self._blobs.setdefault(name, Blob(self, name)) for name in outputs if name)
 
@@ -237,9 +217,9 @@ class Net:
             self.blob(name)
         for name in filter(None, op.outputs):
             self._check_free(name)
-        self._checked_attributes(op.type, op.attributes)
+        checked_attributes(op.type, op.attributes, self.name)
         schema_of(op.type).check(op, self.name)
-        self._check_ports(op)
+        check_ports(op, self.name)
         self._add_op(op)
         self._named.update(named)
 
@@ -247,7 +227,7 @@ class Net:
         """Give a blob another name; ops and outputs that mention it follow."""
         self._check_growing()
         old = self._own(blob)
-        new = scoped(check_name(name, "blob", self.name))
+        new = self.scoped(check_name(name, "blob", self.name))
         if new != old:
             self._substitute(old, self._fresh(name))
         self._named.add(blob.name)
@@ -323,33 +303,10 @@ class Net:
         values = [self._values.get(name) for name in op.inputs]
         call, folded = infer_call(op, types, values, self.name, self.float_dtype or "")
         for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            self._types[name] = kind
-            if value is not None:
+            if name:
+                self._types[name] = kind
+            if name and value is not None:
                 self._values[name] = value
-
-    def _checked_attributes(self, op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        known = schema_of(op_type).attributes
-        given = {name: _plain(value) for name, value in attributes.items() if value is not None}
-        for name in given:
-            if name not in known:
-                raise NetError(f"unknown attribute '{name}'", net=self.name, op=op_type, wanted=_some(known))
-        for name, default in known.items():
-            if default is REQUIRED and name not in given:
-                raise NetError(f"attribute '{name}' is missing", net=self.name, op=op_type)
-        return given
-
-    def _check_ports(self, op: Op) -> None:
-        ports = schema_of(op.type).inputs
-        least = sum(not port.endswith(("?", "*")) for port in ports)
-        most = None if ports and ports[-1].endswith("*") else len(ports)
-        if len(op.inputs) < least or (most is not None and len(op.inputs) > most) or "" in op.inputs[:least]:
-            wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
-            raise NetError("wrong number of inputs", net=self.name, op=op.label, wanted=wanted, came=len(op.inputs))
-        count, written = schema_of(op.type).output_count(op.attributes), [name for name in op.outputs if name]
-        if len(op.outputs) != count:
-            raise NetError("wrong number of outputs", net=self.name, op=op.label, wanted=count, came=len(op.outputs))
-        if len(set(written)) != len(written):
-            raise NetError("an op writes a blob twice", net=self.name, op=op.label)
 
     def _constant_like(self, value: Operand, dtype: str) -> Blob:
         array = _number_array(value, self.name)
@@ -383,8 +340,12 @@ class Net:
             "an operand is no blob", net=self.name, wanted="a blob, a number or an array", came=type(value).__name__
         )
 
+    def scoped(self, name: str) -> str:
+        """A name with the prefix of the scopes that were opened since this net was made."""
+        return scoped("").removeprefix(self._scope) + name
+
     def _fresh(self, name: str) -> str:
-        full = scoped(check_name(name, "blob", self.name))
+        full = self.scoped(check_name(name, "blob", self.name))
         self._check_free(full)
         return full
 
@@ -398,7 +359,7 @@ class Net:
         base = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower()
         while True:
             count = self._counts[base] = self._counts.get(base, -1) + 1
-            if (full := scoped(f"{base}_{count}")) not in self._dtypes:
+            if (full := self.scoped(f"{base}_{count}")) not in self._dtypes:
                 return full
 
     def _substitute(self, old: str, new: str) -> None:
@@ -437,6 +398,12 @@ class Net:
             raise NetError("this net is a finished snapshot and cannot grow", net=self.name)
 
 
+def require_net(value: object) -> None:
+    """Raise NetError for what is no net, such as arguments in a wrong order."""
+    if not isinstance(value, Net):
+        raise NetError("this is no net", wanted="a ro.Net", came=type(value).__name__)
+
+
 def common_net(values: Sequence[object]) -> Net:
     """The net of the first blob among operands. Raises NetError where there is none."""
     for value in values:
@@ -445,43 +412,9 @@ def common_net(values: Sequence[object]) -> Net:
     raise NetError("an op needs at least one blob", came=", ".join(type(value).__name__ for value in values))
 
 
-def check_name(name: object, kind: str, net: str | None = None) -> str:
-    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
-    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
-        raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
-    return name
-
-
-def _shape(shape: Sequence[int], net: str) -> Shape:
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0 for size in sizes):
-        raise NetError("not a shape", net=net, wanted="integers of 0 or more", came=repr(shape))
-    return tuple(int(size) for size in sizes)
-
-
-def _plain(value: Any) -> Any:
-    """Attribute values are plain: NumPy scalars become Python's, lists become tuples, arrays are copied and locked."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
-        value = value.copy()
-        value.flags.writeable = False
-        return value
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, str | int | float | Net):
-        return value
-    came = f"{type(value).__name__} {getattr(value, 'dtype', '')}".rstrip()
-    raise NetError("an attribute cannot hold this", wanted="numbers, strings, arrays, nets or tuples", came=came)
-
-
 def _number_array(value: Operand, net: str) -> Array:
     if not isinstance(value, int | float | np.generic | np.ndarray):
         raise NetError(
             "an operand is no blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
         )
     return np.asarray(value)
-
-
-def _some(names: Mapping[str, Any]) -> str:
-    shown = list(names)[:12]
-    return "one of " + ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"

@@ -18,7 +18,9 @@ import numpy as np
 
 from rnnops.errors import ParseError, RnnopsError
 from rnnops.initializers import Initializer, as_initializer
-from rnnops.net import Input, Net, Op, check_name
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.scopes import check_name
 from rnnops.text import RESERVED
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.schema import schema_of
 
 
@@ -26,6 +27,20 @@ def prune(net: Net, keep_inputs: Iterable[str] | None = None) -> Net:
     stay = set(net.input_names) if keep_inputs is None else {*keep_inputs, *needed}
     inputs = [spec for spec in net.input_specs if spec.name in stay]
     return net.with_ops(ops[::-1], inputs=inputs).snapshot()
+
+
+def prune_cells(net: Net) -> Net:
+    """Prune a net and the cells of its recurrences, cells inside cells included."""
+    pruned = prune(net)
+    return pruned.with_ops([_with_pruned_cell(op) for op in pruned.ops]).snapshot()
+
+
+def _with_pruned_cell(op: Op) -> Op:
+    if not isinstance(op.attributes.get("cell"), Net):
+        return op
+    cell = prune_cells(op.attributes["cell"])
+    recompute = tuple(name for name in op.attributes.get("recompute", ()) if name in cell)
+    return replace(op, attributes={**op.attributes, "cell": cell, "recompute": recompute})
 
 
 def _without_unread(op: Op, needed: set[str]) -> Op:

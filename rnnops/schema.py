@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from rnnops.blob import Blob
 from rnnops.errors import GradientError, NetError, TypeRuleError, op_label
 from rnnops.loops import LoopForm, Pointwise, is_cheap
-from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes, is_float
+from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
 
 if TYPE_CHECKING:
-    from rnnops.net import Op
+    from rnnops.op import Op
 
 REQUIRED: Any = object()  # default of an attribute that must be given
 Result = Array | tuple[Array, ...]
@@ -53,13 +53,8 @@ class Call:
     net: str = ""
     output_types: tuple[Type, ...] = field(default=(), compare=False)
     output_values: tuple[Array | None, ...] = field(default=(), compare=False)
-
-    @property
-    def float_dtype(self) -> str:
-        """The float dtype of the run, as far as inputs and outputs show it."""
-        return next(
-            (kind.dtype for kind in (*self.types, *self.output_types) if kind and is_float(kind.dtype)), "float32"
-        )
+    float_dtype: str = "float32"  # what "float" stands for in this run
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # worked out once
 
     def shape(self, i: int) -> Shape:
         """Shape of input `i`, which must be there."""
@@ -240,8 +235,8 @@ def register(schema: Schema) -> Schema:
 
 def schema_of(op_type: str, net: str | None = None) -> OpSchema:
     """Look an op up by its ONNX name. Raises NetError for an unknown one."""
-    if op_type not in REGISTRY:
-        raise NetError("unknown op", net=net, op=op_type, hint="ro.op_names() lists the ops there are.")
+    if not isinstance(op_type, str) or op_type not in REGISTRY:
+        raise NetError("unknown op", net=net, op=str(op_type), hint="ro.op_names() lists the ops there are.")
     return REGISTRY[op_type]
 
 

@@ -36,3 +36,10 @@ def absolute_names() -> Iterator[None]:
 def scoped(name: str) -> str:
     """`name` with the prefix of the open scopes."""
     return _PREFIX.get() + name
+
+
+def check_name(name: object, kind: str, net: str | None = None) -> str:
+    """Names are non-empty printable strings without blanks at their ends; quotes and control characters are refused."""
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
+        raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
+    return name

@@ -62,7 +62,7 @@ def dtype_name(dtype: object) -> str:
         return FLOAT
     try:
         name = np.dtype(dtype).name  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError):
         name = str(dtype)
     if name not in ANY:
         raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name)

@@ -40,7 +40,20 @@ def assert_agrees(
     dys = {name: np.random.default_rng(7).uniform(-1, 1, out[name].shape) for name in weighted or floats}
     grads = pullback(dys)
     assert_gradients(grads, feeds, loop, dys)
+    for name in dys:
+        assert_alone(net, name, feeds, out[name], **vjp)
     return out, grads
+
+
+def assert_alone(net: ro.Net, name: str, feeds: Arrays, wanted: np.ndarray, **vjp: Any) -> None:
+    """A net with but one of the outputs, which keeps less, gives the same output and gradients."""
+    runs = [ro.compile(other) for other in (net, net.with_ops(net.ops, {name: net.output_blobs[name]}))]
+    options = {key: vjp[key] for key in vjp if key != "wrt"}
+    np.testing.assert_array_equal(runs[1](feeds, training=True, **options)[name], wanted, err_msg=name)
+    grads = [run.vjp(feeds, **vjp)[1]({name: np.ones_like(wanted)}) for run in runs]
+    assert grads[0].keys() == grads[1].keys()
+    for key, grad in grads[0].items():
+        np.testing.assert_allclose(grads[1][key], grad, rtol=1e-12, atol=1e-14, err_msg=f"{key} from {name} alone")
 
 
 def assert_gradients(grads: Arrays, feeds: Arrays, loop: Loop, dys: Mapping[str, np.ndarray]) -> None:

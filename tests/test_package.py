@@ -18,6 +18,7 @@ LAYERS = (
     {"blob", "scopes", "philox"},
     {"initializers", "schema"},
     {"infer", "text"},
+    {"op"},
     {"net"},
     {"parse", "prune"},
     {"ops"},
@@ -57,7 +58,8 @@ def imported_parts(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif node.module == "rnnops":
-            names += [f"rnnops.{alias.name}" for alias in node.names]
+            # a public name of the package itself, such as `init_params`, counts as the top layer
+            names += [f"rnnops.{alias.name if alias.name in RANK else 'cli'}" for alias in node.names]
         else:
             names.append(node.module or "")
     return {name.split(".")[1] for name in names if name.startswith("rnnops.")}

@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from broken_texts import BROKEN
 
 import rnnops as ro
 from rnnops import ops
 from rnnops.autodiff import differentiate
 from rnnops.interpreter import prepare
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.ops.internal import sum_to
 from rnnops.parse import DEPTH, parse_net
 from rnnops.recurrent.training_form import training_form
@@ -346,92 +348,6 @@ net tiny(x, w: param[2, 3] = (uniform, -1.0, 1.0), n: int32)
     w/2 = Add(y, x)
     return z, x
 """.strip()
-
-
-BROKEN = [
-    ("", 1, "wanted net; got the end of the text"),
-    ("# nothing but this", 1, "wanted net"),
-    ("network m(x)\nreturn", 1, "got 'network'"),
-    ('"net" m(x)\nreturn', 1, "wanted net"),
-    ("net (x)\nreturn", 1, "a name for the net; got '('"),
-    ("net _(x)\nreturn", 1, "a name for the net; got '_'"),
-    ('net "a\\"b"(x)\nreturn', 1, "not a name for a net"),
-    ('net ""(x)\nreturn', 1, "not a name for a net"),
-    ("net m\nreturn", 1, "wanted '('; got the end of the line"),
-    ("net m(x", 1, "',' or ')'; got the end of the line"),
-    ("net m(x,)\nreturn", 1, "a name for the input; got ')'"),
-    ("net m(x y)\nreturn", 1, "',' or ')'; got 'y'"),
-    ("net m(x, return)\nreturn", 1, "a name for the input; got 'return'"),
-    ('net m("x\n")\nreturn', 1, "a quote at the string's end"),
-    ('net m("\\q")\nreturn', 1, "Invalid "),
-    ('net m("\\u0007")\nreturn', 1, "not a name for a input"),
-    ("net m(x,\nx)\nreturn", 2, "blob 'x': line 2: this name is taken"),
-    ("net m(x:)\nreturn", 1, "wanted float or"),
-    ("net m(x: int3)\nreturn", 1, "got 'int3'"),
-    ("net m(x: float[-1])\nreturn", 1, "wanted integers of 0 or more"),
-    ("net m(x: float[1.0])\nreturn", 1, "wanted integers of 0 or more"),
-    ("net m(x: float[true])\nreturn", 1, "wanted integers of 0 or more"),
-    ("net m(x: float[2)\nreturn", 1, "',' or ']'; got ')'"),
-    ("net m(x: param[2])\nreturn", 1, "wanted '='; got ')'"),
-    ("net m(x: param[2] = magic)\nreturn", 1, "blob 'x': line 1: unknown initializer"),
-    ("net m(x: param[2] = (uniform, 1))\nreturn", 1, "unknown initializer"),
-    ('net m(x: param[2] = (constant, "1"))\nreturn', 1, "unknown initializer"),
-    ("net m(x: param[2] = 1)\nreturn", 1, "wanted an initializer; got '1'"),
-    ("net m(x): float\nreturn", 1, "wanted float32 or float64; got 'float'"),
-    ("net m(x) y = Neg(x)\nreturn", 1, "wanted the end of the line; got 'y'"),
-    ("net m(x)", 1, "'return'; got the end of the text"),
-    ("net m(x)\n\ny = Neg(x)", 3, "'return'; got the end of the text"),
-    ("net m(x)\nreturn y", 2, "blob 'y': line 2: no such blob; wanted one of x"),
-    ("net m(x)\nreturn a=", 2, "a name for the blob; got the end of the line"),
-    ("net m(x)\nreturn x, x", 2, "declared already"),
-    ("net m(x)\nreturn x x", 2, "',' or the end of the line; got 'x'"),
-    ("net m(x)\nreturn x\nreturn x", 3, "wanted the end of the text; got 'return'"),
-    ("net m(x)\nreturn x\n\n}", 4, "wanted the end of the text"),
-    ("net m(x)\n# one\n\ny = Nag(x)\nreturn", 4, "op 'Nag': line 4: unknown op"),
-    ("net m(x)\ny = Neg(z)\nreturn", 2, "blob 'z': line 2: no such blob"),
-    ("net m(x)\ny = Neg(y)\nreturn", 2, "no such blob"),
-    ("net m(x)\nx = Neg(x)\nreturn", 2, "this name is taken"),
-    ("net m(x)\ny = Neg()\nreturn", 2, "wrong number of inputs; wanted 1; got 0"),
-    ("net m(x)\ny = Neg(_)\nreturn", 2, "wrong number of inputs"),
-    ("net m(x)\ny = Add(x, x, x)\nreturn", 2, "wrong number of inputs; wanted 2; got 3"),
-    ("net m(x)\ny, z = Neg(x)\nreturn", 2, "wrong number of outputs; wanted 1; got 2"),
-    ("net m(x)\n= Neg(x)\nreturn", 2, "wrong number of outputs; wanted 1; got 0"),
-    ("net m(x)\ny, y = Probe(x, count=2)\nreturn", 2, "writes a blob twice"),
-    ("net m(x)\ny = Probe(x, count=1000000000)\nreturn", 2, "wrong number of outputs"),
-    ("net m(x)\n*_ = Neg(x)\nreturn", 2, "a name for the blob; got '_'"),
-    ("net m(x)\ny Neg(x)\nreturn", 2, "',' or '='; got 'Neg'"),
-    ("net m(x)\ny = Neg x\nreturn", 2, "wanted '('; got 'x'"),
-    ('net m(x)\ny = "Neg"(x)\nreturn', 2, "the name of an op; got '\"Neg\"'"),
-    ("net m(x)\ny = Neg(x\nreturn", 3, "',' or ')'; got 'return'"),
-    ("net m(x)\ny = Neg(1.0)\nreturn", 2, "a name for the blob; got '1.0'"),
-    ("net m(x)\ny = Neg(x) @\nreturn", 2, "a name for the layer"),
-    ("net m(x)\ny = Neg(x) z\nreturn", 2, "the end of the line; got 'z'"),
-    ("net m(x)\ny = Neg(x, axis=1)\nreturn", 2, "unknown attribute 'axis'"),
-    ("net m(x)\ny = SumTo(x)\nreturn", 2, "attribute 'shape' is missing"),
-    ("net m(x)\ny = Probe(value=1, x)\nreturn", 2, "an attribute, since inputs come first; got 'x'"),
-    ("net m(x)\ny = Probe(value=1, value=2)\nreturn", 2, "every attribute once; got 'value'"),
-    ("net m(x)\ny = Probe(value=)\nreturn", 2, "wanted a value; got ')'"),
-    ("net m(x)\ny = Probe(value=None)\nreturn", 2, "wanted a value; got 'None'"),
-    ("net m(x)\ny = Probe(value='a')\nreturn", 2, "a name, value or sign"),
-    ("net m(x)\ny = Probe(value=007)\nreturn", 2, "line 2: this cannot be built"),
-    ("net m(x)\ny = Probe(value=1.)\nreturn", 2, "a name, value or sign"),
-    ("net m(x)\ny = Probe(value=[1, 2)\nreturn", 2, "',' or ']'"),
-    ("net m(x)\ny = Probe(value={})\nreturn", 2, "wanted a value; got '{'"),
-    ("net m(x)\ny = Probe(value=" + "9" * 5000 + ")\nreturn", 2, "Exceeds the limit"),
-    ("net m(x)\ny = Probe(value=array(float, [], [1]))\nreturn", 2, "got 'float'"),
-    ("net m(x)\ny = Probe(value=array(int32, [2], [1]))\nreturn", 2, "wanted int32[2]; got 1 of int"),
-    ("net m(x)\ny = Probe(value=array(int32, [1], [1.5]))\nreturn", 2, "got 1 of float"),
-    ("net m(x)\ny = Probe(value=array(uint8, [1], [256]))\nreturn", 2, "line 2: this cannot be built"),
-    ("net m(x)\ny = Probe(value=array(float32, [1], [1e300]))\nreturn", 2, "line 2: this cannot be built"),
-    ("net m(x)\ny = Probe(value=array(float32, " + str([1] * 65) + ", [1]))\nreturn", 2, "do not fit the array"),
-    ("net m(x)\ny = Probe(count=[])\nreturn", 2, "line 2: this cannot be built; got TypeError"),
-    ("net m(x)\ny = Probe(x) {\nbody =\nreturn\n}\nreturn", 4, "wanted net; got 'return'"),
-    ("net m(x)\ny = Probe(x) {\nbody = 1\n}\nreturn", 3, "wanted net; got '1'"),
-    ("net m(x)\ny = Probe(x) {\nbody = net b(x)\nreturn x\nreturn", 5, "wanted '='; got the end of the line"),
-    ("net m(x)\ny = Probe(x) {\nbody = net b(x)\nreturn y\n}\nreturn", 4, "net 'b', blob 'y': line 4: no such blob"),
-    ("net m(x): float32\nreturn x\n\u2028", 3, "a name, value or sign"),
-    ("net m(a: float[2], b: float[3]): float32\nc = Add(a, b)\nreturn", 2, "operands do not broadcast"),
-]
 
 
 @pytest.mark.parametrize(("text", "line", "message"), BROKEN, ids=range(len(BROKEN)))

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rnnops.blob import Blob
-from rnnops.cells.base import RNNCell
+from rnnops.cells.base import RNNCell, require_cell
 from rnnops.cells.lstm import LSTMCell
 from rnnops.cells.milstm import MILSTMCell
-from rnnops.cells.step import Step, parameter
+from rnnops.cells.step import Step, parameter, require_blob
 from rnnops.errors import NetError
 from rnnops.net import Net
 from rnnops.ops.activation import tanh
@@ -73,15 +73,20 @@ class AttentionCell(RNNCell):
         name: str | None = None,
         forward_only: bool = False,
     ) -> None:
+        require_cell(decoder_cell)
         super().__init__(name, forward_only or decoder_cell.forward_only)
-        if attention_type not in ATTENTION_TYPES:
+        optional = {"encoder_lengths": encoder_lengths, "weighted_encoder_outputs": weighted_encoder_outputs}
+        given = {what: blob for what, blob in optional.items() if blob is not None}
+        for what, blob in {"encoder_outputs": encoder_outputs, **given}.items():
+            require_blob(blob, what, self.name)
+        if not isinstance(attention_type, str) or attention_type not in ATTENTION_TYPES:
             raise NetError(
                 "unknown attention type",
                 blob=self.name,
                 wanted=f"one of {', '.join(ATTENTION_TYPES)}",
                 came=attention_type,
             )
-        if decoder_state_dim != decoder_cell.get_output_dim():
+        if not isinstance(decoder_state_dim, int) or decoder_state_dim != decoder_cell.get_output_dim():
             raise NetError(
                 "decoder_state_dim is not the size of the decoder's output",
                 blob=self.name,
@@ -142,14 +147,13 @@ class AttentionCell(RNNCell):
             encoder.mask = valid_steps(outputs, self.encoder_lengths)
         self._encoder = encoder
 
-    def create_initial_state(self, net: Net, index: int) -> Blob:
-        count = len(self.decoder.get_state_names())
-        if index < count:
-            return self.decoder.create_initial_state(net, index)
-        if index == count:
-            name = f"{self.name}/initial_attention_weighted_encoder_context_state"
-            return parameter(net, name, (self.encoder_output_dim,), "zeros")
-        return self.zero_coverage(net)
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return (self.decoder,)
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        name = f"{self.name}/initial_attention_weighted_encoder_context_state"
+        own = [parameter(net, name, (self.encoder_output_dim,), "zeros")]
+        return [*self.decoder.initial_states(net, None), *own, *([self.zero_coverage(net)] if self._covers else [])]
 
     def zero_coverage(self, net: Net) -> Blob:
         """Coverage before the first step, [N, S] of zeros."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import chain, count
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.step import Step, parameter
+from rnnops.cells.step import Step, parameter, require_blob
 from rnnops.errors import NetError
-from rnnops.net import Net, check_name
+from rnnops.net import Net, require_net
 from rnnops.recurrent import recurrent_net
-from rnnops.scopes import absolute_names
+from rnnops.scopes import absolute_names, check_name
 
+NAMED = object()  # claims a name for all cells that were given it
 Initializer = Callable[[Net, "RNNCell"], Sequence[Blob]]
 
 
@@ -27,6 +29,7 @@ class RNNCell(ABC):
     """
 
     default_name: ClassVar[str] = "cell"
+    owns_name: ClassVar[bool] = True  # False: it goes by the name of the cell inside
 
     def __init__(
         self, name: str | None = None, forward_only: bool = False, initializer: Initializer | None = None
@@ -83,11 +86,14 @@ class RNNCell(ABC):
     def prepare(self, net: Net) -> None:  # noqa: B027 - a hook: most cells need nothing here
         """A hook for what is computed once, outside the recurrence (attention's encoder side)."""
 
-    def create_initial_state(self, net: Net, index: int) -> Blob:
-        """A trainable initial state of zeros, `[H]`."""
-        prefix, _, state = self.get_state_names()[index].rpartition("/")
-        name = f"{prefix}/initial_{state.removesuffix('_t')}_state"
-        return parameter(net, name, (self.get_state_dims()[index],), "zeros")
+    def inner_cells(self) -> Sequence[RNNCell]:
+        """The cells that this one is made of."""
+        return ()
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        """Initial states where none are given: by default trainable zeros, `[H]`."""
+        dims = zip(self.get_state_names(), self.get_state_dims(), strict=True)
+        return [parameter(net, initial_name(name), (size,), "zeros") for name, size in dims]
 
     # -- what users call -----------------------------------------------------------------------------------------
 
@@ -101,10 +107,10 @@ class RNNCell(ABC):
 
         Returns: the output and the new states.
         """
+        self._claim(net)
         self._check_states(net, states)
         if (seq_lengths is None) != (timestep is None):
             raise NetError("lengths and the timestep go together", net=net.name, blob=self.name)
-        self._claim(net)
         self.prepare(net)
         return self.step(Step(net, None, seq_lengths, timestep), input_t, states)
 
@@ -121,7 +127,8 @@ class RNNCell(ABC):
         Args:
             inputs: [T, N, D]; seq_lengths: [N] int32, None for full length.
             initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
-            outputs_with_grads: positions in the returned states that may get gradients; the output always may.
+            outputs_with_grads: positions in the returned states that may get gradients, all if left out; an output
+                that is no state always may.
 
         Returns: the output `[T, N, O]` and, for each state, `_all [T, N, H]` and `_last [1, N, H]`.
         """
@@ -148,24 +155,27 @@ class RNNCell(ABC):
                 forward_only=self.forward_only,
                 references=bindings,
             )
-        count = 2 * len(names)
-        output = results[count] if output_name not in names else results[2 * names.index(output_name)]
-        return output, results[:count]
+        last = 2 * len(names)
+        output = results[last] if output_name not in names else results[2 * names.index(output_name)]
+        return output, results[:last]
 
     def initial_states(self, net: Net, given: Sequence[Blob] | None) -> list[Blob]:
         """The given initial states, or the initializer's. Raises NetError for a wrong number of them."""
         if given is None:
-            make = self.initializer or default_initial_states
-            given = make(net, self)
-        states = [given] if isinstance(given, Blob) else list(given)
+            given = self.default_initial_states(net) if self.initializer is None else self.initializer(net, self)
+        states = [given] if isinstance(given, Blob) else given
         self._check_states(net, states)
-        return states
+        return list(states)
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def _claim(self, net: Net) -> None:
-        """Raise NetError where another cell without a name of its own has taken this one's default name."""
-        if not self.is_named and net.claims.setdefault(self.name, self) is not self:
+        """Raise NetError where a cell without a name of its own would share its parameters with another cell."""
+        require_net(net)
+        for cell in self.inner_cells():
+            cell._claim(net)
+        owner = NAMED if self.is_named else self
+        if self.owns_name and net.claims.setdefault(self.name, owner) is not owner:
             raise NetError(
                 "two cells without a name would share their parameters",
                 net=net.name,
@@ -175,6 +185,8 @@ class RNNCell(ABC):
 
     def _check_states(self, net: Net, states: Sequence[Blob]) -> None:
         names = self.get_state_names()
+        if not isinstance(states, Sequence) or not all(isinstance(state, Blob) for state in states):
+            raise NetError("states are a list of blobs", net=net.name, blob=self.name, came=repr(states))
         if len(states) != len(names):
             raise NetError(
                 "wrong number of states",
@@ -192,6 +204,7 @@ class RNNCell(ABC):
             previous = [cell_net.input(f"{name}_prev") for name in self.get_state_names()]
             step = Step(cell_net, net)
             if seq_lengths is not None:
+                require_blob(seq_lengths, "seq_lengths", self.name, net.name)
                 step.seq_lengths = step.outer_blob("seq_lengths", seq_lengths)
                 step.timestep = cell_net.input("timestep", "int32")
             output, states = self.step(step, x_t, previous)
@@ -205,15 +218,24 @@ class RNNCell(ABC):
     def _result_scope(self, net: Net) -> str | None:
         """None for the first use of the cell in a net, then `apply_1`, `apply_2`, ...: a cell may be applied again."""
         first = f"{self.get_state_names()[0]}_all"
-        scopes = [None, *(f"apply_{k}" for k in range(1, len(net.ops) + 1))]
+        scopes = chain([None], (f"apply_{k}" for k in count(1)))
         return next(scope for scope in scopes if (f"{scope}/{first}" if scope else first) not in net)
 
 
-def default_initial_states(net: Net, cell: RNNCell) -> list[Blob]:
-    """Trainable zeros of shape `[H]` for each state."""
-    return [cell.create_initial_state(net, i) for i in range(len(cell.get_state_names()))]
+def require_cell(value: object) -> None:
+    """Raise NetError for what is no cell."""
+    if not isinstance(value, RNNCell):
+        raise NetError("this is no cell", wanted="a cell", came=type(value).__name__)
+
+
+def initial_name(state: str) -> str:
+    """`lstm/hidden_t` -> `lstm/initial_hidden_state`."""
+    prefix, _, name = state.rpartition("/")
+    return f"{prefix}/initial_{name.removesuffix('_t')}_state"
 
 
 def _with_output(given: Sequence[int] | None, states: int, output: str) -> list[int] | None:
     """Positions that may get gradients: those given, and the output's own where it is no state."""
-    return None if given is None else [*given, *([2 * states] if output.endswith("/output") else [])]
+    if given is None or not isinstance(given, Sequence):
+        return given  # which recurrent_net refuses
+    return [*given, *([2 * states] if output.endswith("/output") else [])]

@@ -44,7 +44,7 @@ class BasicRNNCell(RNNCell):
         activation: str = "tanh",
     ) -> None:
         super().__init__(name, forward_only, initializer)
-        if activation not in ACTIVATIONS:
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
             raise NetError("unknown activation", blob=self.name, wanted=" or ".join(ACTIVATIONS), came=activation)
         self.input_size, self.hidden_size, self.activation = input_size, hidden_size, activation
         self.memory_optimization, self.drop_states = memory_optimization, drop_states

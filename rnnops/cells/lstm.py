@@ -14,6 +14,7 @@ from rnnops.cells.basic_rnn import recurrent_linear
 from rnnops.cells.gates import GATES
 from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, tanh
+from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
 
@@ -44,7 +45,8 @@ class LSTMCell(RNNCell):
         initializer: Initializer | None = None,
     ) -> None:
         super().__init__(name, forward_only, initializer)
-        self.input_size, self.hidden_size, self.forget_bias = input_size, hidden_size, float(forget_bias)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
         self.memory_optimization, self.drop_states = memory_optimization, drop_states
 
     def get_state_names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
@@ -28,11 +28,13 @@ class MultiRNNCell(RNNCell):
     def __init__(
         self, cells: Sequence[RNNCell], residual_output_layers: Sequence[int] | None = None, name: str | None = None
     ) -> None:
-        if not cells:
-            raise NetError("a stack needs at least one cell", blob=name)
-        first = cells[0]
-        super().__init__(name, any(cell.forward_only for cell in cells), first.initializer and _joined(cells))
-        self.cells, self.residual = list(cells), frozenset(residual_output_layers or ())
+        if not isinstance(cells, Sequence) or not cells or not all(isinstance(cell, RNNCell) for cell in cells):
+            raise NetError("a stack needs a list of cells, at least one", blob=name, came=repr(cells))
+        super().__init__(name, any(cell.forward_only for cell in cells))
+        layers = () if residual_output_layers is None else residual_output_layers
+        if not isinstance(layers, Sequence | Set) or isinstance(layers, str):
+            raise NetError("residual_output_layers is no list", blob=self.name, came=repr(layers))
+        self.cells, self.residual = list(cells), tuple(layers)
         self._check()
 
     def _check(self) -> None:
@@ -42,7 +44,7 @@ class MultiRNNCell(RNNCell):
                 "cells of a stack share a name", blob=self.name, came=", ".join(names), hint="Give each its name=."
             )
         for layer in self.residual:
-            if not 0 < layer < len(self.cells):
+            if not isinstance(layer, int) or not 0 < layer < len(self.cells):
                 raise NetError(
                     "no such residual layer", blob=self.name, wanted=f"1 to {len(self.cells) - 1}", came=layer
                 )
@@ -81,12 +83,11 @@ class MultiRNNCell(RNNCell):
         for cell in self.cells:
             cell.prepare(net)
 
-    def create_initial_state(self, net: Net, index: int) -> Blob:
-        for cell in self.cells:
-            if index < len(cell.get_state_names()):
-                return cell.create_initial_state(net, index)
-            index -= len(cell.get_state_names())
-        raise NetError("no such state", net=net.name, blob=self.name, came=index)
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return self.cells
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        return [state for cell in self.cells for state in cell.initial_states(net, None)]
 
     def step(
         self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
@@ -100,10 +101,3 @@ class MultiRNNCell(RNNCell):
             layer_input = output = output + layer_input if layer in self.residual else output
             new += own_new
         return output, new
-
-
-def _joined(cells: Sequence[RNNCell]):  # type: ignore[no-untyped-def]
-    def initial(net: Net, stack: RNNCell) -> list[Blob]:
-        return [state for cell in cells for state in cell.initial_states(net, None)]
-
-    return initial

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from inspect import signature
+from itertools import count, pairwise
 from typing import Any
 
 from rnnops.blob import Blob
@@ -16,8 +17,8 @@ from rnnops.cells.milstm import MILSTMCell
 from rnnops.cells.multi import MultiRNNCell
 from rnnops.cells.unrolled import UnrolledCell
 from rnnops.errors import NetError
-from rnnops.net import Net
-from rnnops.scopes import absolute_names, scoped
+from rnnops.net import Net, require_net
+from rnnops.scopes import absolute_names, check_name
 
 Preset = Callable[..., Any]
 
@@ -41,8 +42,10 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         static_rnn_unroll_size: int | None = None,
         **cell_options: Any,
     ) -> Any:
-        name = _free_name(net, kind) if scope is None else scoped(scope)
-        sizes = [dim_out] if isinstance(dim_out, int) else list(dim_out)
+        require_net(net)
+        name = _free_name(net, kind) if scope is None else net.scoped(check_name(scope, "scope", net.name))
+        sizes = list(dim_out) if isinstance(dim_out, Sequence) else [dim_out]
+        _check_options(cell_class, net, kind, cell_options)
         options = dict(
             forget_bias=forget_bias,
             memory_optimization=memory_optimization,
@@ -55,7 +58,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
             cell = UnrolledCell(cell, static_rnn_unroll_size)
         per_layer = 2 * len(cell.get_state_names()) // len(sizes)
         first = per_layer * (len(sizes) - 1)
-        with_grads = None if outputs_with_grads is None else [first + place for place in outputs_with_grads]
+        with_grads = _places(net, name, outputs_with_grads, first, per_layer)
         with absolute_names():
             _, states = cell.apply_over_sequence(net, input_blob, seq_lengths, initial_states, with_grads)
         result = states[first:] if return_last_layer_only else states
@@ -94,6 +97,28 @@ def _stack(cell_class: Callable[..., RNNCell], name: str, sizes: Sequence[int], 
     return MultiRNNCell(cells, name=name)
 
 
+def _check_options(cell_class: Callable[..., RNNCell], net: Net, kind: str, options: dict[str, Any]) -> None:
+    known = signature(cell_class).parameters
+    for option in options:
+        if option not in known:
+            raise NetError(f"{kind} has no option '{option}'", net=net.name, wanted=f"one of {', '.join(known)}")
+
+
+def _places(net: Net, name: str, given: Sequence[int] | None, first: int, count: int) -> list[int] | None:
+    """Positions in the last layer's results as positions in those of all layers."""
+    places = None if given is None else list(given) if isinstance(given, Sequence) else [given]
+    for place in places or ():
+        if not isinstance(place, int) or not 0 <= place < count:
+            raise NetError(
+                "outputs_with_grads names no result of the last layer",
+                net=net.name,
+                blob=name,
+                wanted=f"0 to {count - 1}",
+                came=repr(place),
+            )
+    return None if places is None else [first + place for place in places]
+
+
 def _params(net: Net, cell: RNNCell) -> dict[str, list[Blob]]:
     return {
         "input": [net.blob(name) for name in cell.get_input_params()],
@@ -103,8 +128,8 @@ def _params(net: Net, cell: RNNCell) -> dict[str, list[Blob]]:
 
 def _free_name(net: Net, kind: str) -> str:
     """`lstm`, `lstm_1`, ...: a prefix that no blob of the net has."""
-    base = scoped(kind.lower())
-    candidates = (base if k == 0 else f"{base}_{k}" for k in range(len(net.ops) + 2))
+    base = net.scoped(kind.lower())
+    candidates = (base if k == 0 else f"{base}_{k}" for k in count())
     return next(name for name in candidates if not any(blob.startswith(f"{name}/") for blob in net.blob_names))
 
 

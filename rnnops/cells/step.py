@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from rnnops.blob import Blob
+from rnnops.errors import NetError
 from rnnops.net import Net
 from rnnops.ops.movement import transpose
 from rnnops.ops.select import select_valid
@@ -54,7 +56,7 @@ class Step:
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
         """Name a blob; with `recompute`, ask that it be computed again on the backward pass."""
         base = self.prefix + name
-        candidates = (base if k == 0 else f"{base}_{k}" for k in range(len(self.net.ops) + 1))
+        candidates = (base if k == 0 else f"{base}_{k}" for k in count())
         with absolute_names():
             blob.named(next(candidate for candidate in candidates if candidate not in self.net))
         if recompute:
@@ -65,10 +67,32 @@ class Step:
         """Past a row's end its state stays what it was, or is zero with `drop`."""
         if self.seq_lengths is None or self.timestep is None:
             return new
-        return select_valid(new, previous, self.seq_lengths, self.timestep, drop=int(drop))
+        return select_valid(new, previous, self.seq_lengths, self.timestep, drop=drop)
+
+
+def require_blob(value: object, what: str, cell: str, net: str | None = None) -> None:
+    """Raise NetError for an argument of a cell that is no blob."""
+    if not isinstance(value, Blob):
+        raise NetError(f"{what} is no blob", net=net, blob=cell, came=type(value).__name__)
 
 
 def parameter(net: Net, name: str, shape: Sequence[int], init: object) -> Blob:
-    """A parameter of a net by its absolute name; the one that is there already, if there is one."""
+    """A parameter of a net by its absolute name; the one that is there already, if there is one.
+
+    Raises NetError where that has another shape, as that of a cell of the same name but other sizes.
+    """
     with absolute_names():
-        return net.blob(name) if name in net else net.parameter(name, shape, init)
+        if name not in net:
+            return net.parameter(name, shape, init)
+    there = next((spec for spec in net.input_specs if spec.name == name), None)
+    if there is None or there.shape not in (None, tuple(shape)):
+        came = "the result of an op" if there is None else there.shape
+        raise NetError(
+            "this parameter is there already, but it is another",
+            net=net.name,
+            blob=name,
+            wanted=tuple(shape),
+            came=came,
+            hint="Give the cell a name of its own.",
+        )
+    return net.blob(name)

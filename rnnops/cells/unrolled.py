@@ -12,8 +12,8 @@ from rnnops.cells.step import Step
 from rnnops.cells.wrapper import WrapperCell
 from rnnops.errors import NetError
 from rnnops.net import Net
-from rnnops.ops.movement import concat, expand, reshape, split, squeeze, unsqueeze
-from rnnops.ops.shapes import shape
+from rnnops.ops.movement import concat, split, squeeze, unsqueeze
+from rnnops.ops.shapes import constant_of_shape, shape
 
 
 class UnrolledCell(WrapperCell):
@@ -26,7 +26,7 @@ class UnrolledCell(WrapperCell):
 
     def __init__(self, cell: RNNCell, T: int) -> None:
         super().__init__(cell)
-        if not isinstance(T, int) or T < 1:
+        if not isinstance(T, int) or isinstance(T, bool) or T < 1:
             raise NetError("an unrolled cell needs a number of steps", blob=cell.name, wanted="1 or more", came=T)
         self.T = T
 
@@ -51,10 +51,7 @@ class UnrolledCell(WrapperCell):
         self._claim(net)
         inputs = self.prepare_input(net, inputs)
         self.prepare(net)
-        current = [
-            self._two_axes(net, inputs, state, size)
-            for state, size in zip(self.initial_states(net, initial_states), self.get_state_dims(), strict=True)
-        ]
+        current = [self._two_axes(net, inputs, state) for state in self.initial_states(net, initial_states)]
         steps, outputs = [], []
         for t, x_t in enumerate(split(inputs, [1] * self.T, axis=0)):
             timestep = net.constant(np.array([t], np.int32))
@@ -65,8 +62,8 @@ class UnrolledCell(WrapperCell):
         states = [blob for column in zip(*steps, strict=True) for blob in (concat(list(column), axis=0), column[-1])]
         return concat(outputs, axis=0), tuple(states)
 
-    def _two_axes(self, net: Net, inputs: Blob, state: Blob, size: int) -> Blob:
-        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`."""
-        batch = shape(inputs, start=1, end=2)
-        wanted = concat([batch, net.constant(np.array([size], np.int64))], axis=0)
-        return expand(reshape(state, [-1, size]), wanted)
+    def _two_axes(self, net: Net, inputs: Blob, state: Blob) -> Blob:
+        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting."""
+        one = net.constant(np.array([1], np.int64))
+        zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), one], axis=0))
+        return squeeze(state + zeros, [0])

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 from rnnops.blob import Blob
-from rnnops.cells.base import RNNCell
+from rnnops.cells.base import RNNCell, require_cell
 from rnnops.net import Net
 
 
 class WrapperCell(RNNCell):
     """Passes everything on to the cell inside; subclasses change what they are for."""
 
+    owns_name: ClassVar[bool] = False
+
     def __init__(self, cell: RNNCell) -> None:
-        super().__init__(cell.name, cell.forward_only, cell.initializer)
+        require_cell(cell)
+        super().__init__(cell.name, cell.forward_only)
         self.cell, self.is_named, self.input_name = cell, cell.is_named, cell.input_name
 
     def get_state_names(self) -> list[str]:
@@ -38,5 +44,8 @@ class WrapperCell(RNNCell):
     def prepare(self, net: Net) -> None:
         self.cell.prepare(net)
 
-    def create_initial_state(self, net: Net, index: int) -> Blob:
-        return self.cell.create_initial_state(net, index)
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return (self.cell,)
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        return self.cell.initial_states(net, None)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.minimum_cut import minimum_cut
 from rnnops.interpreter import Program
-from rnnops.net import Input, Net, Op
+from rnnops.net import Net
+from rnnops.op import Input, Op
 from rnnops.schema import Call, schema_of
 from rnnops.types import Type
 

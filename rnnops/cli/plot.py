@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,6 +19,14 @@ BASELINE_COLORS = ("tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:oliv
 
 class PlotError(RnnopsError):
     """A plot cannot be drawn or written."""
+
+
+def check_plot(path: Path) -> None:
+    """Raise PlotError, before the work is done, where a plot could not be drawn or has no directory to go to."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise _missing()
+    if not path.resolve().parent.is_dir():
+        raise PlotError(f"the plot {path} cannot be written: its directory does not exist")
 
 
 def save_learning_curve(
@@ -42,13 +51,17 @@ def _figure() -> tuple[Figure, Axes]:
         from matplotlib.figure import Figure
         from matplotlib.ticker import EngFormatter
     except ImportError as error:
-        hint = "Install it with: pip install 'rnnops[demo]'"
-        raise PlotError("drawing needs matplotlib, which the extra `demo` installs", hint=hint) from error
+        raise _missing() from error
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.xaxis.set_major_formatter(EngFormatter())
     return figure, axes
+
+
+def _missing() -> PlotError:
+    hint = "Install it with: pip install 'rnnops[demo]'"
+    return PlotError("drawing needs matplotlib, which the extra `demo` installs", hint=hint)
 
 
 def _draw(axes: Axes, training: Curve, held_out: Curve, baselines: Mapping[str, float]) -> None:

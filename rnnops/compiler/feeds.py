@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from rnnops.errors import FeedError
-from rnnops.net import Input, Net
+from rnnops.net import Net
+from rnnops.op import Input
 from rnnops.types import FLOAT, Array, Type, is_float, type_of
 
 
@@ -41,17 +42,20 @@ def as_arrays(net: Net, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], str
 
     Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
-    arrays = {spec.name: as_array(net.name, spec.name, feeds[spec.name]) for spec in net.input_specs}
+    fed = [spec for spec in net.input_specs if spec.name in feeds]
+    arrays = {spec.name: as_array(net.name, spec.name, feeds[spec.name]) for spec in fed}
     float_dtype = _float_dtype(net, arrays)
-    for spec in net.input_specs:
+    for spec in fed:
         _check(net, spec, type_of(arrays[spec.name]), float_dtype)
     return arrays, float_dtype
 
 
 def as_array(net: str, name: str, value: Any) -> Array:
     """A NumPy array over a feed's memory. Raises FeedError for lists, numbers and arrays of another device."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise FeedError("a feed is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
     if isinstance(value, np.ndarray):
-        return value
+        return np.asarray(value)
     if hasattr(value, "__cuda_array_interface__"):
         raise FeedError(
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
@@ -67,13 +71,13 @@ def as_array(net: str, name: str, value: Any) -> Array:
         )
     try:
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the other library raises
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
 
 
 def _float_dtype(net: Net, arrays: Mapping[str, Array]) -> str:
     """The one float dtype of all float feeds; float32 where there are none."""
-    floats = {name: str(arrays[name].dtype) for name in arrays if net.dtype_of(name) == FLOAT}
+    floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
         first, wanted = next(iter(floats.items()))
         if dtype not in ("float32", "float64"):
@@ -116,9 +120,9 @@ def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
     floats = [name for name in net.input_names if is_float(net.dtype_of(name))]
     if wrt is None:
         return tuple(floats)
-    names = [wrt] if isinstance(wrt, str) else list(wrt)
+    names = list(wrt) if isinstance(wrt, Sequence | Set) and not isinstance(wrt, str) else [wrt]
     for name in names:
-        if name not in floats:
+        if not isinstance(name, str) or name not in floats:
             raise FeedError(
                 "wrt names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
             )

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.schema import schema_of
 
 

@@ -14,7 +14,7 @@ from rnnops.compiler.number_random_ops import number_random_ops
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
-from rnnops.prune import prune
+from rnnops.prune import prune_cells
 from rnnops.recurrent.training_form import training_form
 from rnnops.types import Type
 
@@ -44,8 +44,8 @@ class TrainingPlan:
 
 
 def live_net(net: Net) -> Net:
-    """The net with its random ops numbered and without ops that no output needs."""
-    return prune(number_random_ops(net))
+    """The net with its random ops numbered and without ops that no output needs, in cells too."""
+    return prune_cells(number_random_ops(net))
 
 
 def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.feeds import as_array
 from rnnops.compiler.plan import TrainingPlan
-from rnnops.errors import GradientError
+from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Workspace, execute
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
@@ -54,8 +54,10 @@ class Pullback:
         del held
         for output, name in self._plan.gradient.output_grads.items():
             workspace[name] = given[output] if output in given else self._zeros(name)
-        execute(self._plan.backward, workspace, self._context)
-        self._release()
+        try:
+            execute(self._plan.backward, workspace, self._context)
+        finally:
+            self._release()
         return self._results(workspace)
 
     def step_blobs(self, name: str) -> Array:
@@ -68,15 +70,20 @@ class Pullback:
         """
         if self._held is None:
             raise self._used()
-        found = {key: array for key, array in self._step_arrays().items() if name in (key, key.split(":", 1)[1])}
+        arrays = self._step_arrays()
+        found = [
+            stack
+            for (first, blob), stack in arrays.items()
+            if isinstance(name, str) and name in (blob, f"{first}:{blob}")
+        ]
         if len(found) != 1:
             raise GradientError(
                 "several recurrences keep a blob of this name" if found else "this step blob is not kept",
                 net=self._plan.program.net.name,
-                blob=name,
-                wanted=f"one of {', '.join(self._step_arrays()) or 'none'}",
+                blob=str(name),
+                wanted=f"one of {', '.join(map(':'.join, arrays)) or 'none'}",
             )
-        return np.asarray(next(iter(found.values()))())
+        return np.asarray(found[0]())
 
     def held_arrays(self) -> dict[str, Array]:
         """Every array that the backward pass will read, by blob; none once it is used."""
@@ -86,14 +93,14 @@ class Pullback:
             arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
         return arrays
 
-    def _step_arrays(self) -> dict[str, Any]:
-        """`<first result>:<blob>` -> a function that stacks its steps."""
-        arrays: dict[str, Any] = {}
+    def _step_arrays(self) -> dict[tuple[str, str], Callable[[], Array]]:
+        """(first result, blob) -> a function that stacks its steps."""
+        arrays: dict[tuple[str, str], Callable[[], Array]] = {}
         for call in self._plan.program.calls:
             held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
             if isinstance(held, StepWorkspaces):
                 for blob, stack in held.stacks(call.op).items():
-                    arrays[f"{call.op.key}:{blob}"] = stack
+                    arrays[call.op.key, blob] = stack
         return arrays
 
     def _checked(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
@@ -113,12 +120,17 @@ class Pullback:
         if output in self._plan.gradient.refused:
             raise self._plan.gradient.refused[output].again()
         wanted = self._plan.backward.types[names[output]]
-        array = (
-            np.asarray(value) if isinstance(value, np.generic) else as_array(self._plan.program.net.name, output, value)
-        )
+        array = np.asarray(value) if isinstance(value, np.generic) else self._array(output, value)
         if type_of(array) != wanted:
             raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array))
         return array
+
+    def _array(self, output: str, value: Any) -> Array:
+        try:
+            return as_array(self._plan.program.net.name, output, value)
+        except FeedError as error:
+            details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
+            raise self._error("a gradient is no array", blob=output, **details) from None
 
     def _zeros(self, name: str) -> Array:
         kind: Type = self._plan.backward.types[name]

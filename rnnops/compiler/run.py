@@ -16,7 +16,7 @@ from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net,
 from rnnops.compiler.pullback import Pullback
 from rnnops.errors import DeviceError, FeedError, NetError
 from rnnops.interpreter import Program, Workspace, execute
-from rnnops.net import Net
+from rnnops.net import Net, require_net
 from rnnops.schema import RunContext
 from rnnops.types import Array, type_of
 
@@ -32,7 +32,8 @@ def compile(net: Net, device: str = "reference") -> Run:  # noqa: A001
 
     Raises DeviceError for an unknown device, NetError for a net without outputs.
     """
-    if device not in DEVICES:
+    require_net(net)
+    if not isinstance(device, str) or device not in DEVICES:
         raise DeviceError("no such device", net=net.name, wanted=f"one of {', '.join(DEVICES)}", came=repr(device))
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
@@ -95,11 +96,11 @@ class Run:
 
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken)."""
-        known = {name: np.array(value) for name, value in params.items()}
-        for name in known:
+        for name in params:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
-        return Run(self.net, self.device, {**self._bound, **known})
+        arrays, _ = as_arrays(self.net, {**self._bound, **params})
+        return Run(self.net, self.device, {name: array.copy() for name, array in arrays.items()})
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
         live = first_live_random_op(self._live) if training else None

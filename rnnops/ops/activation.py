@@ -11,7 +11,7 @@ from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import abs, erf, erf_array, exp  # noqa: A004
-from rnnops.ops.base import Unary, choice, quiet
+from rnnops.ops.base import Unary, choice, number, quiet
 from rnnops.ops.comparison import where
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import Array, Shape
@@ -69,7 +69,7 @@ class LeakyRelu(Unary):
     loop = Pointwise("{0} if {0} > 0.0 else {alpha} * {0}")
 
     def __call__(self, x: Blob, alpha: float = 0.01) -> Blob:
-        return common_net([x]).apply(self.name, [x], alpha=float(alpha))
+        return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name))
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -87,7 +87,7 @@ class Elu(Unary):
     loop = Pointwise("{0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0)")
 
     def __call__(self, x: Blob, alpha: float = 1.0) -> Blob:
-        return common_net([x]).apply(self.name, [x], alpha=float(alpha))
+        return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name))
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -105,7 +105,7 @@ class Selu(Unary):
     loop = Pointwise("{gamma} * ({0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0))")
 
     def __call__(self, x: Blob, alpha: float = SELU_ALPHA, gamma: float = SELU_GAMMA) -> Blob:
-        return common_net([x]).apply(self.name, [x], alpha=float(alpha), gamma=float(gamma))
+        return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name), gamma=number(gamma, self.name))
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -154,7 +154,7 @@ class HardSigmoid(Unary):
     loop = Pointwise("maximum(0.0, minimum(1.0, {alpha} * {0} + {beta}))")
 
     def __call__(self, x: Blob, alpha: float = 0.2, beta: float = 0.5) -> Blob:
-        return common_net([x]).apply(self.name, [x], alpha=float(alpha), beta=float(beta))
+        return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name), beta=number(beta, self.name))
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:

@@ -145,6 +145,20 @@ def choice(call: Call, name: str, *known: str) -> str:
     return str(value)
 
 
+def number(value: object, op: str) -> float:
+    """A number that an op takes as an attribute. Raises NetError for anything else."""
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise NetError("an attribute is no number", op=op, came=repr(value))
+    return float(value)
+
+
+def flag(value: object, op: str) -> int:
+    """0 or 1 for an attribute that is on or off. Raises NetError for what is neither a bool nor an integer."""
+    if not isinstance(value, int | np.integer | np.bool_):
+        raise NetError("an attribute is neither on nor off", op=op, wanted="True, False, 1 or 0", came=repr(value))
+    return int(bool(value))
+
+
 def _integers(value: Any, name: str, net: Net, op: str) -> tuple[int, ...]:
     items = value.ravel().tolist() if isinstance(value, np.ndarray) else value
     try:

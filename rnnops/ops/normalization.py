@@ -10,9 +10,10 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.loops import Expansion
-from rnnops.net import Op, common_net
+from rnnops.net import common_net
+from rnnops.op import Op
 from rnnops.ops.arithmetic import exp, log, reciprocal, sqrt
-from rnnops.ops.base import Unary, quiet
+from rnnops.ops.base import Unary, number, quiet
 from rnnops.ops.internal import normalized, sum_to
 from rnnops.ops.movement import expand
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
@@ -92,7 +93,7 @@ class LayerNormalization(OpSchema):
 
     def __call__(self, x: Blob, scale: Blob, bias: Blob | None = None, axis: int = -1, epsilon: float = 1e-5) -> Blob:
         inputs = [x, scale] if bias is None else [x, scale, bias]
-        return common_net([x]).append(self.name, inputs, {"axis": axis, "epsilon": float(epsilon)})[0]
+        return common_net([x]).append(self.name, inputs, {"axis": axis, "epsilon": number(epsilon, self.name)})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))

@@ -9,7 +9,7 @@ import numpy as np
 from rnnops.blob import Blob, Operand
 from rnnops.loops import Expansion, Product
 from rnnops.net import common_net
-from rnnops.ops.base import Binary, quiet
+from rnnops.ops.base import Binary, flag, number, quiet
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
@@ -70,7 +70,8 @@ class Gemm(OpSchema):
     ) -> Blob:
         net = common_net([a, b])
         bias = [] if c is None else net.operands([c], a.dtype)
-        attributes = {"alpha": float(alpha), "beta": float(beta), "transA": int(transA), "transB": int(transB)}
+        scales = {"alpha": number(alpha, self.name), "beta": number(beta, self.name)}
+        attributes = {**scales, "transA": flag(transA, self.name), "transB": flag(transB, self.name)}
         return net.append(self.name, [a, b, *bias], attributes)[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

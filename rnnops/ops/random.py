@@ -11,7 +11,8 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.errors import FeedError, NetError, op_label
 from rnnops.loops import Kernel
-from rnnops.net import Op, common_net
+from rnnops.net import common_net
+from rnnops.op import Op
 from rnnops.ops.base import quiet
 from rnnops.philox import uniform_rows
 from rnnops.schema import Call, Gradients, OpSchema, RunContext, register

@@ -15,7 +15,7 @@ from rnnops.blob import Blob
 from rnnops.loops import Expansion, LoopForm, Reduction
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import exp, log
-from rnnops.ops.base import Sizes, append_sized, quiet, sizes_of
+from rnnops.ops.base import Sizes, append_sized, flag, quiet, sizes_of
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import expand, first_only, reshape_to
@@ -33,7 +33,10 @@ class Reduce(OpSchema):
     same_dtype = (0,)
 
     def __call__(self, data: Blob, axes: Sizes | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Blob:
-        attributes = {"keepdims": None if keepdims else 0, "noop_with_empty_axes": int(noop_with_empty_axes) or None}
+        attributes = {
+            "keepdims": None if flag(keepdims, self.name) else 0,
+            "noop_with_empty_axes": flag(noop_with_empty_axes, self.name) or None,
+        }
         return append_sized(self, common_net([data]), {"data": data, "axes": axes}, attributes)[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

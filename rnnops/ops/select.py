@@ -9,6 +9,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import common_net
+from rnnops.ops.base import flag
 from rnnops.ops.comparison import less, where
 from rnnops.ops.movement import reshape_to
 from rnnops.schema import Call, Gradients, OpSchema, register
@@ -30,7 +31,7 @@ class SelectValid(OpSchema):
 
     def __call__(self, new: Blob, previous: Blob, seq_lengths: Blob, timestep: Blob, drop: int = 0) -> Blob:
         inputs = [new, previous, seq_lengths, timestep]
-        return common_net([new]).append(self.name, inputs, {"drop": int(drop)})[0]
+        return common_net([new]).append(self.name, inputs, {"drop": flag(drop, self.name)})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape = call.shape(0)

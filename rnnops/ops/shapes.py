@@ -11,7 +11,7 @@ import numpy as np
 from rnnops.blob import Blob, Number, Operand
 from rnnops.infer import FOLD_LIMIT
 from rnnops.loops import Kernel, LoopForm, Pointwise
-from rnnops.net import Net, common_net
+from rnnops.net import Net, common_net, require_net
 from rnnops.ops.base import Sizes, append_sized, quiet, required_sizes
 from rnnops.schema import REQUIRED, Call, OpSchema, register
 from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAxes, dtype_name
@@ -51,6 +51,7 @@ class Constant(OpSchema):
     differentiable = False
 
     def __call__(self, net: Net, value: Any, dtype: object = None) -> Blob:
+        require_net(net)
         return net.constant(value, dtype)
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -82,6 +83,7 @@ class ConstantOfShape(OpSchema):
     loop = Pointwise("{value}")
 
     def __call__(self, net: Net, shape: Sizes, value: Number = 0.0, dtype: object = None) -> Blob:
+        require_net(net)
         name = None if dtype is None else dtype_name(dtype)
         return append_sized(self, net, {"shape": shape}, {"value": value, "dtype": name})[0]
 
@@ -115,7 +117,8 @@ class Range(OpSchema):
 
     def __call__(self, start: Operand, limit: Operand, delta: Operand = 1, net: Net | None = None) -> Blob:
         operands = [start, limit, delta]
-        home = net or common_net(operands)
+        home = common_net(operands) if net is None else net
+        require_net(home)
         if not any(isinstance(value, Blob) for value in operands):
             kind = np.result_type(*(np.asarray(value).dtype for value in operands))
             return home.append(self.name, home.operands(operands, FLOAT if kind.kind == "f" else kind.name))[0]

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from rnnops.interpreter import Workspace, execute, prepare
+from rnnops.interpreter import Program, Workspace, execute
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.stepping import StepWorkspaces, in_time_order, state_view, step_inputs, tensor_shape
 from rnnops.schema import RunContext
@@ -18,27 +18,29 @@ from rnnops.types import Array, Type, is_float
 
 
 def run_backward(
-    recurrence: Recurrence, types: Sequence[Type], arrays: Sequence[Array | None], context: RunContext
+    recurrence: Recurrence, program: Program, types: Sequence[Type], arrays: Sequence[Array | None], context: RunContext
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
     Args:
+        program: the backward step net.
         types: of the forward op's inputs.
         arrays: inputs that backward reads, the step workspaces, gradients of the outputs.
     """
-    return _Backward(recurrence, types, arrays).run()
+    return _Backward(recurrence, program, types, arrays).run()
 
 
 class _Backward:
     """Gradient accumulators of one backward pass."""
 
-    def __init__(self, recurrence: Recurrence, types: Sequence[Type], arrays: Sequence[Array | None]) -> None:
-        self.recurrence = recurrence
+    def __init__(
+        self, recurrence: Recurrence, program: Program, types: Sequence[Type], arrays: Sequence[Array | None]
+    ) -> None:
+        self.recurrence, self.program, self.net = recurrence, program, program.net
         self.types = dict(zip(recurrence.ports(), types, strict=True))
         self.bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         self.workspaces = cast(StepWorkspaces, arrays[len(types)])
         self.T, N = recurrence.steps_and_batch(self.types)
-        self.net = recurrence.op.attributes["backward"]
         self.output_grads = dict(recurrence.op.attributes["output_grads"])
         given = dict(zip(_result_names(recurrence), arrays[len(types) + 1 :], strict=True))
         self.given = {name: array for name, array in given.items() if array is not None}
@@ -52,12 +54,10 @@ class _Backward:
 
     def run(self) -> tuple[Array | None, ...]:
         self._take_output_grads()
-        shapes = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in self.net.input_specs}
-        program = prepare(self.net, shapes, self.net.float_dtype)
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
             workspace = self._step_workspace(k, t)
-            execute(program, workspace, self.workspaces.context.at_step(t, self.T))
+            execute(self.program, workspace, self.workspaces.context.at_step(t, self.T))
             self._collect(workspace, k, t)
         return tuple(self._result(name) for name in self.recurrence.ports())
 
@@ -94,7 +94,7 @@ class _Backward:
         return workspace
 
     def _step_output_grad(self, name: str, k: int, t: int) -> Array:
-        kind = self.net.type_of(self.output_grads[name])
+        kind = self.program.types[self.output_grads[name]]
         total = np.zeros(kind.shape, kind.dtype)
         if (name, "all") in self.given:
             total += self.given[name, "all"][t]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
-from rnnops.net import Input, Net
+from rnnops.net import Net
+from rnnops.op import Input
 from rnnops.recurrent import op as _op
 from rnnops.recurrent.recurrence import Link
-from rnnops.scopes import absolute_names, scoped
+from rnnops.scopes import absolute_names
 
 Binding = Sequence[tuple[str, Blob]]
 
@@ -24,7 +28,7 @@ def recurrent_net(
     timestep: str | None = None,
     scope: str | None = None,
     outputs_with_grads: Sequence[int | str] | None = None,
-    recompute_blobs_on_backward: Sequence[str | Blob] | None = None,
+    recompute_blobs_on_backward: str | Blob | Sequence[str | Blob] | None = None,
     forward_only: bool = False,
     *,
     references: Mapping[str, Blob] | None = None,
@@ -52,12 +56,14 @@ def recurrent_net(
     Returns: `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.
     Raises RecurrentError where names, links, states or lists do not fit the cell.
     """
-    builder = _Builder(net, cell_net.snapshot(), scope)
-    sequences = builder.bind(inputs, "sequence")
-    initials = builder.bind(initial_cell_inputs, "initial state")
-    states = builder.states(initials, links, state_shapes or {})
+    if not isinstance(net, Net):
+        raise RecurrentError("the outer net is no net", wanted="a ro.Net", came=type(net).__name__)
+    builder = _Builder(net, cell_net, scope)
+    sequences = builder.bind(builder.listed("inputs", inputs), "sequence")
+    initials = builder.bind(builder.listed("initial_cell_inputs", initial_cell_inputs), "initial state")
+    states = builder.states(initials, builder.table("links", links), builder.table("state_shapes", state_shapes or {}))
     builder.take_timestep(timestep)
-    bound = builder.references(references or {})
+    bound = builder.references(builder.table("references", references or {}))
     outputs = builder.output_names(states)
     attributes = {
         "cell": builder.cell,
@@ -67,7 +73,7 @@ def recurrent_net(
         "timestep": timestep,
         "steps": builder.checked_steps(steps),
         "reverse": int(bool(reverse)) or None,
-        "recompute": builder.recompute(recompute_blobs_on_backward or (), states),
+        "recompute": builder.recompute(recompute_blobs_on_backward, states),
         "outputs_with_grads": builder.with_grads(outputs_with_grads, outputs),
         "forward_only": int(bool(forward_only)) or None,
     }
@@ -84,13 +90,28 @@ def recurrent_net(
 class _Builder:
     """The cell inputs that are not bound yet, and the checks on the way."""
 
-    def __init__(self, net: Net, cell: Net, scope: str | None) -> None:
-        self.net, self.cell, self.scope = net, cell, scope
-        self.open: dict[str, Input] = {spec.name: spec for spec in cell.input_specs}
+    def __init__(self, net: Net, written: Net, scope: str | None) -> None:
+        self.net, self.written, self.scope = net, written, scope
+        if not isinstance(written, Net):
+            self.fail("the cell is no net", wanted="a ro.Net", came=type(written).__name__)
+        self.cell = written.snapshot()
+        self.open: dict[str, Input] = {spec.name: spec for spec in self.cell.input_specs}
 
-    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
-        op = f"RecurrentNetwork of cell '{self.cell.name}'"
-        raise RecurrentError(problem, net=self.net.name, op=op, blob=blob, **details)
+    def fail(self, problem: str, blob: object = None, **details: Any) -> NoReturn:
+        op = f"RecurrentNetwork of cell '{getattr(self.written, 'name', '?')}'"
+        raise RecurrentError(problem, net=self.net.name, op=op, blob=None if blob is None else str(blob), **details)
+
+    def listed(self, argument: str, value: object) -> list[Any]:
+        """An argument that must be a list."""
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            self.fail(f"{argument} is no list", came=repr(value))
+        return list(value)
+
+    def table(self, argument: str, value: object) -> Mapping[Any, Any]:
+        """An argument that must be a dict."""
+        if not isinstance(value, Mapping):
+            self.fail(f"{argument} is no dict", came=repr(value))
+        return value
 
     def bind(self, pairs: Binding, kind: str) -> dict[str, Blob]:
         """Take cell inputs out of the open ones. Raises RecurrentError for an unknown or twice bound one."""
@@ -99,10 +120,12 @@ class _Builder:
             if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Blob)):
                 self.fail(f"a {kind} is a pair", wanted="(cell input, blob)", came=repr(pair))
             name, blob = pair
-            bound[name] = self._take(name, blob, kind)
+            bound[str(name)] = self._take(str(name), blob, kind)
         return bound
 
     def _take(self, name: str, blob: Blob, kind: str) -> Blob:
+        if not isinstance(blob, Blob):
+            self.fail(f"a {kind} is no blob", blob=name, came=type(blob).__name__)
         spec = self.open.pop(name, None)
         if spec is None:
             twice = name in self.cell.input_names
@@ -150,26 +173,34 @@ class _Builder:
             )
         link = links[name] if isinstance(links[name], Link) else Link(str(links[name]))
         assert isinstance(link, Link)
-        if link.output not in self.cell.output_blobs:
+        if not isinstance(link.output, str) or link.output not in self.cell.output_blobs:
             self.fail(
                 "a link to nothing", blob=name, wanted=f"one of {', '.join(self.cell.output_blobs)}", came=link.output
             )
-        if not isinstance(link.window, int) or link.window < 1:
+        if not _is_whole(link.window) or link.window < 1:
             self.fail("a link's window is out of range", blob=name, wanted="1 or more", came=link.window)
-        if link.offset is not None and (not isinstance(link.offset, int) or link.offset < 0):
+        if link.offset is not None and (not _is_whole(link.offset) or link.offset < 0):
             self.fail("a link's offset is out of range", blob=name, wanted="0 or more", came=link.offset)
         return (
             name,
             link.output,
-            link.window,
-            link.offset,
-            None if shape is None else tuple(int(size) for size in shape),
+            int(link.window),
+            None if link.offset is None else int(link.offset),
+            None if shape is None else self._feature_sizes(name, shape),
         )
+
+    def _feature_sizes(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        sizes = list(shape) if isinstance(shape, Sequence) else [None]
+        if not all(_is_whole(size) and size >= 0 for size in sizes):
+            self.fail(
+                "state_shapes gives no sizes", blob=name, wanted="a tuple of integers of 0 or more", came=repr(shape)
+            )
+        return tuple(operator.index(size) for size in sizes)
 
     def take_timestep(self, name: str | None) -> None:
         if name is None:
             return
-        spec = self.open.pop(name, None)
+        spec = self.open.pop(str(name), None)
         if spec is None or spec.dtype != "int32":
             self.fail(
                 "the timestep must be an int32 input of the cell",
@@ -179,7 +210,7 @@ class _Builder:
 
     def references(self, given: Mapping[str, Blob]) -> dict[str, Blob]:
         """Bind what is left: what was given, then what is found by name, then new inputs of the outer net."""
-        explicit = {name: self._take(name, blob, "reference") for name, blob in given.items()}
+        explicit = {str(name): self._take(str(name), blob, "reference") for name, blob in given.items()}
         bound: dict[str, Blob] = {}
         for name in self.cell.input_names:
             if name in explicit:
@@ -189,8 +220,8 @@ class _Builder:
         return bound
 
     def _by_name(self, spec: Input) -> Blob:
-        own = scoped(f"{self.scope}/{spec.name}" if self.scope else spec.name)
-        for candidate in (own, scoped(spec.name), spec.name):
+        own = self.net.scoped(f"{self.scope}/{spec.name}" if self.scope else spec.name)
+        for candidate in (own, self.net.scoped(spec.name), spec.name):
             if candidate in self.net and self.net.is_capturable(candidate):
                 self._check_shape(spec, candidate)
                 return self._take(spec.name, self.net.blob(candidate), "reference")
@@ -221,18 +252,28 @@ class _Builder:
     def result_names(self, outputs: Sequence[str]) -> list[str]:
         names = [f"{self.scope}/{name}" if self.scope else name for name in outputs]
         for name in names:
-            if scoped(name) in self.net:
-                self.fail("a result's name is taken", blob=scoped(name), hint="give scope= to keep them apart.")
+            if self.net.scoped(name) in self.net:
+                self.fail(
+                    "a result's name is taken", blob=self.net.scoped(name), hint="give scope= to keep them apart."
+                )
         return names
 
     def checked_steps(self, steps: int | None) -> int | None:
-        if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 0):
+        if steps is not None and (not _is_whole(steps) or steps < 0):
             self.fail("steps is no number of steps", wanted="an integer of 0 or more", came=repr(steps))
-        return steps
+        return None if steps is None else int(steps)
 
-    def recompute(self, listed: Sequence[str | Blob], states: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
+    def recompute(
+        self, wanted: str | Blob | Sequence[str | Blob] | None, states: Sequence[tuple[Any, ...]]
+    ) -> tuple[str, ...]:
+        listed = (
+            [wanted] if isinstance(wanted, str | Blob) else self.listed("recompute_blobs_on_backward", wanted or ())
+        )
+        for blob in listed:
+            if isinstance(blob, Blob) and blob.net not in (self.written, self.cell):
+                self.fail(f"recompute_blobs_on_backward names a blob of net '{blob.net.name}'", blob=blob.name)
         carried = {self.cell.output_blobs[row[1]]: row[1] for row in states}
-        names = tuple(blob.name if isinstance(blob, Blob) else blob for blob in listed)
+        names = tuple(blob.name if isinstance(blob, Blob) else str(blob) for blob in listed)
         for name in names:
             if name not in self.cell:
                 self.fail("recompute_blobs_on_backward names an unknown blob", blob=name)
@@ -249,16 +290,16 @@ class _Builder:
     def with_grads(self, wanted: Sequence[int | str] | None, outputs: Sequence[str]) -> tuple[int, ...] | None:
         if wanted is None:
             return None
-        places = []
-        for item in wanted:
+        places: list[int] = []
+        for item in self.listed("outputs_with_grads", wanted):
             place = outputs.index(item) if item in outputs else item
-            if not isinstance(place, int) or isinstance(place, bool) or not 0 <= place < len(outputs):
+            if not _is_whole(place) or not 0 <= place < len(outputs):
                 self.fail(
                     "outputs_with_grads names no result",
                     wanted=f"0 to {len(outputs) - 1} or one of {', '.join(outputs)}",
                     came=item,
                 )
-            places.append(place)
+            places.append(int(place))
         if not places:
             self.fail("outputs_with_grads is empty", hint="Leave it out, or give forward_only=True.")
         return tuple(places)
@@ -272,3 +313,7 @@ class _Builder:
                     blob=op.key,
                     hint="Use SelectValid with drop=0 and mask the result.",
                 )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

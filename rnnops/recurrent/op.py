@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from rnnops.blob import Blob
 from rnnops.interpreter import Program, prepare
 from rnnops.loops import Kernel
-from rnnops.net import Op
+from rnnops.op import Op
 from rnnops.recurrent.backward import run_backward
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.stepping import run_forward
@@ -65,6 +65,8 @@ class RecurrentNetwork(OpSchema):
         recurrence = Recurrence(call.op, call.net)
         types = input_types(recurrence, call)
         steps, batch = recurrence.steps_and_batch(types)
+        for state in recurrence.states:
+            recurrence.initial_steps(state, types[state.input], batch)
         program = cell_program(recurrence, call)
         shapes: list[Shape] = []
         for name in recurrence.output_names():
@@ -113,7 +115,6 @@ class RecurrentNetwork(OpSchema):
 
     def _check_states(self, recurrence: Recurrence, types: Mapping[str, Type], program: Program, batch: int) -> None:
         for state in recurrence.states:
-            recurrence.initial_steps(state, types[state.input], batch)
             initial, came = types[state.input], program.types[program.net.output_blobs[state.output]]
             features = recurrence.features(state, initial)
             if state.features not in (None, features):
@@ -166,7 +167,7 @@ class RecurrentNetworkGradient(OpSchema):
 
     def reference(self, call: Call, *arrays: Array | None, context: RunContext) -> Any:
         recurrence = Recurrence(call.op, call.net)
-        return run_backward(recurrence, call.output_types, arrays, context)
+        return run_backward(recurrence, backward_program(call), call.output_types, arrays, context)
 
     def check(self, op: Op, net: str) -> None:
         verify_recurrence(Recurrence(op, net))
@@ -183,8 +184,22 @@ def input_types(recurrence: Recurrence, call: Call) -> dict[str, Type]:
 
 
 def cell_program(recurrence: Recurrence, call: Call) -> Program:
-    """The cell with the types of one step."""
-    return prepare(recurrence.cell, recurrence.step_types(input_types(recurrence, call)), call.float_dtype)
+    """The cell with the types of one step; worked out at the first use of a call."""
+    if "cell" not in call.derived:
+        types = recurrence.step_types(input_types(recurrence, call))
+        call.derived["cell"] = prepare(recurrence.cell, types, call.float_dtype)
+    program: Program = call.derived["cell"]
+    return program
+
+
+def backward_program(call: Call) -> Program:
+    """The backward step net with the types of one step; worked out at the first use of a call."""
+    if "backward" not in call.derived:
+        net = call.op.attributes["backward"]
+        types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+        call.derived["backward"] = prepare(net, types, net.float_dtype)
+    program: Program = call.derived["backward"]
+    return program
 
 
 def is_wanted(recurrence: Recurrence, name: str) -> bool:

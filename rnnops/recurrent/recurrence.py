@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from rnnops.errors import RecurrentError
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.types import Shape, Type
 
 

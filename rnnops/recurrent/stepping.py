@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from rnnops.interpreter import Program, Workspace, execute
-from rnnops.net import Op
+from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.schema import RunContext
 from rnnops.types import Array, Shape, Type, type_of
@@ -50,17 +50,21 @@ class StepWorkspaces:
         return found
 
     def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
-        """For each blob at hand on the backward pass, a function that gives all its steps `[T, ...]`."""
+        """For each blob or output at hand on the backward pass, a function that gives all its steps `[T, ...]`."""
         recurrence, T = Recurrence(op, ""), len(self.steps)
         blobs = recurrence.cell.output_blobs
         result: dict[str, Callable[[], Array]] = {
-            name: partial(self._stack, name) for name in recurrence.keep if self.steps and name in self.steps[0]
+            name: partial(self._stack, name)
+            for name in recurrence.keep
+            if self.steps and isinstance(self.steps[0].local.get(name), np.ndarray)
         }
         for state in recurrence.states:
             if state.input in self.states:
                 tensor = self.states[state.input]
-                result[blobs[state.output]] = in_time_order(tensor[len(tensor) - T :], recurrence).copy
-        result.update((blobs[name], array.copy) for name, array in self.outputs.items())
+                steps = in_time_order(tensor[len(tensor) - T :], recurrence)
+                result.update((name, steps.copy) for name in (state.output, blobs[state.output]))
+        for output, array in self.outputs.items():
+            result.update((name, array.copy) for name in (output, blobs[output]))
         return result
 
     def _stack(self, name: str) -> Array:

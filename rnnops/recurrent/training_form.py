@@ -6,7 +6,7 @@ rewrite: `h_all, h_last = RecurrentNetwork(...)`
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
@@ -14,7 +14,8 @@ from rnnops.checkpoints.residuals import backward_net, cheap_descendants, choose
 from rnnops.errors import GradientError
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
-from rnnops.net import Net, Op
+from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, schema_of
@@ -58,6 +59,7 @@ def _training_op(call: Call, active: Collection[str]) -> Op:
         "keep": residuals.kept,
         "backward": backward_net(program, gradient, residuals),
         "output_grads": tuple(gradient.output_grads.items()),
+        "outputs_with_grads": _with_grads(recurrence, gradient.refused),
     }
     return replace(call.op, outputs=(*call.op.outputs, f"{call.op.key}/step_workspaces"), attributes=attributes)
 
@@ -69,6 +71,20 @@ def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) 
         if outer_type is not None and is_float(outer_type.dtype) and (kind == "initial" or outer in active):
             wanted.append(name)
     return wanted
+
+
+def _with_grads(recurrence: Recurrence, refused: Mapping[str, GradientError]) -> tuple[int, ...] | None:
+    """Positions that may get gradients: those of the op, less what follows from a refused output inside the cell.
+
+    Raises GradientError where a state does, as gradients always flow back through states.
+    """
+    allowed: tuple[int, ...] | None = recurrence.op.attributes.get("outputs_with_grads")
+    for state in recurrence.states:
+        if state.output in refused:
+            raise refused[state.output].again()
+    names = [name for name in recurrence.output_names() for _ in ("all", "last")]
+    open_ = tuple(i for i, name in enumerate(names) if name not in refused and (allowed is None or i in allowed))
+    return allowed if allowed is None and len(open_) == len(names) else open_
 
 
 def _free_blobs(recurrence: Recurrence, program: Program) -> set[str]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from rnnops.net import Op
+from rnnops.op import Op
 from rnnops.schema import Call, schema_of
 
 Array = npt.NDArray[Any]

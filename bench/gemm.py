@@ -1,0 +1,181 @@
+"""Speed of the matrix products, one thread: GFLOP/s beside NumPy's and beside the peak of the same run.
+
+    python bench/gemm.py [--dtype float32] [--width 512] [--rounds 5] [--only packed|tn]
+
+The peak is our micro-kernel on operands that stay in L1: all rows of A and of C are one row in memory (stride 0), the
+panel of B is 24 KiB. Products, NumPy's `matmul` and the peak take turns in short blocks after some untimed calls, and
+count processor time of the thread, as machines are shared; shown are medians over rounds, ratios of neighbouring blocks.
+NumPy runs in a process of its own whose BLAS is told to use one thread before it loads.
+
+Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from rnnops.kernels.cpu.gemm import Gemm, gemm
+
+Call = Callable[[], object]
+GOALS = {"packed": 0.90, "tn": 0.85}
+ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")}
+BLOCK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Product:
+    """C [M, N] = A @ B over K; A is stored [K, M] where the kind is "tn"."""
+
+    kind: str
+    M: int
+    K: int
+    N: int
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.M * self.K * self.N
+
+    def operands(self, dtype: str) -> tuple[Any, Any, Any]:
+        random = np.random.default_rng(0)
+        first = (self.M, self.K) if self.kind == "packed" else (self.K, self.M)
+        A, B = (random.standard_normal(shape).astype(dtype) for shape in (first, (self.K, self.N)))
+        return A, B, np.zeros((self.M, self.N), dtype)
+
+
+def products() -> Iterator[Product]:
+    """What is timed."""
+    for H in (128, 256, 512, 1024):
+        for M in (16, 32, 64, 256, 1024):
+            yield Product("packed", M, H, 4 * H)
+    yield from (Product("packed", M, 4 * H, H) for M, H in ((32, 256), (64, 512), (1024, 512)))
+    yield from (Product("packed", M, H, 4 * H) for M, H in ((1, 128), (1, 512), (50, 200), (50, 1000), (64, 2048)))
+    yield Product("packed", 1024, 4096, 4096)
+    for H in (128, 256, 512, 1024):
+        yield from (Product("tn", H, K, 4 * H) for K in (256, 1024))
+    yield from (Product("tn", H, 1024, 4 * H) for H in (200, 1000))
+    yield from (Product("tn", 64, 1024, 2048), Product("tn", 4096, 1024, 4096))
+
+
+def our_call(kernels: Gemm, product: Product) -> Call:
+    A, B, C = product.operands(kernels.dtype)
+    if product.kind == "tn":
+        return lambda: kernels.gemm_tn(A, B, C, True, 0, product.M, 0, product.N)
+    packed, bias = kernels.pack(B), np.zeros(0, kernels.dtype)
+    return lambda: kernels.gemm_packed(A, packed, C, True, bias, 0, product.M)
+
+
+def numpy_call(product: Product, dtype: str) -> Call:
+    A, B, C = product.operands(dtype)
+    return lambda: np.matmul(A.T if product.kind == "tn" else A, B, out=C)
+
+
+def peak_call(kernels: Gemm) -> tuple[Call, int]:
+    """The micro-kernel on operands in L1, and its flops."""
+    M, K, N = 4096, 128, 3 * 512 // 8 // np.dtype(kernels.dtype).itemsize
+    item = np.dtype(kernels.dtype).itemsize
+    A, C = (as_strided(np.ones(n, kernels.dtype), (M, n), (0, item)) for n in (K, N))
+    packed, bias = kernels.pack(np.ones((K, N), kernels.dtype)), np.zeros(0, kernels.dtype)
+    return lambda: kernels.gemm_packed(A, packed, C, False, bias, 0, M), 2 * M * K * N
+
+
+def seconds_a_call(call: Call) -> float:
+    """Processor time of a call, over a block of calls."""
+    start = time.perf_counter()
+    call()
+    calls = max(1, int(BLOCK_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    begin = time.thread_time()
+    for _ in range(calls):
+        call()
+    return (time.thread_time() - begin) / calls
+
+
+class NumPyServer:
+    """A process with a single-threaded BLAS that times products on request."""
+
+    def __init__(self, dtype: str) -> None:
+        command = [sys.executable, __file__, "--serve", "--dtype", dtype]
+        environment = {**os.environ, **ONE_THREAD}
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def seconds(self, product: Product) -> float:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(vars(product)) + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(dtype: str) -> None:
+    """Answers each product on standard input with the seconds of a call."""
+    product, call = None, None
+    for line in sys.stdin:
+        wanted = Product(**json.loads(line))
+        if wanted != product or call is None:
+            product, call = wanted, numpy_call(wanted, dtype)
+        print(seconds_a_call(call), flush=True)
+
+
+def compare(kernels: Gemm, product: Product, server: NumPyServer, rounds: int) -> tuple[float, float, float, float]:
+    """GFLOP/s of ours and of NumPy, ratios of ours to the peak and to NumPy."""
+    ours, (peak, peak_flops) = our_call(kernels, product), peak_call(kernels)
+    rates = []
+    for _ in range(rounds):
+        best = peak_flops / seconds_a_call(peak)
+        rates.append((product.flops / seconds_a_call(ours), best, product.flops / server.seconds(product)))
+    rate, _, other = (median(column) / 1e9 for column in zip(*rates, strict=True))
+    to_peak, to_numpy = median(r / p for r, p, _ in rates), median(r / n for r, _, n in rates)
+    return rate, other, to_peak, to_numpy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--width", type=int, choices=(512, 256, 128, 64))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=tuple(GOALS))
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.dtype)
+    else:
+        report(gemm(options.dtype, options.width), options.rounds, options.only)
+
+
+def report(kernels: Gemm, rounds: int, only: str | None) -> None:
+    """Prints the table."""
+    call, flops = peak_call(kernels)
+    peak = median(flops / seconds_a_call(call) for _ in range(rounds)) / 1e9
+    print(f"{kernels.dtype}, {kernels.width} bits, one thread; peak on data in L1: {peak:.0f} GFLOP/s")
+    print(f"{'kind':6} {'M':>5} {'K':>5} {'N':>5} {'ours':>6} {'/ peak':>7} {'NumPy':>6} {'/ NumPy':>8}")
+    server = NumPyServer(kernels.dtype)
+    for product in products():
+        if only in (None, product.kind):
+            ours, other, to_peak, to_numpy = compare(kernels, product, server, rounds)
+            missed = " *" if to_peak < GOALS[product.kind] and product.M >= 16 else ""
+            shape = f"{product.kind:6} {product.M:5} {product.K:5} {product.N:5}"
+            print(f"{shape} {ours:6.0f} {to_peak:7.2f} {other:6.0f} {to_numpy:8.2f}{missed}", flush=True)
+    server.close()
+    print("* below the goal:", ", ".join(f"{goal:.2f} of the peak for {kind}" for kind, goal in GOALS.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""How kernels are compiled: the one place with numba's options.
+
+Of LLVM's fast-math flags four are safe here and wanted:
+
+- `contract`: a product and a sum become one multiply-add;
+- `arcp`: division by something that divides again becomes a product with its reciprocal;
+- `nsz`: the sign of a zero may be lost (functions that promise it set it with integer instructions);
+- `afn`: LLVM may use its own forms of library functions.
+
+Never `nnan` and `ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers
+and lets sums depend on the vector width; reductions that want it say so themselves. `error_model="numpy"` makes `x / 0`
+infinite: Python's exception is a branch that stops vectorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numba.extending
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+types: Any = numba.types  # numba has type hints for some of its names, for others from version to version
+extending: Any = numba.extending
+
+FLAGS = {"contract", "arcp", "nsz", "afn"}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": FLAGS}
+INLINED: dict[str, Any] = {**OPTIONS, "forceinline": True}
+
+
+def kernel(function: Function) -> Function:
+    """Compile for calls from Python and from other kernels: kept on disk, runs without the interpreter's lock.
+
+    numba notices when the file of a kernel changes, not when a function that it calls does (see `revision.py`).
+    """
+    compiled: Function = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile into whatever kernel calls it, with the flags above whatever the caller's; plain Python elsewhere."""
+    registered: Function = extending.register_jitable(**INLINED)(function)
+    return registered
+
+
+def compiled_as(choose: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Compile another function instead of the decorated one; `choose` finds it by numba's types, None where none is."""
+
+    def register(function: Function) -> Function:
+        extending.overload(function, jit_options=INLINED, strict=False)(choose)
+        return function
+
+    return register
+
+
+def by_dtype(single: Callable[..., Any], double: Callable[..., Any]) -> Callable[..., Any]:
+    """One function of floats of one dtype from two, of float32 and of float64."""
+
+    def choose(*operands: Any) -> Any:
+        return {(types.float32,): single, (types.float64,): double}.get(tuple(set(operands)))
+
+    @compiled_as(choose)
+    def function(*operands: Any) -> Any:
+        return (single if np.result_type(*operands) == np.float32 else double)(*operands)
+
+    return function

@@ -1,0 +1,285 @@
+"""Micro-kernels of matrix products, as LLVM IR: tiles of C that stay in vector registers while k runs.
+
+The inner levels of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 34(3), 2008). A
+tile has `rows` x `vectors` sums; each step over k loads `vectors` vectors of B from a panel `[K][vectors * lanes]`,
+broadcasts `rows` numbers of A, which is read in place with any strides (so A^T costs nothing), and does rows * vectors
+multiply-adds. A block is all tiles of one panel, from the first row to the last.
+
+With 8 x 3 vectors of 64 bytes a step reads 192 bytes of B and 32 of A for 24 multiply-adds of 16 lanes (768 flops in
+float32), 3.4 flops a byte, from L1 or L2; 24 sums, 3 vectors of B and the broadcasts fill the 32 registers of AVX-512
+and of aarch64. With 16 registers the tile is 4 x 3.
+
+Every element of C is `addend + sum`, the sum one chain of multiply-adds over k from zero, in order. Neither the rows of
+the tile, nor the lane, nor the vector width changes that chain, so results do not depend on how C is cut into tiles.
+Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
+
+Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the tiles of a block
+share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096: 0.97 of the peak
+instead of 0.75).
+
+Limits: rows of C and of the addend must be contiguous. The last vector of a block may be partial: C and the addend are
+then read and written through a mask; B is not, its panels are padded.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from rnnops.kernels.cpu.vectors import BYTES, I64, Vectors, define, lanes, strided
+
+LINE = 64  # bytes
+TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
+PANEL_VECTORS = 3  # vectors in a full panel
+PANELS_AT_ONCE = {1: 4, 2: 2}  # rows -> panels that one tile takes: few rows alone have too few sums under way
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a micro-kernel is made for: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
+
+    dtype: str
+    lanes: int
+    rows: int
+    vectors: int
+    panels: int = 1
+    ahead: bool = False  # asks for the lines of the next panel
+
+    @property
+    def name(self) -> str:
+        shape = f"{self.rows}x{self.panels}x{self.vectors}x{self.lanes}"
+        return f"tile_{self.dtype}_{shape}{'_ahead' if self.ahead else ''}"
+
+    @property
+    def key(self) -> int:
+        """What tells this tile from others of its width."""
+        return (self.rows * 16 + self.vectors) * 16 + self.panels
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Arguments of tiles and blocks; strides in bytes.
+
+    `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one row
+    of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead` is
+    where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k.
+    """
+
+    a: Any
+    a_row: Any
+    a_step: Any
+    b: Any
+    b_panel: Any
+    k: Any
+    addend: Any
+    addend_row: Any
+    c: Any
+    c_row: Any
+    last: Any
+    ahead: Any
+    ahead_row: Any
+    ahead_rate: Any
+
+    TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64)
+
+    def values(self) -> list[Any]:
+        return list(vars(self).values())
+
+
+def tile_rows(width: int) -> int:
+    """Rows of a full tile: as many as the registers hold beside three vectors of B and a broadcast."""
+    return 8 if width == 512 or platform.machine().lower() in ("aarch64", "arm64") else 4
+
+
+def tiles(dtype: str, width: int) -> list[Tile]:
+    """All tiles that a product may need."""
+    count = lanes(width, dtype)
+    shapes = [(r, v) for r in range(1, tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
+    single = [Tile(dtype, count, r, v, ahead=2 * r > tile_rows(width)) for r, v in shapes]
+    return single + [Tile(dtype, count, r, PANEL_VECTORS, panels) for r, panels in PANELS_AT_ONCE.items()]
+
+
+def define_block(module: ir.Module, dtype: str, width: int) -> ir.Function:
+    """A function (rows, vectors, panels, *operands): C in the columns of some panels, tile by tile.
+
+    Rows are shared out evenly: 17 are 5, 6 and 6, not 8, 8 and 1.
+    """
+    arguments = [I64, I64, I64, *Operands.TYPES]
+    return define(module, f"block_{dtype}_{width}", arguments, lambda f: _emit_block(f, dtype, width))
+
+
+def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    rows, vectors, panels, *rest = function.args
+    full = tile_rows(width)
+    count = builder.udiv(builder.add(rows, I64(full - 1)), I64(full))
+    with cgutils.for_range(builder, count) as loop:
+        begin, end = (builder.udiv(builder.mul(rows, i), count) for i in (loop.index, builder.add(loop.index, I64(1))))
+        part = _share_ahead(builder, _from_row(builder, Operands(*rest), begin), loop.index, count)
+        _emit_choice(builder, (builder.sub(end, begin), vectors, panels), tiles(dtype, width), part)
+    builder.ret_void()
+
+
+def _from_row(builder: ir.IRBuilder, operands: Operands, row: Any) -> Operands:
+    """The operands of a tile that starts at this row."""
+    starts = ((operands.a, operands.a_row), (operands.addend, operands.addend_row), (operands.c, operands.c_row))
+    a, addend, c = (builder.gep(pointer, [builder.mul(stride, row)]) for pointer, stride in starts)
+    return replace(operands, a=a, addend=addend, c=c)
+
+
+def _share_ahead(builder: ir.IRBuilder, operands: Operands, index: Any, count: Any) -> Operands:
+    """The last tiles of a block ask for a share of the next panel each; a tile that is alone waits for memory anyway."""
+    few = builder.icmp_unsigned("<", count, I64(TILES_AHEAD))
+    sharing = builder.select(few, count, I64(TILES_AHEAD))
+    idle = builder.sub(count, sharing)
+    busy = builder.and_(builder.icmp_unsigned(">=", index, idle), builder.icmp_unsigned(">", count, I64(1)))
+    row = builder.udiv(builder.mul(operands.k, builder.sub(index, idle)), sharing)
+    ahead = builder.gep(operands.ahead, [builder.mul(operands.ahead_row, row)])
+    rate = builder.udiv(operands.ahead_rate, sharing)
+    nothing = (operands.ahead, I64(0))
+    ahead, rate = (builder.select(busy, x, y) for x, y in zip((ahead, rate), nothing, strict=True))
+    return replace(operands, ahead=ahead, ahead_rate=rate)
+
+
+def _emit_choice(builder: ir.IRBuilder, shape: Iterable[Any], choices: list[Tile], operands: Operands) -> None:
+    """Calls the tile of this shape (rows, vectors, panels)."""
+    key = I64(0)
+    for part in shape:
+        key = builder.add(builder.mul(key, I64(16)), part)
+    nowhere, after = builder.append_basic_block("nowhere"), builder.append_basic_block("after")
+    switch = builder.switch(key, nowhere)
+    for tile in choices:
+        block = builder.append_basic_block(tile.name)
+        switch.add_case(I64(tile.key), block)
+        builder.position_at_end(block)
+        builder.call(define_tile(builder.module, tile), operands.values())
+        builder.branch(after)
+    builder.position_at_end(nowhere)
+    builder.unreachable()
+    builder.position_at_end(after)
+
+
+def define_tile(module: ir.Module, tile: Tile) -> ir.Function:
+    """A function (*operands) for one tile."""
+    return define(module, tile.name, list(Operands.TYPES), lambda function: _TileBuilder(tile, function).build())
+
+
+class _TileBuilder:
+    """Emits the body of one tile function; sums are rows of vectors."""
+
+    def __init__(self, tile: Tile, function: ir.Function) -> None:
+        self.tile = tile
+        self.operands = Operands(*function.args)
+        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
+        self.vectors = Vectors(self.builder, tile.dtype, tile.lanes)
+        self.columns = [I64(v * self.vectors.bytes) for v in range(tile.vectors * tile.panels)]
+
+    def build(self) -> None:
+        for row in strided(self.builder, self.operands.c, self.operands.c_row, self.tile.rows):
+            for offset in self.columns:
+                self.vectors.prefetch(self.builder.gep(row, [offset]), write=True)
+        self._store(self._loop())
+        self.builder.ret_void()
+
+    def _loop(self) -> list[list[Any]]:
+        """`for k: sums[r][v] += a[r] * b[v]`; the sums are zero where there is no k."""
+        builder, k_end = self.builder, self.operands.k
+        a_rows = strided(builder, self.operands.a, self.operands.a_row, self.tile.rows)
+        b_panels = strided(builder, self.operands.b, self.operands.b_panel, self.tile.panels)
+        before, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed(">", k_end, I64(0)), body, after)
+        builder.position_at_end(body)
+        k = builder.phi(I64)
+        sums = [[builder.phi(self.vectors.type) for _ in self.columns] for _ in a_rows]
+        added = self._step(a_rows, b_panels, k, sums)
+        next_k = builder.add(k, I64(1))
+        builder.cbranch(builder.icmp_signed("<", next_k, k_end), body, after)
+        _set_phi(k, (before, I64(0)), (body, next_k))
+        for total, more in zip(sum(sums, []), sum(added, []), strict=True):
+            _set_phi(total, (before, self.vectors.zero), (body, more))
+        builder.position_at_end(after)
+        return [[self._zero_from(before, body, total) for total in row] for row in added]
+
+    def _step(self, a_rows: list[Any], b_panels: list[Any], k: Any, sums: list[list[Any]]) -> list[list[Any]]:
+        """The sums after one more k."""
+        builder, vectors = self.builder, self.vectors
+        a_offset = builder.mul(k, self.operands.a_step)
+        b_offset = builder.mul(k, I64(self.tile.vectors * vectors.bytes))
+        columns = [builder.add(b_offset, offset) for offset in self.columns[: self.tile.vectors]]
+        b = [vectors.load(builder.gep(panel, [column])) for panel in b_panels for column in columns]
+        if self.tile.ahead:
+            self._ask_ahead(k)
+        added = []
+        for a_row, row in zip(a_rows, sums, strict=True):
+            a = vectors.broadcast(builder.gep(a_row, [a_offset]))
+            added.append([vectors.multiply_add(a, y, total) for y, total in zip(b, row, strict=True)])
+        return added
+
+    def _ask_ahead(self, k: Any) -> None:
+        """Two lines of a row at even k, the two after them at odd k."""
+        builder, operands = self.builder, self.operands
+        row = builder.lshr(builder.mul(k, operands.ahead_rate), I64(32))
+        half = builder.mul(builder.and_(k, I64(1)), I64(2 * LINE))
+        start = builder.gep(operands.ahead, [builder.add(builder.mul(row, operands.ahead_row), half)])
+        for line in (0, LINE):
+            self.vectors.prefetch(builder.gep(start, [I64(line)]))
+
+    def _zero_from(self, before: Any, body: Any, total: Any) -> Any:
+        phi = self.builder.phi(self.vectors.type)
+        _set_phi(phi, (before, self.vectors.zero), (body, total))
+        return phi
+
+    def _store(self, sums: list[list[Any]]) -> None:
+        """`c = addend + sum`, the last vector through a mask where it is partial."""
+        mask = self.vectors.mask(self.operands.last)
+        partial = self.builder.icmp_unsigned("<", self.operands.last, I64(self.tile.lanes))
+        with self.builder.if_else(partial, likely=False) as (then, otherwise):
+            with then:
+                self._store_through(mask, sums)
+            with otherwise:
+                self._store_through(None, sums)
+
+    def _store_through(self, last: Any, sums: list[list[Any]]) -> None:
+        """All loads come before all stores, else loads wait for stores to the same offset in another page: rows of C that
+        are a power of two long have the same offset."""
+        builder, rows = self.builder, self.tile.rows
+        columns = [(offset, None) for offset in self.columns[:-1]] + [(self.columns[-1], last)]
+        addends = strided(builder, self.operands.addend, self.operands.addend_row, rows)
+        loaded = [[self.vectors.load(builder.gep(p, [offset]), mask) for offset, mask in columns] for p in addends]
+        totals = [
+            [builder.fadd(x, total) for x, total in zip(*pair, strict=True)] for pair in zip(loaded, sums, strict=True)
+        ]
+        for c, row in zip(strided(builder, self.operands.c, self.operands.c_row, rows), totals, strict=True):
+            for (offset, mask), total in zip(columns, row, strict=True):
+                self.vectors.store(total, builder.gep(c, [offset]), mask)
+
+
+def _set_phi(phi: Any, *incoming: tuple[Any, Any]) -> None:
+    for block, value in incoming:
+        phi.add_incoming(value, block)
+
+
+def define_copy(module: ir.Module, dtype: str, count: int, vectors: int) -> ir.Function:
+    """A function (source, source_row, panel, k, last): k rows of a matrix into a panel of `vectors` vectors, zero after
+    column `last` of the last vector."""
+    arguments = [BYTES, I64, BYTES, I64, I64]
+    return define(module, f"copy_{dtype}_{vectors}x{count}", arguments, lambda f: _emit_copy(f, dtype, count, vectors))
+
+
+def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> None:
+    source, source_row, panel, k_end, last = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    on = Vectors(builder, dtype, count)
+    masks = [None] * (vectors - 1) + [on.mask(last)]
+    with cgutils.for_range(builder, k_end) as loop:
+        start = builder.gep(source, [builder.mul(loop.index, source_row)])
+        target = builder.gep(panel, [builder.mul(loop.index, I64(vectors * on.bytes))])
+        for v, mask in enumerate(masks):
+            offset = [I64(v * on.bytes)]
+            on.store(on.load(builder.gep(start, offset), mask), builder.gep(target, offset))
+    builder.ret_void()

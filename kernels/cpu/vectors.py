@@ -1,0 +1,111 @@
+"""Vectors of floats in LLVM IR: loads, stores, masks, broadcasts and multiply-adds that numba has no words for.
+
+A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What the
+processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
+
+Masked loads and stores touch no memory outside the mask. AVX and AVX-512 have instructions for them; elsewhere LLVM makes
+a branch for each lane, so they are for edges only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from rnnops.kernels.cpu.revision import REVISION
+
+WIDTHS = (512, 256, 128, 64)
+I32, I64 = ir.IntType(32), ir.IntType(64)
+BYTES = ir.IntType(8).as_pointer()
+FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+ITEM_SIZES = {"float32": 4, "float64": 8}
+
+
+def lanes(width: int, dtype: str) -> int:
+    """Numbers in a vector of `width` bits."""
+    return 1 if width == 64 else width // 8 // ITEM_SIZES[dtype]
+
+
+class Vectors:
+    """Emits operations on vectors of one type; pointers are to bytes and aligned to single numbers only."""
+
+    def __init__(self, builder: ir.IRBuilder, dtype: str, count: int) -> None:
+        self.builder, self.scalar, self.size = builder, FLOATS[dtype], ITEM_SIZES[dtype]
+        self.count, self.bytes = count, count * self.size
+        self.type = ir.VectorType(self.scalar, count)
+        self.zero = ir.Constant(self.type, [0.0] * count)
+        self.name = f"v{count}f{8 * self.size}"
+
+    def load(self, pointer: Any, mask: Any = None) -> Any:
+        """Lanes outside the mask are zero."""
+        at = self._typed(pointer, self.type)
+        if mask is None:
+            loaded = self.builder.load(at)
+            loaded.align = self.size
+            return loaded
+        function = self._declare(f"llvm.masked.load.{self.name}.p0", self.type, [at.type, I32, mask.type, self.type])
+        return self.builder.call(function, [at, I32(self.size), mask, self.zero])
+
+    def store(self, value: Any, pointer: Any, mask: Any = None) -> None:
+        """Lanes outside the mask keep what they hold."""
+        at = self._typed(pointer, self.type)
+        if mask is None:
+            self.builder.store(value, at).align = self.size
+            return
+        arguments = [self.type, at.type, I32, mask.type]
+        function = self._declare(f"llvm.masked.store.{self.name}.p0", ir.VoidType(), arguments)
+        self.builder.call(function, [value, at, I32(self.size), mask])
+
+    def broadcast(self, pointer: Any) -> Any:
+        """The number at the pointer in every lane."""
+        return self._splat(self.builder.load(self._typed(pointer, self.scalar)), self.type)
+
+    def prefetch(self, pointer: Any, write: bool = False) -> None:
+        """Asks for the line of memory around the pointer; never a fault."""
+        function = self._declare("llvm.prefetch.p0", ir.VoidType(), [BYTES, I32, I32, I32])
+        self.builder.call(function, [pointer, I32(int(write)), I32(3), I32(1)])
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """`a * b + c`, rounded once where the processor can."""
+        return self.builder.call(self._declare(f"llvm.fmuladd.{self.name}", self.type, [self.type] * 3), [a, b, c])
+
+    def mask(self, count: Any) -> Any:
+        """The first `count` lanes, all where there are fewer."""
+        indices = ir.VectorType(I64, self.count)
+        lane = ir.Constant(indices, list(range(self.count)))
+        return self.builder.icmp_unsigned("<", lane, self._splat(count, indices))
+
+    def _splat(self, value: Any, kind: ir.VectorType) -> Any:
+        undefined = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(undefined, value, I32(0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, kind.count), None))
+
+    def _typed(self, pointer: Any, kind: ir.Type) -> Any:
+        return self.builder.bitcast(pointer, kind.as_pointer())
+
+    def _declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+        module = self.builder.module
+        if name not in module.globals:
+            ir.Function(module, ir.FunctionType(result, arguments), name)
+        return module.globals[name]
+
+
+def define(module: ir.Module, name: str, arguments: list[ir.Type], emit: Callable[[ir.Function], None]) -> ir.Function:
+    """A function without result, emitted at its first use in a module, and not copied into its callers.
+
+    Modules share functions of the same name in one process, so the name tells which sources the function is from.
+    """
+    name = f"rnnops_{name}_{REVISION:015x}"
+    if name not in module.globals:
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        emit(function)
+    return module.globals[name]
+
+
+def strided(builder: ir.IRBuilder, pointer: Any, stride: Any, count: int) -> list[Any]:
+    """Pointers to `count` rows that are `stride` bytes apart."""
+    return [builder.gep(pointer, [builder.mul(stride, I64(i))]) for i in range(count)]

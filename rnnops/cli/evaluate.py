@@ -1,0 +1,52 @@
+"""Bits per character of a text under a model: carried states, no dropout, parallel streams that start from zeros."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rnnops.cli.batches import Streams, Window
+from rnnops.cli.language_model import Array, Arrays, LanguageModel
+
+STREAMS, STREAM_CHARACTERS = 128, 250  # no more streams than that, none shorter than that
+STEPS = 64
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean bits per character, and of how many characters."""
+
+    bits: float
+    characters: int
+
+
+def evaluate(model: LanguageModel, params: Mapping[str, Array], text: Array, limit: int | None = None) -> Score:
+    """Score a text.
+
+    Args:
+        text: [characters], indices.
+        limit: score only the first part of every stream, about so many characters in all.
+    """
+    streams = Streams(text, *window_size(len(text)))
+    states = model.start_states(streams.streams)
+    bits, scored = 0.0, 0
+    for window in streams.one_epoch(partial=True):
+        loss, states = _window_bits(model, params, states, window)
+        bits, scored = bits + loss * window.targets.size, scored + window.targets.size
+        if limit is not None and scored >= limit:
+            break
+    return Score(bits / scored, scored)
+
+
+def window_size(characters: int) -> tuple[int, int]:
+    """Steps and streams for a text: many streams for long texts, one for short ones."""
+    streams = max(1, min(STREAMS, characters // STREAM_CHARACTERS))
+    return max(1, min(STEPS, (characters - 1) // streams)), streams
+
+
+def _window_bits(
+    model: LanguageModel, params: Mapping[str, Array], states: Arrays, window: Window
+) -> tuple[float, Arrays]:
+    out = model.loss(params, states, characters=window.inputs, targets=window.targets)
+    return float(out["loss"]) / math.log(2), model.last_states(out)

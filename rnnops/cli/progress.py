@@ -1,0 +1,90 @@
+"""Progress of training on standard error: a bar where tqdm and a terminal are there, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import Any, Protocol
+
+LINE_SECONDS = 10.0
+BITS_STEPS = 50  # the bits shown are the mean of so many steps
+
+
+class Progress(Protocol):
+    """What the training loop tells."""
+
+    def advance(self, characters: int, bits: float) -> None:
+        """One more step is done."""
+
+    def say(self, text: str) -> None:
+        """Print a line between the others."""
+
+    def close(self) -> None:
+        """Training is over."""
+
+
+class Lines:
+    """A line every few seconds.
+
+    Args:
+        done: characters that were seen before.
+        seconds: between two lines.
+    """
+
+    def __init__(self, done: int = 0, seconds: float = LINE_SECONDS) -> None:
+        self.done, self.seconds = done, seconds
+        self._last = time.monotonic(), done
+        self._bits: deque[float] = deque(maxlen=BITS_STEPS)
+
+    def advance(self, characters: int, bits: float) -> None:
+        self.done += characters
+        self._bits.append(bits)
+        now, (then, before) = time.monotonic(), self._last
+        if now - then >= self.seconds:
+            rate = (self.done - before) / (now - then)
+            self.say(f"{self.done:,} characters, {rate:,.0f} a second, {mean(self._bits):.3f} bits per character")
+            self._last = now, self.done
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """A tqdm bar that counts characters."""
+
+    def __init__(self, tqdm: Any, done: int, total: int | None) -> None:
+        self._bar = tqdm(initial=done, total=total, unit=" characters", unit_scale=True, mininterval=0.5, leave=False)
+        self._bits: deque[float] = deque(maxlen=BITS_STEPS)
+
+    def advance(self, characters: int, bits: float) -> None:
+        self._bits.append(bits)
+        self._bar.set_postfix_str(f"{mean(self._bits):.3f} bits per character", refresh=False)
+        self._bar.update(characters)
+
+    def say(self, text: str) -> None:
+        self._bar.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def show_progress(done: int = 0, total: int | None = None) -> Progress:
+    """A bar or lines, for `total` characters of which some are done."""
+    tqdm = _tqdm()
+    return Bar(tqdm, done, total) if tqdm is not None and sys.stderr.isatty() else Lines(done)
+
+
+def mean(values: deque[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _tqdm() -> Any:
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm

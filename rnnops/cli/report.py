@@ -1,0 +1,66 @@
+"""What `rnnops train` prints on standard output."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+
+from rnnops.cli.evaluate import Score
+from rnnops.cli.session import Session
+
+OWN_NAME = "this model"
+
+
+def show(text: str) -> None:
+    """Print a text; characters that the terminal's encoding does not have become question marks."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def print_beginning(session: Session) -> None:
+    """Say what is trained on what."""
+    corpus, step = session.corpus, session.trainer.state.step
+    show(f"text: {corpus.source}")
+    sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
+    show(f"characters: {sizes}")
+    show(f"model: {model_text(session)}, {parameter_count(session):,} parameters")
+    if step:
+        show(f"resumed: step {step:,}, {session.trainer.characters:,} characters seen")
+
+
+def print_training(session: Session, reason: str) -> None:
+    """Say what was done."""
+    state, characters = session.trainer.state, session.trainer.characters
+    rate = characters / state.seconds if state.seconds else 0.0
+    show(
+        f"stopped {reason}: {state.step:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
+        f"{rate:,.0f} characters a second"
+    )
+    if session.target is not None:
+        show(f"saved: {session.target}")
+
+
+def print_held_out(score: Score, tables: Mapping[str, float]) -> None:
+    """Print the model's bits per held-out character among those of tables and compressors, worst first."""
+    show(f"\nbits per held-out character ({score.characters:,} characters)")
+    rows = sorted({**tables, OWN_NAME: score.bits}.items(), key=lambda row: -row[1])
+    for name, bits in rows:
+        kind = " characters" if name.startswith("order") else ""
+        show(f"  {name + kind:<20}{bits:7.3f}{'  <--' if name == OWN_NAME else ''}")
+
+
+def print_sample(text: str, temperature: float) -> None:
+    """Print generated text."""
+    show(f"\nsample of {len(text):,} characters at temperature {temperature:g}:\n{text}")
+
+
+def model_text(session: Session) -> str:
+    """`gru, 2 layers of 128`."""
+    settings = session.settings
+    layers = "1 layer" if settings.layers == 1 else f"{settings.layers} layers"
+    return f"{settings.cell}, {layers} of {settings.hidden}"
+
+
+def parameter_count(session: Session) -> int:
+    return sum(math.prod(shape) for shape in session.trainer.model.parameter_shapes.values())

@@ -1,0 +1,156 @@
+"""A training run from its options: new or resumed, with its text, its model, its trainer and its checkpoint file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rnnops.cli import state as states
+from rnnops.cli.baselines import baselines
+from rnnops.cli.cells import is_own
+from rnnops.cli.checkpoint import CheckpointError, load_checkpoint
+from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, load_text
+from rnnops.cli.language_model import LanguageModel
+from rnnops.cli.settings import Settings, SettingsError, check_agreement
+from rnnops.cli.state import TextSource
+from rnnops.cli.threads import limit_product_threads
+from rnnops.cli.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `rnnops train`.
+
+    Args:
+        settings: those settings that were given, by name.
+        max_bytes: of text, 0 for no limit, None where it was not given.
+        time_limit: seconds for the whole command, None for no limit.
+        steps: stop at this step, counted from the run's start, not from the resume.
+        sample: how many characters to print at the end.
+        threads: of NumPy's products on the reference device.
+    """
+
+    text: tuple[Path, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    max_bytes: int | None = None
+    device: str = "reference"
+    recompute: bool = False
+    threads: int = 1
+    time_limit: float | None = None
+    steps: int | None = None
+    save: Path | None = None
+    resume: Path | None = None
+    checkpoint_every: float = 10.0
+    sample: int = 0
+    temperature: float = 0.7
+    plot: Path | None = None
+
+
+@dataclass
+class Session:
+    """A run that is ready to train.
+
+    Args:
+        tables: what the model is compared with, computed beside the training.
+        target: the checkpoint file, None for none.
+    """
+
+    settings: Settings
+    source: TextSource
+    corpus: Corpus
+    trainer: Trainer
+    tables: Future[dict[str, float]]
+    target: Path | None
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is to be one."""
+        if self.target is not None:
+            tables = self.tables.result() if self.tables.done() else {}
+            states.save(self.target, self.trainer.state, self.settings, self.corpus, self.source, tables)
+            self.saved_at = time.monotonic()
+
+    def save_if_due(self, every: float) -> None:
+        """Write the checkpoint if the last one is so many seconds old."""
+        if time.monotonic() - self.saved_at >= every:
+            self.save()
+
+
+def open_session(options: Options) -> Session:
+    """Read the checkpoint to resume, or start anew; read the text and build the model.
+
+    Raises an RnnopsError for whatever does not fit, before anything is computed.
+    """
+    if options.device == "reference":
+        limit_product_threads(options.threads)
+    if options.resume is not None:
+        return _resumed(options, states.load(options.resume))
+    if options.save is not None:
+        _check_target(options.save)
+    settings = Settings(**options.settings)
+    source = TextSource(_absolute(options.text), _byte_limit(options.max_bytes))
+    corpus = _read(source)
+    model = LanguageModel(settings, len(corpus.alphabet), options.device, options.recompute)
+    return Session(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
+
+
+def _resumed(options: Options, saved: states.Saved) -> Session:
+    _check_own_cell(options, saved.settings)
+    check_agreement(saved.settings, options.settings)
+    paths = _absolute(options.text) or saved.source.paths
+    limit = saved.source.max_bytes if options.max_bytes is None else _byte_limit(options.max_bytes)
+    source = TextSource(paths, limit)
+    corpus = _read(source)
+    saved.check_text(corpus)
+    model = LanguageModel(saved.settings, len(corpus.alphabet), options.device, options.recompute)
+    trainer = Trainer(model, corpus, saved.state(model))
+    tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)
+    return Session(saved.settings, source, corpus, trainer, tables, options.save or saved.path)
+
+
+def _check_own_cell(options: Options, settings: Settings) -> None:
+    """A file's word alone never decides which code is run."""
+    if is_own(settings.cell) and "cell" not in options.settings:
+        hint = f"Give --cell {settings.cell} again: code is imported only where the command line names it."
+        raise SettingsError(f"the checkpoint {options.resume} has a cell of your own", hint=hint)
+
+
+def _check_target(path: Path) -> None:
+    """Raise CheckpointError where saving would overwrite something else."""
+    if path.exists() and path.stat().st_size > 0:
+        try:
+            load_checkpoint(path)
+        except CheckpointError as error:
+            hint = "Choose another name for --save, or remove the file."
+            raise CheckpointError(f"{path} exists and would be overwritten: {error.problem}", hint=hint) from error
+
+
+def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(os.path.abspath(path) for path in paths)
+
+
+def _byte_limit(given: int | None) -> int | None:
+    return DEFAULT_BYTES if given is None else given or None
+
+
+def _read(source: TextSource) -> Corpus:
+    return load_text([Path(path) for path in source.paths], source.max_bytes)
+
+
+def _compute_tables(corpus: Corpus) -> Future[dict[str, float]]:
+    """Start the tables and compressors in a thread of their own; most of their time is spent without Python's lock."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(baselines, corpus)
+    pool.shutdown(wait=False)
+    return future
+
+
+def _known(tables: dict[str, float]) -> Future[dict[str, float]]:
+    future: Future[dict[str, float]] = Future()
+    future.set_result(tables)
+    return future

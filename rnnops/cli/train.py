@@ -1,0 +1,100 @@
+"""`rnnops train`: the training loop, and what follows it."""
+
+from __future__ import annotations
+
+import time
+
+from rnnops.cli import report
+from rnnops.cli.plot import check_plot, save_learning_curve
+from rnnops.cli.progress import Progress, show_progress
+from rnnops.cli.sample import sample
+from rnnops.cli.session import Options, Session, open_session
+from rnnops.cli.stopping import Clock, StopSignals
+
+PROMPT = "\n"
+SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
+
+
+def train(options: Options, started: float | None = None) -> int:
+    """Train, save, evaluate, sample and plot as the options say; return the exit code."""
+    if options.plot is not None:
+        check_plot(options.plot)
+    clock = Clock(options.time_limit, _closing_seconds(options), started)
+    session = open_session(options)
+    report.print_beginning(session)
+    session.save()
+    with StopSignals() as signals:
+        reason = train_until(session, options, clock, signals)
+        session.save()
+    report.print_training(session, reason)
+    finish(session, options)
+    return 0
+
+
+def train_until(session: Session, options: Options, clock: Clock, signals: StopSignals) -> str:
+    """Train until something says stop, and say what did."""
+    trainer = session.trainer
+    size = trainer.streams.characters_per_window
+    progress = show_progress(trainer.characters, None if options.steps is None else options.steps * size)
+    _measure_evaluation(session, clock)
+    try:
+        while options.steps is None or trainer.state.step < options.steps:
+            bits = _timed_step(session, clock, progress)
+            progress.advance(size, bits)
+            session.save_if_due(options.checkpoint_every)
+            if signals.received:
+                return "on request"
+            if clock.is_over():
+                return "at the time limit"
+    finally:
+        progress.close()
+    return "after the last step"
+
+
+def finish(session: Session, options: Options) -> None:
+    """Print the held-out figure beside the tables' and a sample, and draw the curves."""
+    trainer = session.trainer
+    score, tables = trainer.evaluate(), session.tables.result()
+    report.print_held_out(score, tables)
+    if options.sample:
+        prompt = session.corpus.encode(PROMPT)
+        seed = session.settings.seed
+        drawn = sample(trainer.model, trainer.state.average, prompt, options.sample, options.temperature, seed)
+        report.print_sample(session.corpus.decode(drawn), options.temperature)
+    if options.plot is not None:
+        held_out = [*trainer.state.held_out, [trainer.characters, score.bits]]
+        save_learning_curve(options.plot, trainer.state.training, held_out, tables, report.model_text(session))
+        report.show(f"curves: {options.plot}")
+
+
+def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
+    """One step of training and, where it is time, a point of the held-out curve."""
+    state, began = session.trainer.state, time.monotonic()
+    bits = session.trainer.step()
+    if state.step % session.settings.evaluate_every == 0:
+        held_out = _timed_point(session, clock)
+        progress.say(f"step {state.step:,}: {held_out:.3f} held-out bits per character")
+    state.seconds += time.monotonic() - began
+    return bits
+
+
+def _timed_point(session: Session, clock: Clock) -> float:
+    began = time.monotonic()
+    score = session.trainer.record_held_out()
+    clock.expect_evaluation((time.monotonic() - began) * len(session.corpus.held_out) / score.characters)
+    return score.bits
+
+
+def _measure_evaluation(session: Session, clock: Clock) -> None:
+    """Tell the clock what the evaluation at the end will take, from one window of it."""
+    if clock.limit is None:
+        return
+    session.trainer.evaluate(limit=1)  # plans
+    began = time.monotonic()
+    score = session.trainer.evaluate(limit=1)
+    clock.expect_evaluation((time.monotonic() - began) * len(session.corpus.held_out) / score.characters)
+
+
+def _closing_seconds(options: Options) -> float:
+    plot = PLOT_SECONDS if options.plot is not None else 0.0
+    return OTHER_SECONDS + plot + SAMPLE_SECONDS * options.sample

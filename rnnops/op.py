@@ -1,0 +1,104 @@
+"""Op and Input: the immutable values that a net is made of, and the checks of what they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnops.errors import NetError, op_label
+from rnnops.initializers import Initializer
+from rnnops.schema import REQUIRED, schema_of
+from rnnops.text import is_net
+from rnnops.types import FLOAT, Shape
+
+
+@dataclass(frozen=True)
+class Op:
+    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer."""
+
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    layer: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name of the first output that has one; unique in a net."""
+        return next((name for name in self.outputs if name), "")
+
+    @property
+    def label(self) -> str:
+        return op_label(self.type, self.outputs)
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a net; a parameter where it has an initializer (and then a shape)."""
+
+    name: str
+    dtype: str = FLOAT
+    shape: Shape | None = None
+    initializer: Initializer | None = None
+
+
+def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) -> dict[str, Any]:
+    """Attributes as plain values. Raises NetError for an unknown or a missing one."""
+    known = schema_of(op_type).attributes
+    given = {name: plain_value(value) for name, value in attributes.items() if value is not None}
+    for name in given:
+        if name not in known:
+            raise NetError(f"unknown attribute '{name}'", net=net, op=op_type, wanted=some_of(known))
+    for name, default in known.items():
+        if default is REQUIRED and name not in given:
+            raise NetError(f"attribute '{name}' is missing", net=net, op=op_type)
+    return given
+
+
+def check_ports(op: Op, net: str) -> None:
+    """Raise NetError for a wrong number of inputs or outputs, or one written twice."""
+    ports = schema_of(op.type).inputs
+    least = sum(not port.endswith(("?", "*")) for port in ports)
+    most = None if ports and ports[-1].endswith("*") else len(ports)
+    if len(op.inputs) < least or (most is not None and len(op.inputs) > most) or "" in op.inputs[:least]:
+        wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+        raise NetError("wrong number of inputs", net=net, op=op.label, wanted=wanted, came=len(op.inputs))
+    count, written = schema_of(op.type).output_count(op.attributes), [name for name in op.outputs if name]
+    if len(op.outputs) != count:
+        raise NetError("wrong number of outputs", net=net, op=op.label, wanted=count, came=len(op.outputs))
+    if len(set(written)) != len(written):
+        raise NetError("an op writes a blob twice", net=net, op=op.label)
+
+
+def checked_shape(shape: object, net: str) -> Shape:
+    """Sizes as a tuple of integers. Raises NetError for anything else."""
+    listed = isinstance(shape, Sequence) or (isinstance(shape, np.ndarray) and shape.ndim == 1)
+    sizes: list[Any] = list(shape) if listed else [shape]  # type: ignore[call-overload]
+    for size in sizes:
+        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
+            raise NetError("not a shape", net=net, wanted="integers of 0 or more", came=repr(shape))
+    return tuple(int(size) for size in sizes)
+
+
+def plain_value(value: Any) -> Any:
+    """Attribute values are plain: NumPy scalars become Python's, lists become tuples, arrays are copied and locked."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        value = value.copy()
+        value.flags.writeable = False
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(plain_value(item) for item in value)
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float) or is_net(value):
+        return value
+    came = f"{type(value).__name__} {getattr(value, 'dtype', '')}".rstrip()
+    raise NetError("an attribute cannot hold this", wanted="numbers, strings, arrays, nets or tuples", came=came)
+
+
+def some_of(names: Mapping[str, Any]) -> str:
+    """`one of a, b, c, ...`, for errors."""
+    shown = list(names)[:12]
+    return "one of " + ", ".join(shown) + (", ..." if len(names) > len(shown) else "") if shown else "none"

@@ -1,0 +1,55 @@
+"""Runs of `rnnops train` that take a fraction of a second, and what they leave behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnops.cli.checkpoint import load_checkpoint
+from rnnops.cli.main import main
+
+# 16 streams of 4 steps: an epoch of the text below has 45 windows.
+TINY = ("--hidden", "6", "--batch", "16", "--seq-length", "4", "--evaluate-every", "10", "--sample", "0")
+COMMAND = (sys.executable, "-W", "error", "-m", "rnnops.cli.main", "train")
+
+
+def write_text(path: Path, lines: int = 110, seed: int = 0) -> Path:
+    """Short sums, one a line: text with something to learn."""
+    generator = np.random.default_rng(seed)
+    numbers = generator.integers(10, 90, (lines, 2)).tolist()
+    path.write_text("".join(f"the sum of {a} and {b} is {a + b}\n" for a, b in numbers))
+    return path
+
+
+def train(*arguments: object) -> int:
+    """Run the command in this process and return its exit code."""
+    return main(["train", *map(str, arguments)])
+
+
+def start(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start the command in a process of its own."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+
+
+def outcome(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What must be equal where two runs took the same steps: curves and step, and the bits of every array."""
+    checkpoint = load_checkpoint(path)
+    curves = {name: checkpoint.state[name] for name in ("step", "recent", "training", "held_out", "settings")}
+    return curves, {name: array.tobytes() for name, array in checkpoint.arrays.items()}
+
+
+def wait_for_step(path: Path, step: int, process: subprocess.Popen[str], seconds: float = 60.0) -> None:
+    """Wait until a checkpoint is there that has come so far."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if path.exists() and load_checkpoint(path).state["step"] >= step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} did not come within {seconds} s")
