@@ -224,22 +224,22 @@ def segment_lines() -> Iterator[str]:
 
     x has 24 bits and the parts 29, 29 and 53, so that the first two products are exact in float64; they are below 2^53.
     """
-    parts: list[list[str]] = [[], [], []]
-    mp.prec = 400
-    for segment in range(4):
-        lowest = mpf(2) ** (2 - 27 * segment)  # the weight of the first bit that is dropped
-        rest = 2 / mp.pi - (mp.floor(2 / mp.pi / lowest) * lowest if segment else 0)
-        for part, bits in zip(parts, (29, 29, 53), strict=True):
-            value = truncated(rest, lowest, bits) if bits < 53 and segment else rounded(rest, bits)
-            part.append(literal(value, np.float64))
-            rest, lowest = rest - value, lowest / 2**bits
-    for index, part in enumerate(parts):
-        yield from table(f"TWO_OVER_PI_PART_{index}", part)
+    with mp.workprec(400):
+        segments = [segment_parts(segment) for segment in range(4)]
+    for index, part in enumerate(zip(*segments, strict=True)):
+        yield from table(f"TWO_OVER_PI_PART_{index}", list(part))
 
 
-def truncated(value: Real, lowest: Real, bits: int) -> Real:
-    unit = lowest / 2**bits
-    return mp.floor(value / unit) * unit
+def segment_parts(segment: int) -> list[str]:
+    lowest = mpf(2) ** (2 - 27 * segment)  # the weight of the last bit that is dropped
+    rest = 2 / mp.pi - (mp.floor(2 / mp.pi / lowest) * lowest if segment else 0)
+    parts = []
+    for bits in (29, 29, 53):
+        lowest = lowest / 2**bits
+        value = mp.floor(rest / lowest) * lowest if segment and bits < 53 else rounded(rest, bits)
+        parts.append(literal(value, np.float64))
+        rest = rest - value
+    return parts
 
 
 def word_lines() -> Iterator[str]:

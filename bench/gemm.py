@@ -3,9 +3,9 @@
     python bench/gemm.py [--dtype float32] [--width 512] [--rounds 5] [--only packed|tn]
 
 The peak is our micro-kernel on operands that stay in L1: all rows of A and of C are one row in memory (stride 0), the
-panel of B is 24 KiB. Products, NumPy's `matmul` and the peak take turns in short blocks after some untimed calls, and
-count processor time of the thread, as machines are shared; shown are medians over rounds, ratios of neighbouring blocks.
-NumPy runs in a process of its own whose BLAS is told to use one thread before it loads.
+panel of B is 24 KiB. Products, NumPy's `matmul` and the peak take turns in short blocks after an untimed call, and
+count processor time of the thread, as machines are shared; shown are medians over rounds, ratios of neighbouring
+blocks. NumPy runs in a process of its own whose BLAS is told to use one thread before it loads.
 
 Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
 """
@@ -30,7 +30,7 @@ from rnnops.kernels.cpu.gemm import Gemm, gemm
 
 Call = Callable[[], object]
 GOALS = {"packed": 0.90, "tn": 0.85}
-ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
 BLOCK_SECONDS = 0.02
 
 

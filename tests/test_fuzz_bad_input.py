@@ -48,7 +48,8 @@ def preset(function: Any) -> Call:
     _, net = cell_and_net()
     return function, {
         "net": net, "input_blob": net.blob("xs"), "seq_lengths": net.blob("lengths"), "initial_states": None,
-        "dim_in": D, "dim_out": D, "scope": "s", "outputs_with_grads": [0], "return_params": True, "memory_optimization": True,
+        "dim_in": D, "dim_out": D, "scope": "s", "outputs_with_grads": [0], "return_params": True,
+        "memory_optimization": True,
         "forget_bias": 0.5, "forward_only": False, "drop_states": True, "return_last_layer_only": True,
         "static_rnn_unroll_size": None,
     }  # fmt: skip

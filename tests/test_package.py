@@ -33,7 +33,7 @@ LAYERS = (
     {"testing", "cli"},
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
-OPTIONAL = {"matplotlib", "tqdm", "onnx", "torch"}  # packages that may be imported inside functions
+OPTIONAL = {"matplotlib", "onnx", "threadpoolctl", "torch", "tqdm"}  # packages that may be imported inside functions
 
 
 def part_of(path: Path) -> str:

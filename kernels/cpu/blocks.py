@@ -1,29 +1,33 @@
 """Parts of matrix products as functions that run twofold: compiled by numba, and in plain Python with NumPy.
 
-`multiply_block`, `copy_panel` and `stack_panel` are ordinary functions: called from Python, or with NUMBA_DISABLE_JIT=1,
-they do their work with NumPy (and add in NumPy's order). In a function that numba compiles, the call becomes one to the
-LLVM IR of `micro_kernel.py`. They are typed and lowered by numba's extension API rather than by `@intrinsic`, whose
-results cannot be called from Python, and are pickled under a random number, which keeps functions that close over them
-out of numba's disk cache.
+`multiply_block`, `copy_panel` and `stack_panel` are ordinary functions: called from Python, or with
+NUMBA_DISABLE_JIT=1, they do their work with NumPy (and add in NumPy's order). In a function that numba compiles, the
+call becomes one to the code of `micro_kernel.py`. They are typed and lowered by numba's extension API rather than by
+`@intrinsic`, whose results cannot be called from Python, and are pickled under a random number, which keeps functions
+that close over them out of numba's disk cache.
 
-The vector width must be known when the caller is compiled: a number in its source, or an integer that it closes over.
+The vector width must be known when the caller is compiled: a number in its source, or an integer that it closes over;
+and `linking.link` must have been called for it.
 Nothing is checked here: `gemm.py` and `packing.py` see to shapes and strides. No index is negative.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.typing import signature
+from numba.core.typing.templates import signature
 from numba.extending import lower_builtin, type_callable
 from numba.np.arrayobj import populate_array
 
-from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, PANELS_AT_ONCE, Operands, define_block, define_copy
+from rnnops.kernels.cpu.linking import declare
+from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, PANELS_AT_ONCE, Operands
 from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, ITEM_SIZES, lanes
 
 K_BLOCK = 512  # rows of a panel that `stack_panel` has room for
@@ -58,7 +62,7 @@ def multiply_block(
 def copy_panel(
     width: int, B: Any, k: int, k_end: int, column: int, column_end: int, vectors: int, packed: Any, start: int
 ) -> None:
-    """Rows k:k_end of B [K, N], whose rows are contiguous, from `column` on: `vectors` vectors, zeros past column_end."""
+    """Rows k:k_end of B [K, N], `vectors` vectors from `column` on, zeros from column_end on; B has contiguous rows."""
     wide = vectors * lanes(width, B.dtype.name)
     panel = packed[start : start + (k_end - k) * wide].reshape(k_end - k, wide)
     there = min(wide, column_end - column)
@@ -92,38 +96,48 @@ _typed(stack_panel, lambda B: types.Array(B.dtype, 1, "C"))
 @lower_builtin(multiply_block, types.IntegerLiteral, types.VarArg(types.Any))
 def _lower_multiply_block(context: Any, builder: Any, sig: Any, values: Any) -> Any:
     width, dtype = sig.args[0].literal_value, str(sig.args[1].dtype)
-    A, packed, start, stride, C, bias, addend, row, row_end, column, column_end, vectors, panels, k, k_end, later, later_at = (
-        _operands(context, builder, sig, values)
-    )  # fmt: skip
-    count = I64(lanes(width, dtype))
-    wide = builder.mul(vectors, count)
-    c = C.at(row, column)
-    operands = Operands(
-        *(A.at(row, k), *A.strides),
-        *(packed.at(start), builder.mul(stride, packed.strides[0]), builder.sub(k_end, k)),
-        *_addends(builder, dtype, addend, (c, C.strides[0]), bias.at(column)),
-        c,
-        C.strides[0],
-        builder.sub(column_end, builder.add(column, builder.sub(builder.mul(wide, panels), count))),
-        later.at(later_at) if len(later.strides) == 1 else later.at(k, later_at),
-        builder.mul(wide, later.strides[0]) if len(later.strides) == 1 else later.strides[0],
-        I64(2**32),
+    x = _operands(multiply_block, context, builder, sig, values)
+    count, item = I64(lanes(width, dtype)), I64(ITEM_SIZES[dtype])
+    wide = builder.mul(x.vectors, count)
+    last_column = builder.add(x.column, builder.sub(builder.mul(wide, x.panels), count))
+    addend, addend_row = _addends(
+        builder, dtype, x.addend, x.C.at(x.row, x.column), x.C.strides[0], x.bias.at(x.column)
     )
-    function = define_block(builder.module, dtype, width)
-    builder.call(function, [builder.sub(row_end, row), vectors, panels, *operands.values()])
+    if x.later.dimensions == 1:
+        ahead, ahead_row = x.later.at(x.later_at), builder.mul(wide, item)
+    else:
+        ahead, ahead_row = x.later.at(x.k, x.later_at), x.later.strides[0]
+    operands = Operands(
+        a=x.A.at(x.row, x.k),
+        a_row=x.A.strides[0],
+        a_step=x.A.strides[1],
+        b=x.packed.at(x.start),
+        b_panel=builder.mul(x.stride, item),
+        k=builder.sub(x.k_end, x.k),
+        addend=addend,
+        addend_row=addend_row,
+        c=x.C.at(x.row, x.column),
+        c_row=x.C.strides[0],
+        last=builder.sub(x.column_end, last_column),
+        ahead=ahead,
+        ahead_row=ahead_row,
+        ahead_rate=I64(2**32),
+    )
+    function = declare(builder.module, "block", dtype, width)
+    builder.call(function, [builder.sub(x.row_end, x.row), x.vectors, x.panels, *operands.values()])
     return context.get_dummy_value()
 
 
 @lower_builtin(copy_panel, types.IntegerLiteral, types.VarArg(types.Any))
 def _lower_copy_panel(context: Any, builder: Any, sig: Any, values: Any) -> Any:
     width, dtype = sig.args[0].literal_value, str(sig.args[1].dtype)
-    B, k, k_end, column, column_end, vectors, packed, start = _operands(context, builder, sig, values)
-    count = lanes(width, dtype)
-    for v in range(1, PANEL_VECTORS + 1):
-        with builder.if_then(builder.icmp_unsigned("==", vectors, I64(v))):
-            last = builder.sub(column_end, builder.add(column, I64((v - 1) * count)))
-            function = define_copy(builder.module, dtype, count, v)
-            builder.call(function, [B.at(k, column), B.strides[0], packed.at(start), builder.sub(k_end, k), last])
+    x = _operands(copy_panel, context, builder, sig, values)
+    count, rows = lanes(width, dtype), builder.sub(x.k_end, x.k)
+    for vectors in range(1, PANEL_VECTORS + 1):
+        with builder.if_then(builder.icmp_unsigned("==", x.vectors, I64(vectors))):
+            last = builder.sub(x.column_end, builder.add(x.column, I64((vectors - 1) * count)))
+            function = declare(builder.module, f"copy{vectors}", dtype, width)
+            builder.call(function, [x.B.at(x.k, x.column), x.B.strides[0], x.packed.at(x.start), rows, last])
     return context.get_dummy_value()
 
 
@@ -147,6 +161,7 @@ class _Array:
         array = context.make_array(kind)(context, builder, value)
         self.builder, self.data = builder, builder.bitcast(array.data, BYTES)
         self.strides = cgutils.unpack_tuple(builder, array.strides)
+        self.dimensions = len(self.strides)
 
     def at(self, *indices: Any) -> Any:
         """A pointer to one element."""
@@ -156,17 +171,19 @@ class _Array:
         return pointer
 
 
-def _operands(context: Any, builder: Any, sig: Any, values: Any) -> list[Any]:
-    """Everything after the width, arrays as `_Array`."""
-    pairs = zip(sig.args[1:], values[1:], strict=True)
-    return [_Array(context, builder, kind, v) if isinstance(kind, types.Array) else v for kind, v in pairs]
+def _operands(function: Callable[..., Any], context: Any, builder: Any, sig: Any, values: Any) -> Any:
+    """LLVM values by the names of the function's parameters, arrays as `_Array`."""
+    named = zip(inspect.signature(function).parameters, sig.args, values, strict=True)
+    return SimpleNamespace(
+        **{n: _Array(context, builder, t, v) if isinstance(t, types.Array) else v for n, t, v in named}
+    )
 
 
-def _addends(builder: Any, dtype: str, addend: Any, c: tuple[Any, Any], bias: Any) -> tuple[Any, Any]:
+def _addends(builder: Any, dtype: str, addend: Any, c: Any, c_row: Any, bias: Any) -> tuple[Any, Any]:
     """Where the addends are, and their stride from row to row: C itself, or one row of biases or zeros for all rows."""
     is_c, is_bias = (builder.icmp_unsigned("==", addend, I64(kind)) for kind in (C_ITSELF, BIAS))
     row = builder.select(is_bias, bias, builder.bitcast(_zeros(builder.module, dtype), BYTES))
-    return builder.select(is_c, c[0], row), builder.select(is_c, c[1], I64(0))
+    return builder.select(is_c, c, row), builder.select(is_c, c_row, I64(0))
 
 
 def _zeros(module: Any, dtype: str) -> Any:

@@ -1,24 +1,25 @@
 """Matrix products of row-major matrices: x @ W, x @ W^T and A^T @ B, for one thread, on parts of the result.
 
-The outer levels of Goto and van de Geijn (ACM TOMS 34(3), 2008) around `micro_kernel.py`. k goes in blocks of at most 512
-of equal size, rows in blocks of 1 MiB of A; within a block panel by panel of B, within a panel tile by tile:
+The outer levels of Goto and van de Geijn (ACM TOMS 34(3), 2008) around `micro_kernel.py`. k goes in blocks of equal
+size, at most 512, and rows of C in blocks; within a block panel by panel of B, within a panel tile by tile:
 
-- a block of a panel, 512 x 192 bytes = 96 KiB, stays in L2 (1 to 2 MiB) for all rows; a tile reads 16 bytes of it a cycle;
-- a block of A is read once for each panel, from L2 or L3: 8 rows x 4 bytes for each 192 bytes of B;
-- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops;
-- B is read from memory once for every block of rows: with few rows (M = 16: 8 flops a byte) that bounds the speed as soon
-  as B is larger than the caches, at 32 GB/s for 250 GFLOP/s.
+- a block of a panel, 512 x 192 bytes = 96 KiB at 512 bits, stays in L2 for all rows: tiles read 16 bytes of it a cycle;
+- a block of A is read once for each panel, 8 rows x 4 bytes beside 192 bytes of B: 3 bytes a cycle, from L2 or L3;
+- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32;
+- B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
+  16 rows at 250 GFLOP/s want 31 GB/s as soon as B is larger than the caches.
 
-`gemm_packed` takes B from `packing.py`. `gemm_tn` reads both operands row by row and copies one block of a panel of B to
-the stack at a time (rows of B a power of two long would fall into few sets of L1 and L2); that costs 2 of 12 cycles at
-M = 8, 2 % at M = 512. A may be any view: `gemm_tn(A.T, B, C, ...)` is A @ B without packing.
+`gemm_packed` takes B from `packing.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
+row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
+into few sets of L1 and L2 (0.7 of the peak in place, 0.85 copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
+come in blocks of up to 2 MiB of A. A may be any view: `gemm_tn(A.T, B, C, ...)` is A @ B without packing.
 
 Sums do not depend on threads: an element is C (or bias, or zero), then for each block of k the sum of its products in
 order; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the same
-bits. Nothing is allocated; with `nogil` several threads work on one C.
+bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
 Limits: float32 or float64, all operands alike; rows of B and C contiguous; C overlaps no operand. Shapes are checked
-(`ValueError`).
+(`ValueError`). One or two rows are bound by reading B (2 flops a byte and row).
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ from numba import njit, types
 from numba.extending import register_jitable
 
 from rnnops.kernels.cpu.blocks import BIAS, C_ITSELF, K_BLOCK, NOTHING, copy_panel, multiply_block, stack_panel
+from rnnops.kernels.cpu.linking import link
 from rnnops.kernels.cpu.packing import check_packed, make_packers, packed_size, panel_vectors, vector_count
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
 
-A_BLOCK_BYTES = 2**20
-DTYPES = {"float32": types.float32, "float64": types.float64}
+PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
+DTYPES: dict[str, Any] = {"float32": types.float32, "float64": types.float64}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Gemm:
     """Products of one dtype at one vector width; the fields are functions that compiled code may call.
 
     gemm_packed(A, packed, C, accumulate, bias, row_begin, row_end): with B [K, N] packed, rows row_begin:row_end of
-        C [M, N] become A [M, K] @ B, plus bias [N] (or [0]: none); with `accumulate` the product is added to C.
+        C [M, N] become A [M, K] @ B, plus bias [N] (or [0]: none); with `accumulate` the product is added to C,
+        and bias must be empty.
     gemm_tn(A, B, C, accumulate, row_begin, row_end, column_begin, column_end): that part of C [M, N] becomes
         A^T @ B of A [K, M] and B [K, N], or is increased by it.
     pack_into(B, packed), pack_transposed_into(B, packed): B or B^T into an array of `packed_size(K, N)` numbers.
@@ -89,8 +92,9 @@ def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
     read_vector, read_matrix = vector.copy(readonly=True), matrix.copy(readonly=True)
     packed_types = (read_matrix, read_vector, matrix, types.boolean, read_vector, size, size)
     tn_types = (read_matrix, read_matrix, matrix, types.boolean, size, size, size, size)
-    functions = [_make_packed(dtype, width), _make_tn(dtype, width), *make_packers(dtype, width)]
+    functions: list[Any] = [_make_packed(dtype, width), _make_tn(dtype, width), *make_packers(dtype, width)]
     if compiled:
+        link(dtype, width)
         signatures = [packed_types, tn_types, (read_matrix, vector), (read_matrix, vector)]
         functions = [_compile(types.void(*args), f) for args, f in zip(signatures, functions, strict=True)]
     return Gemm(dtype, width, *functions)
@@ -102,11 +106,9 @@ def _compile(signature: Any, function: Callable[..., Any]) -> Any:
 
 
 def _make_packed(dtype: str, width: int) -> Callable[..., None]:
-    count, row_block, revision = lanes(width, dtype), A_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
+    count, row_block, revision = lanes(width, dtype), PACKED_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
 
-    def gemm_packed(
-        A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, row_begin: int, row_end: int
-    ) -> None:  # fmt: skip
+    def gemm_packed(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, row_begin: int, row_end: int) -> None:
         _ = revision
         K, N = A.shape[1], C.shape[1]
         check_packed(K, N, count, packed)
@@ -133,7 +135,7 @@ def _make_packed(dtype: str, width: int) -> Callable[..., None]:
 
 
 def _make_tn(dtype: str, width: int) -> Callable[..., None]:
-    count, row_block, revision = lanes(width, dtype), A_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
+    count, row_block, revision = lanes(width, dtype), TN_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
 
     def gemm_tn(
         A: Any, B: Any, C: Any, accumulate: bool, row_begin: int, row_end: int, column_begin: int, column_end: int

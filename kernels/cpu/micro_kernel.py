@@ -13,9 +13,9 @@ Every element of C is `addend + sum`, the sum one chain of multiply-adds over k 
 the tile, nor the lane, nor the vector width changes that chain, so results do not depend on how C is cut into tiles.
 Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
 
-Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the tiles of a block
-share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096: 0.97 of the peak
-instead of 0.75).
+Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the last tiles of a
+block share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096 in float32:
+0.92 of the peak instead of 0.7).
 
 Limits: rows of C and of the addend must be contiguous. The last vector of a block may be partial: C and the addend are
 then read and written through a mask; B is not, its panels are padded.
@@ -65,9 +65,9 @@ class Tile:
 class Operands:
     """Arguments of tiles and blocks; strides in bytes.
 
-    `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one row
-    of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead` is
-    where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k.
+    `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one
+    row of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead`
+    is where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k.
     """
 
     a: Any
@@ -85,10 +85,13 @@ class Operands:
     ahead_row: Any
     ahead_rate: Any
 
-    TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64)
-
     def values(self) -> list[Any]:
         return list(vars(self).values())
+
+
+TILE_TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64)
+BLOCK_TYPES = (I64, I64, I64, *TILE_TYPES)
+COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
 
 
 def tile_rows(width: int) -> int:
@@ -109,8 +112,7 @@ def define_block(module: ir.Module, dtype: str, width: int) -> ir.Function:
 
     Rows are shared out evenly: 17 are 5, 6 and 6, not 8, 8 and 1.
     """
-    arguments = [I64, I64, I64, *Operands.TYPES]
-    return define(module, f"block_{dtype}_{width}", arguments, lambda f: _emit_block(f, dtype, width))
+    return define(module, f"block_{dtype}_{width}", BLOCK_TYPES, lambda f: _emit_block(f, dtype, width))
 
 
 def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
@@ -133,7 +135,7 @@ def _from_row(builder: ir.IRBuilder, operands: Operands, row: Any) -> Operands:
 
 
 def _share_ahead(builder: ir.IRBuilder, operands: Operands, index: Any, count: Any) -> Operands:
-    """The last tiles of a block ask for a share of the next panel each; a tile that is alone waits for memory anyway."""
+    """The last tiles of a block ask for a share of the next panel each; a single tile waits for memory anyway."""
     few = builder.icmp_unsigned("<", count, I64(TILES_AHEAD))
     sharing = builder.select(few, count, I64(TILES_AHEAD))
     idle = builder.sub(count, sharing)
@@ -166,7 +168,7 @@ def _emit_choice(builder: ir.IRBuilder, shape: Iterable[Any], choices: list[Tile
 
 def define_tile(module: ir.Module, tile: Tile) -> ir.Function:
     """A function (*operands) for one tile."""
-    return define(module, tile.name, list(Operands.TYPES), lambda function: _TileBuilder(tile, function).build())
+    return define(module, tile.name, TILE_TYPES, lambda function: _TileBuilder(tile, function).build())
 
 
 class _TileBuilder:
@@ -200,8 +202,9 @@ class _TileBuilder:
         next_k = builder.add(k, I64(1))
         builder.cbranch(builder.icmp_signed("<", next_k, k_end), body, after)
         _set_phi(k, (before, I64(0)), (body, next_k))
-        for total, more in zip(sum(sums, []), sum(added, []), strict=True):
-            _set_phi(total, (before, self.vectors.zero), (body, more))
+        for row, added_row in zip(sums, added, strict=True):
+            for total, more in zip(row, added_row, strict=True):
+                _set_phi(total, (before, self.vectors.zero), (body, more))
         builder.position_at_end(after)
         return [[self._zero_from(before, body, total) for total in row] for row in added]
 
@@ -245,8 +248,8 @@ class _TileBuilder:
                 self._store_through(None, sums)
 
     def _store_through(self, last: Any, sums: list[list[Any]]) -> None:
-        """All loads come before all stores, else loads wait for stores to the same offset in another page: rows of C that
-        are a power of two long have the same offset."""
+        """All loads come before all stores, as a load may wait for a store to the same offset in another page, and rows
+        of C that are a power of two long have the same offset."""
         builder, rows = self.builder, self.tile.rows
         columns = [(offset, None) for offset in self.columns[:-1]] + [(self.columns[-1], last)]
         addends = strided(builder, self.operands.addend, self.operands.addend_row, rows)
@@ -267,8 +270,7 @@ def _set_phi(phi: Any, *incoming: tuple[Any, Any]) -> None:
 def define_copy(module: ir.Module, dtype: str, count: int, vectors: int) -> ir.Function:
     """A function (source, source_row, panel, k, last): k rows of a matrix into a panel of `vectors` vectors, zero after
     column `last` of the last vector."""
-    arguments = [BYTES, I64, BYTES, I64, I64]
-    return define(module, f"copy_{dtype}_{vectors}x{count}", arguments, lambda f: _emit_copy(f, dtype, count, vectors))
+    return define(module, f"copy_{dtype}_{vectors}x{count}", COPY_TYPES, lambda f: _emit_copy(f, dtype, count, vectors))
 
 
 def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> None:

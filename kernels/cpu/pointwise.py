@@ -24,17 +24,17 @@ from rnnops.kernels.cpu.trigonometry import cos, sin
 
 # In units in the last place of the exact result, float32 and float64.
 ERROR_BOUNDS: dict[str, tuple[float, float]] = {
-    "cos": (2.0, 3.0),
+    "cos": (2.0, 3.5),
     "erf": (1.5, 2.0),
     "exp": (1.5, 1.5),
-    "expm1": (2.0, 2.5),
-    "log": (1.0, 1.0),
-    "log1p": (1.5, 1.5),
+    "expm1": (2.5, 3.0),
+    "log": (1.5, 1.5),
+    "log1p": (2.0, 2.0),
     "pow": (2.5, 2.0),
-    "sigmoid": (2.5, 2.5),
-    "sin": (2.0, 3.0),
+    "sigmoid": (3.0, 3.0),
+    "sin": (2.0, 3.5),
     "sqrt": (0.5, 0.5),
-    "tanh": (3.0, 3.0),
+    "tanh": (3.0, 3.5),
 }
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -1,8 +1,8 @@
 """A number that changes with the source of any kernel.
 
-numba keeps compiled functions on disk under the source of their own file. What they call, and the LLVM IR that is emitted
-for them, come from other files: functions that close over this number, and generated code that names it, are compiled
-again when a kernel changes.
+numba keeps compiled functions on disk under the source of their own file. What they call, and the LLVM IR that is
+emitted for them, come from other files: functions that close over this number, and generated code whose text holds it,
+are compiled again when a kernel changes.
 """
 
 from __future__ import annotations

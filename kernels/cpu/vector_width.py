@@ -1,9 +1,9 @@
 """The width of the vectors that kernels are made for, from the processor that numba compiles for.
 
-512 bits with AVX-512, 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Not the host's own features
-count but those that numba hands to LLVM: `NUMBA_CPU_NAME`, `NUMBA_CPU_FEATURES` and `NUMBA_ENABLE_AVX` take features
-away, and virtual machines may hide them; either is worth a warning, as kernels then run at a fraction of their speed.
-Nothing here is a global setting: who wants another width passes it.
+512 bits with AVX-512, 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Not the host's own
+features count but those that numba hands to LLVM: `NUMBA_CPU_NAME`, `NUMBA_CPU_FEATURES` and `NUMBA_ENABLE_AVX` take
+features away, and virtual machines may hide them; either is worth a warning, as kernels then run at a fraction of their
+speed. Nothing here is a global setting: who wants another width passes it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Vectors of floats in LLVM IR: loads, stores, masks, broadcasts and multiply-adds that numba has no words for.
 
-A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What the
-processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
+A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What
+the processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
 
-Masked loads and stores touch no memory outside the mask. AVX and AVX-512 have instructions for them; elsewhere LLVM makes
-a branch for each lane, so they are for edges only.
+Masked loads and stores touch no memory outside the mask. AVX and AVX-512 have instructions for them; elsewhere LLVM
+makes a branch for each lane, so they are for edges only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -92,7 +92,9 @@ class Vectors:
         return module.globals[name]
 
 
-def define(module: ir.Module, name: str, arguments: list[ir.Type], emit: Callable[[ir.Function], None]) -> ir.Function:
+def define(
+    module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Callable[[ir.Function], None]
+) -> ir.Function:
     """A function without result, emitted at its first use in a module, and not copied into its callers.
 
     Modules share functions of the same name in one process, so the name tells which sources the function is from.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -75,11 +76,19 @@ class Bar:
 def show_progress(done: int = 0, total: int | None = None) -> Progress:
     """A bar or lines, for `total` characters of which some are done."""
     tqdm = _tqdm()
-    return Bar(tqdm, done, total) if tqdm is not None and sys.stderr.isatty() else Lines(done)
+    return Bar(tqdm, done, total) if tqdm is not None and _is_terminal() else Lines(done)
 
 
 def mean(values: deque[float]) -> float:
     return sum(values) / len(values)
+
+
+def _is_terminal() -> bool:
+    """Whether standard error is a terminal that has a width; on others a bar would stay invisible."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return False
 
 
 def _tqdm() -> Any:

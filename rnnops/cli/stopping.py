@@ -8,6 +8,7 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
+SAFETY = 1.25  # an evaluation may take so much longer than expected
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -51,11 +52,11 @@ class Clock:
         self.limit, self.closing, self.evaluation = limit, closing, 0.0
 
     def expect_evaluation(self, seconds: float) -> None:
-        """Keep time for an evaluation that is expected to take so long; of several figures the largest counts."""
-        self.evaluation = max(self.evaluation, seconds)
+        """Keep time for an evaluation that is expected to take so long; the latest figure counts."""
+        self.evaluation = seconds
 
     def is_over(self) -> bool:
         """Whether what is left is needed for the end."""
         if self.limit is None:
             return False
-        return time.monotonic() - self.started + 1.1 * self.evaluation + self.closing >= self.limit
+        return time.monotonic() - self.started + SAFETY * self.evaluation + self.closing >= self.limit

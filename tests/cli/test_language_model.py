@@ -163,9 +163,9 @@ def test_the_clock_keeps_time_for_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     now = 100.0
     monkeypatch.setattr(stopping.time, "monotonic", lambda: now)
     clock, endless = Clock(50.0, closing=5.0), Clock(None)
-    clock.expect_evaluation(10.0)
-    clock.expect_evaluation(3.0)
-    for now, over in ((100.0, False), (133.9, False), (134.1, True), (200.0, True)):  # noqa: B007 - read by the lambda
+    clock.expect_evaluation(30.0)
+    clock.expect_evaluation(8.0)
+    for now, over in ((100.0, False), (134.9, False), (135.1, True), (200.0, True)):  # noqa: B007 - read by the lambda
         assert clock.is_over() is over
         assert not endless.is_over()
 

@@ -181,6 +181,7 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--dtype", "float16"], "--dtype is out of range; wanted float32 or float64"),
         (["--seed", -1], "--seed is out of range"),
         (["--device", "abacus"], "no such device"),
+        (["--learning-rate", 1e30, "--steps", 30], "the gradient norm is not finite"),
         (["--batch", 10_000], "the text is too short for 10000 streams"),
         (["--resume", "nothing.npz"], "the checkpoint nothing.npz does not exist"),
         (["--plot", "no/such/folder/curve.png"], "its directory does not exist"),
