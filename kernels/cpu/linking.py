@@ -27,7 +27,7 @@ from numba.extending import lower_builtin, type_callable
 
 from rnnops.kernels.cpu.micro_kernel import BLOCK_TYPES, COPY_TYPES, Operands, define_block, define_copy
 from rnnops.kernels.cpu.revision import REVISION
-from rnnops.kernels.cpu.vectors import lanes
+from rnnops.kernels.cpu.vectors import I64, lanes
 
 Define = Callable[[ir.Module, str, int], ir.Function]
 
@@ -103,4 +103,4 @@ def _type_code_address(context: Any) -> Any:
 def _lower_code_address(context: Any, builder: Any, sig: Any, _values: Any) -> Any:
     width, part = (kind.literal_value for kind in sig.args[:2])
     _, _, define = PARTS[part]
-    return builder.ptrtoint(define(builder.module, str(sig.args[2].dtype), width), ir.IntType(types.intp.bitwidth))
+    return builder.ptrtoint(define(builder.module, str(sig.args[2].dtype), width), I64)
