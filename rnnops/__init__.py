@@ -112,7 +112,13 @@ if TYPE_CHECKING:
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
 
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
+_HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _LAZY = {"compile": "rnnops.compiler", "Run": "rnnops.compiler", "Pullback": "rnnops.compiler", "testing": "rnnops"}
+
+
+def __dir__() -> list[str]:
+    """Public names, those that are loaded at first use included."""
+    return sorted(name for name in {*globals(), *_LAZY} if not name.startswith("_") and name not in _HIDDEN)
 
 
 def __getattr__(name: str) -> Any:

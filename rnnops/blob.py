@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Blob:
     """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
 
-    `+ - * / ** @ < <= > >= & | ~ -x abs(x)` append ops; either side may be a Python number or a NumPy array.
+    `+ - * / ** @ == != < <= > >= & | ~ -x abs(x)` append ops; either side may be a Python number or a NumPy array.
     """
 
     __slots__ = ("__weakref__", "name", "net")
@@ -92,6 +92,12 @@ class Blob:
 
     def __rmatmul__(self, other: Operand) -> Blob:
         return self._apply("MatMul", other, self)
+
+    def __eq__(self, other: object) -> Blob:  # type: ignore[override]
+        return self._apply("Equal", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Blob:  # type: ignore[override]
+        return self.net.apply("Not", [self == other])
 
     def __lt__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Less", self, other)

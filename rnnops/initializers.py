@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def as_initializer(init: object, net: str, name: str) -> Initializer:
     if isinstance(kind, str) and kind in ARGUMENTS and all(isinstance(number, int | float) for number in numbers):
         wanted = ARGUMENTS[kind]
         if len(numbers) == wanted or (isinstance(wanted, tuple) and len(numbers) in wanted):
-            return Initializer(kind, tuple(float(number) for number in numbers))
+            return _distribution(Initializer(kind, tuple(float(number) for number in numbers)), net, name)
     raise NetError(
         "unknown initializer",
         net=net,
@@ -57,6 +58,17 @@ def as_initializer(init: object, net: str, name: str) -> Initializer:
         came=repr(init),
         wanted='a number, "zeros", "ones", "xavier", ("uniform", low, high) or ("normal", mean, deviation)',
     )
+
+
+def _distribution(init: Initializer, net: str, name: str) -> Initializer:
+    """The initializer itself. Raises NetError for numbers that make no distribution."""
+    numbers = init.numbers
+    wrong = init.kind != "constant" and not all(map(math.isfinite, numbers))
+    wrong = wrong or (init.kind == "uniform" and numbers[0] > numbers[1])
+    wrong = wrong or (init.kind == "normal" and numbers[1] < 0)
+    if wrong or (init.kind == "xavier" and min(numbers, default=1) <= 0):
+        raise NetError("an initializer's numbers make no distribution", net=net, blob=name, came=(init.kind, *numbers))
+    return init
 
 
 def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:

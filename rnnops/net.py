@@ -413,6 +413,8 @@ def common_net(values: Sequence[object]) -> Net:
 
 
 def _number_array(value: Operand, net: str) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise NetError("an operand is a masked array", net=net, hint="Fill it with .filled(value) first.")
     if not isinstance(value, int | float | np.generic | np.ndarray):
         raise NetError(
             "an operand is no blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__

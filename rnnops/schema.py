@@ -91,12 +91,16 @@ class Call:
 
     def axis(self, value: int, rank: int) -> int:
         """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fail("an axis is no integer", came=repr(value))
         if not -rank <= value < rank:
             self.fail("axis out of range", wanted=f"{-rank} to {rank - 1}", came=value)
         return value % rank
 
     def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
         """Non-negative axes without repetition, in the order given."""
+        if not isinstance(values, tuple | list):
+            self.fail("axes are no list of integers", came=repr(values))
         result = tuple(self.axis(value, rank) for value in values)
         if len(set(result)) != len(result):
             self.fail("an axis is named twice", came=list(values))

@@ -58,15 +58,22 @@ def type_of(array: Array) -> Type:
 
 def dtype_name(dtype: object) -> str:
     """Normalise what a user gives as a dtype (`"int32"`, `np.int32`, `"float"`) to a name in `ANY`."""
-    if isinstance(dtype, str) and dtype == FLOAT:
-        return FLOAT
-    try:
-        name = np.dtype(dtype).name  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        name = str(dtype)
+    if isinstance(dtype, str):
+        name = dtype
+    elif dtype is None:
+        name = "None"
+    else:
+        name = _numpy_name(dtype)
     if name not in ANY:
         raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name)
-    return str(name)
+    return name
+
+
+def _numpy_name(dtype: object) -> str:
+    try:
+        return str(np.dtype(dtype).name)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        return str(dtype)
 
 
 def is_float(dtype: str) -> bool:

@@ -173,6 +173,13 @@ class AttentionCell(RNNCell):
         count = len(self.decoder.get_state_names())
         context, coverage = states[count], states[count + 1] if self._covers else None
         h_t, new = self.decoder.step(step, x_t, states[:count], [(context, self.encoder_output_dim), *extra])
+        if not any(context.name in op.inputs for op in step.net.ops):
+            raise NetError(
+                "the decoder cell does not read `extra`, so that it never sees the context",
+                net=step.net.name,
+                blob=self.decoder.name,
+                hint="Join `extra` to what its product reads.",
+            )
         weights = self._weights(step, self._energies(step, h_t, context, coverage))
         outputs = self._encoder_blob(step, "outputs")
         context_t = squeeze(unsqueeze(weights, [1]) @ outputs, [1])

@@ -133,6 +133,7 @@ class RNNCell(ABC):
         Returns: the output `[T, N, O]` and, for each state, `_all [T, N, H]` and `_last [1, N, H]`.
         """
         self._claim(net)
+        check_lengths(net, seq_lengths)
         inputs = self.prepare_input(net, inputs)
         self.prepare(net)
         states = self.initial_states(net, initial_states)
@@ -239,3 +240,10 @@ def _with_output(given: Sequence[int] | None, states: int, output: str) -> list[
     if given is None or not isinstance(given, Sequence):
         return given  # which recurrent_net refuses
     return [*given, *([2 * states] if output.endswith("/output") else [])]
+
+
+def check_lengths(net: Net, lengths: Blob | None) -> None:
+    """Raise NetError for lengths that are no int32 blob."""
+    if isinstance(lengths, Blob) and lengths.dtype != "int32":
+        hint = f'Declare it as net.input("{lengths.name}", "int32").'
+        raise NetError("lengths are int32", net=net.name, blob=lengths.name, came=lengths.dtype, hint=hint)

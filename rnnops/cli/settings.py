@@ -79,5 +79,5 @@ def check_agreement(saved: Settings, given: Mapping[str, Any]) -> None:
                 f"{option(name)} contradicts the checkpoint",
                 wanted=repr(getattr(saved, name)),
                 came=repr(value),
-                hint="Leave it out to go on with the checkpoint's, or start a new run without --resume.",
+                hint="Give the checkpoint's value, or start a new run without --resume.",
             )

@@ -55,7 +55,7 @@ def as_array(net: str, name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise FeedError("a feed is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
     if isinstance(value, np.ndarray):
-        return np.asarray(value)
+        return np.asarray(value, order="C")  # products and sums round differently over other memory layouts
     if hasattr(value, "__cuda_array_interface__"):
         raise FeedError(
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
@@ -70,7 +70,7 @@ def as_array(net: str, name: str, value: Any) -> Array:
             hint="Convert it with numpy.asarray(value, dtype).",
         )
     try:
-        return np.from_dlpack(value)
+        return np.asarray(np.from_dlpack(value), order="C")
     except Exception as error:  # whatever the other library raises
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
 

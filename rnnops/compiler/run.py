@@ -15,7 +15,7 @@ from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
 from rnnops.compiler.pullback import Pullback
 from rnnops.errors import DeviceError, FeedError, NetError
-from rnnops.interpreter import Program, Workspace, execute
+from rnnops.interpreter import Program, Workspace, execute, owned
 from rnnops.net import Net, require_net
 from rnnops.schema import RunContext
 from rnnops.types import Array, type_of
@@ -114,10 +114,16 @@ def _filled(arrays: Mapping[str, Array]) -> Workspace:
 
 
 def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs as arrays of the caller's own: copies where they would share memory with feeds or constants."""
-    outputs = {}
-    for name, blob in program.net.output_blobs.items():
-        array = workspace[blob]
+    """Outputs as arrays of the caller's own: copies where they would share memory with feeds, constants or each other.
+
+    `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
+    """
+    arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
+    whole = {id(array if array.base is None else array.base) for array in arrays.values() if owned(array) is array}
+    outputs: dict[str, Array] = {}
+    for name, array in arrays.items():
         shared = not array.flags.writeable or any(np.may_share_memory(array, feed) for feed in feeds.values())
-        outputs[name] = array.copy() if shared else array.view()
+        again = any(array is other for other in list(arrays.values())[: len(outputs)])
+        alone = array.base is not None and id(array.base) not in whole
+        outputs[name] = array.copy() if shared or again or alone else array.view()
     return outputs

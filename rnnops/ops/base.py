@@ -80,6 +80,9 @@ class Variadic(OpSchema):
     broadcasts = True
 
     def __call__(self, *operands: Operand) -> Blob:
+        if len(operands) < 2:
+            hint = f"ro.reduce_{self.name.lower()}(x, axes=[...]) reduces one blob over its axes."
+            raise NetError("this function joins several operands", op=self.name, came=len(operands), hint=hint)
         return common_net(operands).apply(self.name, operands)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

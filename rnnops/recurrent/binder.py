@@ -27,6 +27,8 @@ class Binder:
         self.net, self.written, self.scope = net, written, scope
         if not isinstance(written, Net):
             self.fail("the cell is no net", wanted="a ro.Net", came=type(written).__name__)
+        if scope is not None and not (isinstance(scope, str) and scope.strip("/")):
+            self.fail("scope is no name", wanted="a non-empty string", came=repr(scope))
         self.cell = written.snapshot()
         self.open: dict[str, Input] = {spec.name: spec for spec in self.cell.input_specs}
 
@@ -39,6 +41,12 @@ class Binder:
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
             self.fail(f"{argument} is no list", came=repr(value))
         return list(value)
+
+    def flag(self, argument: str, value: object) -> int:
+        """An argument that is on or off."""
+        if not isinstance(value, bool | np.bool_ | int | np.integer):
+            self.fail(f"{argument} is neither on nor off", wanted="True or False", came=repr(value))
+        return int(bool(value))
 
     def table(self, argument: str, value: object) -> Mapping[Any, Any]:
         """An argument that must be a dict."""
@@ -184,11 +192,12 @@ class Binder:
 
     def result_names(self, outputs: Sequence[str]) -> list[str]:
         names = [f"{self.scope}/{name}" if self.scope else name for name in outputs]
-        for name in names:
-            if self.net.scoped(name) in self.net:
-                self.fail(
-                    "a result's name is taken", blob=self.net.scoped(name), hint="give scope= to keep them apart."
+        for name in map(self.net.scoped, names):
+            if name in self.net:
+                hint = (
+                    "give scope= to keep them apart; inputs found by one name stay shared, unlike under ro.name_scope."
                 )
+                self.fail("a result's name is taken", blob=name, hint=hint)
         return names
 
     def checked_steps(self, steps: int | None) -> int | None:
@@ -239,8 +248,11 @@ class Binder:
 
     def check_reverse(self, reverse: bool, states: Sequence[tuple[Any, ...]]) -> None:
         carried = {self.cell.output_blobs[row[1]] for row in states}
+        dropped: set[str] = set()  # blobs that follow from a state that is dropped
         for op in self.cell.ops if reverse else ():
-            if op.type == "SelectValid" and op.attributes.get("drop") and carried.intersection(op.outputs):
+            if dropped.intersection(op.inputs) or (op.type == "SelectValid" and op.attributes.get("drop")):
+                dropped.update(op.outputs)
+            if carried.intersection(op.outputs) & dropped:
                 self.fail(
                     "reverse=True with a state that is dropped to zero past a row's end would wipe its initial state",
                     blob=op.key,

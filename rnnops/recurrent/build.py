@@ -67,10 +67,10 @@ def recurrent_net(
         "references": tuple(bound),
         "timestep": timestep,
         "steps": binder.checked_steps(steps),
-        "reverse": int(bool(reverse)) or None,
+        "reverse": binder.flag("reverse", reverse) or None,
         "recompute": binder.recompute(recompute_blobs_on_backward, states),
         "outputs_with_grads": binder.with_grads(outputs_with_grads, outputs),
-        "forward_only": int(bool(forward_only)) or None,
+        "forward_only": binder.flag("forward_only", forward_only) or None,
     }
     binder.check_reverse(reverse, states)
     blobs = [*sequences.values(), *initials.values(), *bound.values()]

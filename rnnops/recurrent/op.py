@@ -187,6 +187,7 @@ def cell_program(recurrence: Recurrence, call: Call) -> Program:
     """The cell with the types of one step; worked out at the first use of a call."""
     if "cell" not in call.derived:
         types = recurrence.step_types(input_types(recurrence, call))
+        recurrence.check_declared_shapes(types)
         call.derived["cell"] = prepare(recurrence.cell, types, call.float_dtype)
     program: Program = call.derived["cell"]
     return program

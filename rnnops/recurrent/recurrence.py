@@ -163,6 +163,17 @@ class Recurrence:
             step[self.timestep] = Type("int32", (1,))
         return step
 
+    def check_declared_shapes(self, step: Mapping[str, Type]) -> None:
+        """Raise RecurrentError where a cell input was declared with another shape than it gets in a step."""
+        for spec in self.cell.input_specs:
+            if spec.shape is not None and spec.shape != step[spec.name].shape:
+                self.fail(
+                    "a cell input gets another shape than it was declared with",
+                    blob=spec.name,
+                    wanted=list(spec.shape),
+                    came=step[spec.name],
+                )
+
     def features(self, state: State, initial: Type) -> Shape:
         return initial.shape[initial.rank - state.feature_rank :]
 

@@ -33,11 +33,11 @@ def training_form(program: Program, wrt: Collection[str]) -> Net:
         if differentiable and any(name in active for name in call.op.inputs):
             active.update(n for n in call.op.outputs if n and is_float(program.types[n].dtype))
         is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
-        ops.append(_training_op(call, active) if is_recurrence else call.op)
+        ops.append(_training_op(call, active, program.types) if is_recurrence else call.op)
     return program.net.with_ops(ops).snapshot()
 
 
-def _training_op(call: Call, active: Collection[str]) -> Op:
+def _training_op(call: Call, active: Collection[str], taken: Collection[str]) -> Op:
     recurrence = Recurrence(call.op, call.net)
     if call.op.attributes.get("forward_only"):
         raise GradientError(
@@ -61,7 +61,16 @@ def _training_op(call: Call, active: Collection[str]) -> Op:
         "output_grads": tuple(gradient.output_grads.items()),
         "outputs_with_grads": _with_grads(recurrence, gradient.refused),
     }
-    return replace(call.op, outputs=(*call.op.outputs, f"{call.op.key}/step_workspaces"), attributes=attributes)
+    return replace(
+        call.op, outputs=(*call.op.outputs, _free_name(f"{call.op.key}/step_workspaces", taken)), attributes=attributes
+    )
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with underscores behind it where a blob has it already."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _wanted_inputs(recurrence: Recurrence, call: Call, active: Collection[str]) -> list[str]:

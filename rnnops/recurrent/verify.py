@@ -61,6 +61,8 @@ def _check_numbers(recurrence: Recurrence) -> None:
 def _check_bound(recurrence: Recurrence) -> None:
     """Every input of the cell is bound once, the op has an input for each, no two states follow one output."""
     inputs = len(recurrence.op.inputs)
+    if recurrence.op.type == "RecurrentNetwork" and "" in recurrence.op.inputs:
+        recurrence.fail("an input is left out", blob=recurrence.ports()[recurrence.op.inputs.index("")])
     if recurrence.op.type == "RecurrentNetwork" and inputs != len(recurrence.ports()):
         recurrence.fail("wrong number of inputs", wanted=len(recurrence.ports()), came=inputs)
     timestep = recurrence.timestep

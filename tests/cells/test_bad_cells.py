@@ -89,7 +89,11 @@ def test_blobs_of_another_net() -> None:
 
 
 def test_lengths_of_a_wrong_kind() -> None:
-    for dtype, shape in (("int64", (N,)), ("int32", (N + 1,)), ("int32", (N, 1))):
+    for dtype in ("int64", "float"):
+        net, x = net_with_x()
+        lengths = net.input("lengths", dtype)
+        rejects(ro.NetError, lambda net=net, x=x, n=lengths: ro.GRU(net, x, n, None, D, H), "lengths", "int32", dtype)
+    for dtype, shape in (("int32", (N + 1,)), ("int32", (N, 1))):
         net, x = net_with_x()
         lengths = net.input("lengths", dtype)
         net.outputs(y=ro.GRU(net, x, lengths, None, D, H)[0])

@@ -141,7 +141,7 @@ def _binary() -> None:
         case("Where", label, ro.where, right > 0, left, apart(b, turn=2))
         case("Where", f"{label} condition", lambda c, x, y: ro.where(c, x, y), left < 0, apart((1,)), right)
     for op, function in (("Min", ro.min), ("Max", ro.max), ("Sum", ro.sum), ("Mean", ro.mean)):
-        case(op, "one operand", function, apart((2, 3)))
+        case(op, "one operand", lambda a, op=op: a.net.append(op, [a])[0], apart((2, 3)))
         case(op, "three operands", function, apart((2, 3)), apart((3,), turn=1), apart((2, 1), turn=2))
         case(op, "an operand twice", lambda a, b, f=function: f(a, b, a), apart((2, 3)), apart((3,), turn=1))
         case(op, "with a number", lambda a, f=function: f(a, 0.3), apart((2, 3)))

@@ -11,7 +11,7 @@ from memory_probe import freed_with_pullback, growth
 
 import rnnops as ro
 
-T, N, H, S = 4, 32, 128, 6
+T, N, H, S = 4, 128, 128, 6
 UNIT = T * N * H * 4
 SLACK = 0.02  # headers of arrays and dicts, of each unit
 Build = Callable[[ro.Net, ro.Blob], ro.Blob]

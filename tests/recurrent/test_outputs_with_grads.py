@@ -130,7 +130,7 @@ def lstm(forward_only: bool, steps: bool = True) -> ro.Net:
 
 
 def lstm_feeds(steps: int) -> dict[str, np.ndarray]:
-    return {**ro.init_params(lstm(False), 0), "x": np.ones((steps, 64, 128), "float32")}
+    return {**ro.init_params(lstm(False), 0), "x": np.ones((steps, 256, 128), "float32")}
 
 
 def test_forward_only_has_no_pullback() -> None:
@@ -159,7 +159,7 @@ def test_forward_only_beside_a_part_that_is_differentiated() -> None:
 @pytest.mark.parametrize("steps", [True, False])
 def test_plain_run_has_no_more_than_its_outputs_however_long(forward_only: bool, steps: bool) -> None:
     """Neither states of which only the last step is an output, nor anything of a step, pile up with T."""
-    unit = 4 * 64 * 128 * 4
+    unit = 4 * 256 * 128 * 4
     grown = growth(peak_of_run, lstm(forward_only, steps), lstm_feeds, 4) / unit
     assert grown == pytest.approx(1.0 if steps else 0.0, abs=0.05)
 
