@@ -8,6 +8,7 @@ from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
 from rnnops.cells.step import Step
 from rnnops.cells.wrapper import WrapperCell
+from rnnops.errors import NetError
 from rnnops.ops.random import dropout
 
 
@@ -21,6 +22,8 @@ class DropoutCell(WrapperCell):
 
     def __init__(self, cell: RNNCell, ratio: float | None) -> None:
         super().__init__(cell)
+        if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio < 1):
+            raise NetError("a ratio out of range", blob=self.name, wanted="0 <= ratio < 1 or None", came=repr(ratio))
         self.ratio = ratio
 
     def step(

@@ -24,7 +24,7 @@ class Min(Variadic):
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         operands = blobs[: len(call.op.inputs)]
-        return shared_among_ties(operands, self(*operands), blobs[-1])
+        return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
 
     def loop_form(self, call: Call) -> LoopForm:
         return Pointwise(nested("minimum", len(call.op.inputs)))
@@ -40,7 +40,7 @@ class Max(Variadic):
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         operands = blobs[: len(call.op.inputs)]
-        return shared_among_ties(operands, self(*operands), blobs[-1])
+        return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
 
     def loop_form(self, call: Call) -> LoopForm:
         return Pointwise(nested("maximum", len(call.op.inputs)))

@@ -11,7 +11,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
-from rnnops.op import Input
+from rnnops.op import Input, some_of
 from rnnops.recurrent.recurrence import Link
 from rnnops.scopes import absolute_names
 
@@ -30,6 +30,8 @@ class Binder:
         if scope is not None and not (isinstance(scope, str) and scope.strip("/")):
             self.fail("scope is no name", wanted="a non-empty string", came=repr(scope))
         self.cell = written.snapshot()
+        if not self.cell.output_blobs:
+            self.fail("the cell has no outputs", hint="Call cell.outputs(...).")
         self.open: dict[str, Input] = {spec.name: spec for spec in self.cell.input_specs}
 
     def fail(self, problem: str, blob: object = None, **details: Any) -> NoReturn:
@@ -39,8 +41,14 @@ class Binder:
     def listed(self, argument: str, value: object) -> list[Any]:
         """An argument that must be a list."""
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            self.fail(f"{argument} is no list", came=repr(value))
+            wanted = "a list of (cell input, blob)" if "inputs" in argument else "a list"
+            self.fail(f"{argument} is no list", wanted=wanted, came=repr(value))
         return list(value)
+
+    def _computed(self) -> dict[str, None]:
+        """Blobs that ops of the cell compute, named ones first."""
+        blobs = [name for name in self.cell.blob_names if name not in self.cell.input_names]
+        return dict.fromkeys(sorted(blobs, key=lambda name: not self.cell.is_capturable(name)))
 
     def flag(self, argument: str, value: object) -> int:
         """An argument that is on or off."""
@@ -59,18 +67,18 @@ class Binder:
         bound: dict[str, Blob] = {}
         for pair in pairs:
             if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Blob)):
-                self.fail(f"a {kind} is a pair", wanted="(cell input, blob)", came=repr(pair))
+                self.fail(f"{kind}: no pair", wanted="(cell input, blob)", came=repr(pair))
             name, blob = pair
             bound[str(name)] = self._take(str(name), blob, kind)
         return bound
 
     def _take(self, name: str, blob: Blob, kind: str) -> Blob:
         if not isinstance(blob, Blob):
-            self.fail(f"a {kind} is no blob", blob=name, came=type(blob).__name__)
+            self.fail(f"{kind}: no blob", blob=name, came=type(blob).__name__)
         spec = self.open.pop(name, None)
         if spec is None:
             twice = name in self.cell.input_names
-            problem = "this cell input is bound twice" if twice else f"a {kind} is bound to no input of the cell"
+            problem = "this cell input is bound twice" if twice else f"the {kind} is bound to no input of the cell"
             self.fail(problem, blob=name, wanted=f"one of {', '.join(self.open) or 'none'}")
         if blob.net is not self.net:
             self.fail(f"the {kind} belongs to net '{blob.net.name}'", blob=blob.name)
@@ -186,8 +194,6 @@ class Binder:
     def output_names(self, states: Sequence[tuple[Any, ...]]) -> list[str]:
         carried = [row[1] for row in states]
         names = [*carried, *(name for name in self.cell.output_blobs if name not in carried)]
-        if not names:
-            self.fail("the cell has no outputs", hint="Call cell.outputs(...).")
         return [f"{name}_{part}" for name in names for part in ("all", "last")]
 
     def result_names(self, outputs: Sequence[str]) -> list[str]:
@@ -218,7 +224,9 @@ class Binder:
         names = tuple(blob.name if isinstance(blob, Blob) else str(blob) for blob in listed)
         for name in names:
             if name not in self.cell:
-                self.fail("recompute_blobs_on_backward names an unknown blob", blob=name)
+                self.fail(
+                    "recompute_blobs_on_backward names an unknown blob", blob=name, wanted=some_of(self._computed())
+                )
             if name in carried:
                 self.fail(
                     f"a state cannot be recomputed ('{carried[name]}' is one): backward starts from it", blob=name
