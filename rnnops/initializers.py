@@ -96,9 +96,11 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
 
 
 def _is_float_dtype(dtype: object) -> bool:
+    if not isinstance(dtype, str | type | np.dtype):
+        return False  # NumPy would look for an attribute `dtype` on anything else
     try:
-        return np.dtype(dtype).name in ("float32", "float64")  # type: ignore[call-overload]
-    except (TypeError, ValueError):
+        return np.dtype(dtype).name in ("float32", "float64")
+    except TypeError:
         return False
 
 

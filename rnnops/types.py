@@ -58,22 +58,20 @@ def type_of(array: Array) -> Type:
 
 def dtype_name(dtype: object) -> str:
     """Normalise what a user gives as a dtype (`"int32"`, `np.int32`, `"float"`) to a name in `ANY`."""
-    if isinstance(dtype, str):
-        name = dtype
-    elif dtype is None:
-        name = "None"
-    else:
-        name = _numpy_name(dtype)
+    name = dtype if isinstance(dtype, str) else _numpy_name(dtype)
     if name not in ANY:
         raise NetError("unknown dtype", wanted=f"one of {', '.join(ANY)}", came=name)
     return name
 
 
 def _numpy_name(dtype: object) -> str:
+    """The name of a NumPy dtype or scalar class; other things are only shown."""
+    if not isinstance(dtype, np.dtype | type):
+        return repr(dtype)
     try:
-        return str(np.dtype(dtype).name)  # type: ignore[call-overload]
-    except (TypeError, ValueError):
-        return str(dtype)
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return repr(dtype)
 
 
 def is_float(dtype: str) -> bool:
