@@ -21,4 +21,5 @@ from rnnops.cells.presets import (
     LayerNormLSTM as LayerNormLSTM,
     LayerNormMILSTM as LayerNormMILSTM,
 )
+from rnnops.cells.step import Step as Step
 from rnnops.cells.unrolled import UnrolledCell as UnrolledCell

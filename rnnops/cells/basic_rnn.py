@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer, RNNCell
+from rnnops.cells.base import Initializer
+from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.errors import NetError
 from rnnops.ops.activation import relu, tanh
-from rnnops.ops.movement import concat
 
 ACTIVATIONS = {"tanh": tanh, "relu": relu}
 
 
-class BasicRNNCell(RNNCell):
+class BasicRNNCell(SizedCell):
     """A cell with one state.
 
     Args:
@@ -43,20 +43,12 @@ class BasicRNNCell(RNNCell):
         initializer: Initializer | None = None,
         activation: str = "tanh",
     ) -> None:
-        super().__init__(name, forward_only, initializer)
+        super().__init__(
+            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
+        )
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
             raise NetError("unknown activation", blob=self.name, wanted=" or ".join(ACTIVATIONS), came=activation)
-        self.input_size, self.hidden_size, self.activation = input_size, hidden_size, activation
-        self.memory_optimization, self.drop_states = memory_optimization, drop_states
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size]
-
-    def get_output_dim(self) -> int:
-        return self.hidden_size
+        self.activation = activation
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
@@ -66,15 +58,7 @@ class BasicRNNCell(RNNCell):
     ) -> tuple[Blob, list[Blob]]:
         (h_prev,) = states
         x = step.linear(x_t, self.input_name, self.input_size, self.hidden_size)
-        gates = x + recurrent_linear(step, h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
+        gates = x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
         h_t = step.masked(ACTIVATIONS[self.activation](gates), h_prev, self.drop_states)
         return h_t, [h_t]
-
-
-def recurrent_linear(
-    step: Step, h_prev: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]]
-) -> Blob:
-    """`W [h'; extra] + b`: the recurrent product, over the hidden state and what attention adds to it."""
-    joined = concat([h_prev, *(blob for blob, _ in extra)], axis=-1) if extra else h_prev
-    return step.linear(joined, name, dim_in + sum(size for _, size in extra), dim_out)

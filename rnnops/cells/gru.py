@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer, RNNCell
-from rnnops.cells.basic_rnn import recurrent_linear
+from rnnops.cells.base import Initializer
 from rnnops.cells.gates import GRU_GATES
+from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 
 
-class GRUCell(RNNCell):
+class GRUCell(SizedCell):
     """A cell with one state.
 
     Args:
@@ -47,18 +47,10 @@ class GRUCell(RNNCell):
         initializer: Initializer | None = None,
         linear_before_reset: bool = False,
     ) -> None:
-        super().__init__(name, forward_only, initializer)
-        self.input_size, self.hidden_size, self.linear_before_reset = input_size, hidden_size, linear_before_reset
-        self.memory_optimization, self.drop_states = memory_optimization, drop_states
-
-    def get_state_names(self) -> list[str]:
-        return [f"{self.name}/hidden_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size]
-
-    def get_output_dim(self) -> int:
-        return self.hidden_size
+        super().__init__(
+            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
+        )
+        self.linear_before_reset = linear_before_reset
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/{gate}_gate_t_{part}" for gate in GRU_GATES for part in ("w", "b")]
@@ -80,7 +72,7 @@ class GRUCell(RNNCell):
         return h_t, [h_t]
 
     def _product(self, step: Step, gate: str, h: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
-        return recurrent_linear(step, h, f"{self.name}/{gate}_gate_t", self.hidden_size, self.hidden_size, extra)
+        return step.linear(h, f"{self.name}/{gate}_gate_t", self.hidden_size, self.hidden_size, extra)
 
     def _gate(self, step: Step, gate: str, blob: Blob) -> Blob:
         return step.labelled(blob, f"{self.name}/{gate}_gate_t", self.memory_optimization)

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer, RNNCell
-from rnnops.cells.basic_rnn import recurrent_linear
+from rnnops.cells.base import Initializer
 from rnnops.cells.gates import GATES
+from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
 
-class LSTMCell(RNNCell):
+class LSTMCell(SizedCell):
     """A cell with a hidden and a cell state.
 
     Args:
@@ -44,19 +44,13 @@ class LSTMCell(RNNCell):
         forward_only: bool = False,
         initializer: Initializer | None = None,
     ) -> None:
-        super().__init__(name, forward_only, initializer)
-        self.input_size, self.hidden_size = input_size, hidden_size
+        super().__init__(
+            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
+        )
         self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
-        self.memory_optimization, self.drop_states = memory_optimization, drop_states
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/hidden_t", f"{self.name}/cell_t"]
-
-    def get_state_dims(self) -> list[int]:
-        return [self.hidden_size, self.hidden_size]
-
-    def get_output_dim(self) -> int:
-        return self.hidden_size
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
@@ -77,9 +71,7 @@ class LSTMCell(RNNCell):
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
         """All four gates before their nonlinearity, `[N, 4H]`, from the projected input."""
-        return x + recurrent_linear(
-            step, h_prev, f"{self.name}/gates_t", self.hidden_size, len(GATES) * self.hidden_size, extra
-        )
+        return x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, len(GATES) * self.hidden_size, extra)
 
     def normalized(self, step: Step, gates: Blob) -> Blob:
         """A hook between the gates and their nonlinearity."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.basic_rnn import recurrent_linear
 from rnnops.cells.gates import GATES
 from rnnops.cells.lstm import LSTMCell
 from rnnops.cells.step import Step
@@ -29,7 +28,7 @@ class MILSTMCell(LSTMCell):
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
         size = len(GATES) * self.hidden_size
-        p = recurrent_linear(step, h_prev, f"{self.name}/prev_t", self.hidden_size, size, extra)
+        p = step.linear(h_prev, f"{self.name}/prev_t", self.hidden_size, size, extra)
         alpha, beta1, beta2 = (
             step.parameter(f"{self.name}/{name}", (size,), "ones") for name in ("alpha", "beta1", "beta2")
         )

@@ -9,7 +9,7 @@ from itertools import count
 from rnnops.blob import Blob
 from rnnops.errors import NetError
 from rnnops.net import Net
-from rnnops.ops.movement import transpose
+from rnnops.ops.movement import concat, transpose
 from rnnops.ops.select import select_valid
 from rnnops.scopes import absolute_names
 
@@ -48,10 +48,16 @@ class Step:
         with absolute_names():
             return self.net.blob(name) if name in self.net else self.net.input(name, blob.dtype)
 
-    def linear(self, x: Blob, name: str, dim_in: int, dim_out: int) -> Blob:
-        """`x W^T + b` with parameters `<name>_w [dim_out, dim_in]` and `<name>_b [dim_out]`."""
-        weight = self.parameter(f"{name}_w", (dim_out, dim_in), "xavier")
-        return x @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
+    def linear(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]] = ()) -> Blob:
+        """`[x; extra] W^T + b` with parameters `<name>_w [dim_out, dim_in + extra]` and `<name>_b [dim_out]`.
+
+        Args:
+            extra: (blob, feature size) that the product reads beside x, as attention's context.
+        """
+        joined = concat([x, *(blob for blob, _ in extra)], axis=-1) if extra else x
+        size = sum((size for _, size in extra), dim_in)
+        weight = self.parameter(f"{name}_w", (dim_out, size), "xavier")
+        return joined @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
 
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
         """Name a blob; with `recompute`, ask that it be computed again on the backward pass."""
