@@ -54,10 +54,10 @@ class Step:
         Args:
             extra: (blob, feature size) that the product reads beside x, as attention's context.
         """
-        joined = concat([x, *(blob for blob, _ in extra)], axis=-1) if extra else x
-        size = sum((size for _, size in extra), dim_in)
-        weight = self.parameter(f"{name}_w", (dim_out, size), "xavier")
-        return joined @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
+        for blob, size in extra:
+            x, dim_in = concat([x, blob], axis=-1), dim_in + size
+        weight = self.parameter(f"{name}_w", (dim_out, dim_in), "xavier")
+        return x @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
 
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
         """Name a blob; with `recompute`, ask that it be computed again on the backward pass."""
