@@ -104,11 +104,6 @@ class Net:
         """Whether a cell may find this blob by its name: inputs, parameters and `.named` blobs only."""
         return name in self._inputs or name in self._named
 
-    def producer(self, name: str) -> Op | None:
-        """The op that writes a blob, None for an input."""
-        index = self._producer.get(name)
-        return None if index is None else self._ops[index]
-
     # -- building ------------------------------------------------------------------------------------------------
 
     def inputs(self, *names: str) -> Any:

@@ -7,23 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rejection import rejects
 
 import rnnops as ro
 from rnnops.ops.base import Unary
 from rnnops.schema import REGISTRY
 
 Trial = Callable[[], Any]
-
-
-def rejects(kind: type[ro.RnnopsError], trial: Trial, *mentioned: str) -> ro.RnnopsError:
-    """The error that a trial raises, which must be of this very kind and mention these words."""
-    with pytest.raises(ro.RnnopsError) as caught:
-        trial()
-    error = caught.value
-    assert type(error) is kind, f"{type(error).__name__}: {error}"
-    for word in mentioned:
-        assert word in str(error), f"'{word}' is not in: {error}"
-    return error
 
 
 def net_with(*names: str) -> ro.Net:

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer
 from rnnops.cells.gates import GATES
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
 
@@ -32,22 +30,6 @@ class LSTMCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "lstm"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        forget_bias: float = 0.0,
-        memory_optimization: bool = False,
-        drop_states: bool = False,
-        name: str | None = None,
-        forward_only: bool = False,
-        initializer: Initializer | None = None,
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
-        )
-        self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/hidden_t", f"{self.name}/cell_t"]

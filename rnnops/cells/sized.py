@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rnnops.cells.base import Initializer, RNNCell
+from rnnops.ops.base import number
 
 
 class SizedCell(RNNCell):
@@ -28,7 +29,8 @@ class SizedCell(RNNCell):
         initializer: Initializer | None = None,
     ) -> None:
         super().__init__(name, forward_only, initializer)
-        self.input_size, self.hidden_size, self.forget_bias = input_size, hidden_size, forget_bias
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
         self.memory_optimization, self.drop_states = memory_optimization, drop_states
 
     def get_state_names(self) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from cell_runs import CELLS, LENGTHS, D, H, N, T
+from rejection import rejects
 
 import rnnops as ro
 
@@ -17,14 +17,6 @@ PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM
 def net_with_x() -> tuple[ro.Net, ro.Blob]:
     net = ro.Net("bad")
     return net, net.input("x")
-
-
-def rejects(kind: type[ro.RnnopsError], trial: Callable[[], Any], *mentioned: str) -> None:
-    with pytest.raises(ro.RnnopsError) as caught:
-        trial()
-    assert type(caught.value) is kind, f"{type(caught.value).__name__}: {caught.value}"
-    for word in mentioned:
-        assert word in str(caught.value), f"'{word}' is not in: {caught.value}"
 
 
 @pytest.mark.parametrize("cell_class", CELLS)
