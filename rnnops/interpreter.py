@@ -5,7 +5,7 @@ It is the specification that every device is compared with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from rnnops.infer import infer
 from rnnops.net import Net
 from rnnops.schema import Call, OpSchema, RunContext, schema_of
 from rnnops.types import Array, Type
+
+Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
 
 
 class Workspace:
@@ -85,6 +87,7 @@ def execute(
     context: RunContext,
     keep: Iterable[str] = (),
     kept: Workspace | None = None,
+    kernels: Mapping[str, Kernel] | None = None,
 ) -> None:
     """Run every op of a program.
 
@@ -92,11 +95,13 @@ def execute(
         workspace: holds the inputs, gets the results; a blob is dropped after its last use.
         keep: blobs that stay, beside the outputs of the net.
         kept: where blobs in `keep` go, each with memory of its own; `workspace` if left out.
+        kernels: what runs an op in place of its reference, by the op's key.
     """
     stay = frozenset(program.net.output_blobs.values())
     wanted = frozenset(keep)
     for call, schema, dead in program.steps:
-        for name, array in zip(call.op.outputs, _results(call, schema, workspace, kept, context), strict=True):
+        results = _results(call, schema, workspace if kept is None else kept, context, (kernels or {}).get(call.op.key))
+        for name, array in zip(call.op.outputs, results, strict=True):
             if name in wanted and kept is not None:
                 kept[name] = owned(array)
             elif name:
@@ -107,10 +112,11 @@ def execute(
 
 
 def _results(
-    call: Call, schema: OpSchema, workspace: Workspace, kept: Workspace | None, context: RunContext
-) -> tuple[Array, ...]:
-    source = workspace if kept is None else kept
-    arrays = [source[name] if name else None for name in call.op.inputs]
+    call: Call, schema: OpSchema, workspace: Workspace, context: RunContext, kernel: Kernel | None
+) -> tuple[Any, ...]:
+    arrays = [workspace[name] if name else None for name in call.op.inputs]
+    if kernel is not None:
+        return kernel(arrays, context)
     extra: dict[str, Any] = {"context": context} if schema.uses_context else {}
     result = schema.reference(call, *arrays, **extra)
     return result if isinstance(result, tuple) else (result,)

@@ -13,8 +13,9 @@ class Pointwise:
     """Each output element is one scalar expression of the operands' elements, with broadcasting.
 
     `text` names operands `{0}`, `{1}`, ... and attributes by name (`{alpha}`). It is Python over the scalar functions
-    `exp log tanh sigmoid erf sqrt sin cos floor sign pow minimum maximum` and `x if c else y`; it is part of the op's
-    definition and never holds text from a net or a file.
+    `abs cos divide_towards_zero erf exp expm1 floor log log1p maximum minimum pow sigmoid sign sin sqrt tanh`,
+    arithmetic, comparisons, `and or not`, `inf` and `x if c else y`; its value is cast to the output's dtype. It is
+    part of the op's definition and never holds text from a net or a file.
     """
 
     text: str

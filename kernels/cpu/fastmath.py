@@ -1,13 +1,13 @@
 """How kernels are compiled: the one place with numba's options.
 
-Of LLVM's fast-math flags four are safe here and wanted:
+Of LLVM's fast-math flags three are safe here and wanted:
 
 - `contract`: a product and a sum become one multiply-add;
-- `arcp`: division by something that divides again becomes a product with its reciprocal;
 - `nsz`: the sign of a zero may be lost (functions that promise it set it with integer instructions);
 - `afn`: LLVM may use its own forms of library functions.
 
-Never `nnan` and `ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers
+Never `arcp`, which turns 1 / sqrt(x) in float32 into an estimate that is NaN at 0 and at infinity, never `nnan` and
+`ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers
 and lets sums depend on the vector width; reductions that want it say so themselves. `error_model="numpy"` makes `x / 0`
 infinite: Python's exception is a branch that stops vectorisation.
 """
@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 types: Any = numba.types  # numba has type hints for some of its names, for others from version to version
 extending: Any = numba.extending
 
-FLAGS = {"contract", "arcp", "nsz", "afn"}
+FLAGS = {"contract", "nsz", "afn"}
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": FLAGS}
 INLINED: dict[str, Any] = {**OPTIONS, "forceinline": True}
 

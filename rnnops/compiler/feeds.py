@@ -37,6 +37,30 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
     return merged
 
 
+def plain_arrays(
+    names: Sequence[str], dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]
+) -> list[Array] | None:
+    """Feeds in the order of `names`, where all are contiguous NumPy arrays and each input is fed once; else None.
+
+    What is read here at each call is looked at more closely only where its types are new.
+    """
+    merged: dict[str, Any] = {}
+    count = len(named)
+    for feeds in dicts:
+        if type(feeds) is not dict:
+            return None
+        count += len(feeds)
+        merged.update(feeds)
+    merged.update(named)
+    if count != len(names) or len(merged) != count:
+        return None
+    try:
+        arrays = [merged[name] for name in names]
+    except KeyError:
+        return None
+    return arrays if all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays) else None
+
+
 def as_arrays(net: Net, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], str]:
     """Feeds as arrays, checked against the inputs, and the float dtype of the run.
 

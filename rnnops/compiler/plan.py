@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rnnops.autodiff import GradientNet, differentiate
 from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
 from rnnops.compiler.number_random_ops import number_random_ops
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.scan.device import Compiled, compile_programs
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
@@ -24,6 +26,7 @@ class ForwardPlan:
     """Forward only."""
 
     program: Program
+    compiled: Compiled = field(default_factory=Compiled)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class TrainingPlan:
         gradient: what the inputs and outputs of the backward net stand for.
         residuals: what is kept and what is run again.
         backward: the ops to run again, then the gradient ops.
+        compiled: the ops that do not run in the interpreter.
     """
 
     program: Program
     gradient: GradientNet
     residuals: Residuals
     backward: Program
+    compiled: Compiled = field(default_factory=Compiled)
 
 
 def live_net(net: Net) -> Net:
@@ -48,19 +53,24 @@ def live_net(net: Net) -> Net:
     return prune_cells(number_random_ops(net))
 
 
-def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
-    """Plan a forward pass of a live net."""
-    return ForwardPlan(prepare(net, types, float_dtype))
+def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
+    """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter."""
+    program = prepare(net, types, float_dtype)
+    return ForwardPlan(program, Compiled() if options is None else compile_programs(options, program))
 
 
-def plan_training(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> TrainingPlan:
-    """Plan a forward and a backward pass of a live net."""
+def plan_training(
+    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], options: Options | None = None
+) -> TrainingPlan:
+    """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`."""
     folded = prepare(fold_constants(prepare(net, types, float_dtype)), types, float_dtype)
     program = prepare(training_form(folded, wrt), types, float_dtype)
     gradient = differentiate(program, wrt)
     residuals = choose_residuals(program, gradient.reads, set(net.input_names))
-    backward = backward_net(program, gradient, residuals)
-    return TrainingPlan(program, gradient, residuals, prepare(backward, input_types(backward), float_dtype))
+    net = backward_net(program, gradient, residuals)
+    backward = prepare(net, input_types(net), float_dtype)
+    compiled = Compiled() if options is None else compile_programs(options, program, backward)
+    return TrainingPlan(program, gradient, residuals, backward, compiled)
 
 
 def input_types(net: Net) -> dict[str, Type]:
@@ -91,6 +101,9 @@ class PlanCache(Generic[Plan]):
             while len(self._plans) > self._limit:
                 self._plans.popitem(last=False)
         return plan
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._plans
 
     def __len__(self) -> int:
         return len(self._plans)

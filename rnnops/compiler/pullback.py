@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnops.compiler.feeds import as_array
 from rnnops.compiler.plan import TrainingPlan
+from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Workspace, execute
 from rnnops.recurrent.stepping import StepWorkspaces
@@ -55,7 +56,7 @@ class Pullback:
         for output, name in self._plan.gradient.output_grads.items():
             workspace[name] = given[output] if output in given else self._zeros(name)
         try:
-            execute(self._plan.backward, workspace, self._context)
+            execute(self._plan.backward, workspace, self._context, kernels=self._plan.compiled.kernels)
         finally:
             self._release()
         return self._results(workspace)
@@ -89,7 +90,7 @@ class Pullback:
         """Every array that the backward pass will read, by blob; none once it is used."""
         arrays: dict[str, Array] = {}
         for name, value in (self._held or {}).items():
-            parts = value.named_arrays() if isinstance(value, StepWorkspaces) else {"": value}
+            parts = value.named_arrays() if isinstance(value, StepWorkspaces | ScanResiduals) else {"": value}
             arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
         return arrays
 
@@ -98,7 +99,7 @@ class Pullback:
         arrays: dict[tuple[str, str], Callable[[], Array]] = {}
         for call in self._plan.program.calls:
             held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
-            if isinstance(held, StepWorkspaces):
+            if isinstance(held, StepWorkspaces | ScanResiduals):
                 for blob, stack in held.stacks(call.op).items():
                     arrays[call.op.key, blob] = stack
         return arrays
@@ -164,7 +165,7 @@ def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
 def _is_read(array: Array, held: Mapping[str, Any]) -> bool:
     """Whether backward will read memory of an output."""
     for value in held.values():
-        parts = value.arrays() if isinstance(value, StepWorkspaces) else [value]
+        parts = value.arrays() if isinstance(value, StepWorkspaces | ScanResiduals) else [value]
         if any(np.may_share_memory(array, part) for part in parts):
             return True
     return False

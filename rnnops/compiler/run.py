@@ -1,52 +1,61 @@
 """`compile` and `Run`: a net on a device, called with arrays.
 
-Only `device="reference"` exists so far: the interpreter.
+Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences to fused kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from rnnops.compiler.feeds import as_arrays, checked_seed, checked_wrt, merge_feeds
+from rnnops.compiler.feeds import as_arrays, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
 from rnnops.compiler.pullback import Pullback
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.team import check_threads, default_threads
 from rnnops.errors import DeviceError, FeedError, NetError
 from rnnops.interpreter import Program, Workspace, execute, owned
 from rnnops.net import Net, require_net
 from rnnops.schema import RunContext
-from rnnops.types import Array, type_of
+from rnnops.types import Array, Type, type_of
 
-DEVICES = ("reference",)
+DEVICES = ("reference", "cpu")
 Feeds = Mapping[str, Any]
 
 
-def compile(net: Net, device: str = "reference") -> Run:  # noqa: A001
+def compile(  # noqa: A001
+    net: Net, device: str = "reference", threads: int | None = None, tuning: Options | None = None
+) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
 
     Args:
-        device: `"reference"`, the NumPy interpreter.
+        device: `"cpu"`, compiled kernels, or `"reference"`, the NumPy interpreter.
+        threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
+        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
-    Raises DeviceError for an unknown device, NetError for a net without outputs.
+    Raises DeviceError for an unknown device or number of threads, NetError for a net without outputs.
     """
     require_net(net)
     if not isinstance(device, str) or device not in DEVICES:
         raise DeviceError("no such device", net=net.name, wanted=f"one of {', '.join(DEVICES)}", came=repr(device))
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
-    return Run(net.snapshot(), device)
+    count = default_threads() if threads is None else check_threads(threads)
+    options = None if device == "reference" else replace(tuning or Options(), threads=count)
+    return Run(net.snapshot(), device, options)
 
 
 class Run:
     """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
 
-    def __init__(self, net: Net, device: str, bound: Feeds | None = None) -> None:
-        self.net, self.device = net, device
+    def __init__(self, net: Net, device: str, options: Options | None = None, bound: Feeds | None = None) -> None:
+        self.net, self.device, self._options = net, device, options
         self._live = live_net(net)
         self._bound = dict(bound or {})
+        self._names = tuple(net.input_names)
+        self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
         self._forward: PlanCache[ForwardPlan] = PlanCache()
         self._training: PlanCache[TrainingPlan] = PlanCache()
 
@@ -62,13 +71,13 @@ class Run:
 
         Returns: output name -> array. Raises FeedError and TypeRuleError for feeds that do not fit.
         """
-        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), feeds))
+        arrays, kinds = self._read(dicts, feeds)
         context = self._context(seed, training)
-        types = {name: type_of(array) for name, array in arrays.items()}
-        key = (float_dtype, *types.items())
-        plan = self._forward.get(key, lambda: plan_forward(self._live, types, float_dtype))
+        plan = self._forward.get(
+            kinds, lambda: plan_forward(self._live, *self._types(arrays, kinds), options=self._options)
+        )
         workspace = _filled(arrays)
-        execute(plan.program, workspace, context)
+        execute(plan.program, workspace, context, kernels=plan.compiled.kernels)
         return _outputs(plan.program, workspace, arrays)
 
     def vjp(
@@ -82,14 +91,14 @@ class Run:
         Feeds are borrowed until the pullback is used or dropped; outputs that backward reads are read-only until then.
         Raises what a call raises, and GradientError where the net cannot be differentiated.
         """
-        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), feeds))
+        arrays, kinds = self._read(dicts, feeds)
         context, names = self._context(seed, training), checked_wrt(self.net, wrt)
-        types = {name: type_of(array) for name, array in arrays.items()}
-        key = (float_dtype, names, *types.items())
-        plan = self._training.get(key, lambda: plan_training(self._live, types, float_dtype, names))
+        plan = self._training.get(
+            (names, kinds), lambda: plan_training(self._live, *self._types(arrays, kinds), names, self._options)
+        )
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
-        execute(plan.program, workspace, context, plan.residuals.kept, kept)
+        execute(plan.program, workspace, context, plan.residuals.kept, kept, plan.compiled.kernels)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         return outputs, Pullback(plan, held, outputs, context)
@@ -100,7 +109,24 @@ class Run:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params})
-        return Run(self.net, self.device, {name: array.copy() for name, array in arrays.items()})
+        return Run(self.net, self.device, self._options, {name: array.copy() for name, array in arrays.items()})
+
+    def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
+        """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
+        names = self._names
+        plain = plain_arrays(names, (self._bound, *dicts), named)
+        if plain is not None:
+            kinds = tuple([(array.dtype, array.shape) for array in plain])
+            if kinds in self._float_dtypes:
+                return dict(zip(names, plain, strict=True)), kinds
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), named))
+        kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in names)
+        self._float_dtypes.get(kinds, lambda: float_dtype)
+        return {name: arrays[name] for name in names}, kinds
+
+    def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
+        float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays)[1])
+        return {name: type_of(array) for name, array in arrays.items()}, float_dtype
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
         live = first_live_random_op(self._live) if training else None
@@ -119,11 +145,18 @@ def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array])
     `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
     """
     arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
-    whole = {id(array if array.base is None else array.base) for array in arrays.values() if owned(array) is array}
+    whole = {id(_root(array)) for array in arrays.values() if owned(array) is array}
+    borrowed = {id(array) for feed in feeds.values() for array in (feed, feed.base) if array is not None}
     outputs: dict[str, Array] = {}
+    seen: set[int] = set()
     for name, array in arrays.items():
-        shared = not array.flags.writeable or any(np.may_share_memory(array, feed) for feed in feeds.values())
-        again = any(array is other for other in list(arrays.values())[: len(outputs)])
+        shared = not array.flags.writeable or id(_root(array)) in borrowed
         alone = array.base is not None and id(array.base) not in whole
-        outputs[name] = array.copy() if shared or again or alone else array.view()
+        outputs[name] = array.copy() if shared or id(array) in seen or alone else array.view()
+        seen.add(id(array))
     return outputs
+
+
+def _root(array: Array) -> Any:
+    """What owns an array's memory."""
+    return array if array.base is None else array.base

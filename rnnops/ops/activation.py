@@ -84,7 +84,7 @@ class Elu(Unary):
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": 1.0}
     keeps = ("X",)
-    loop = Pointwise("{0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0)")
+    loop = Pointwise("{0} if {0} > 0.0 else {alpha} * expm1({0})")
 
     def __call__(self, x: Blob, alpha: float = 1.0) -> Blob:
         return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name))
@@ -102,7 +102,7 @@ class Selu(Unary):
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}
     keeps = ("X",)
-    loop = Pointwise("{gamma} * ({0} if {0} > 0.0 else {alpha} * (exp({0}) - 1.0))")
+    loop = Pointwise("{gamma} * ({0} if {0} > 0.0 else {alpha} * expm1({0}))")
 
     def __call__(self, x: Blob, alpha: float = SELU_ALPHA, gamma: float = SELU_GAMMA) -> Blob:
         return common_net([x]).apply(self.name, [x], alpha=number(alpha, self.name), gamma=number(gamma, self.name))
@@ -121,7 +121,7 @@ class Softplus(Unary):
     """`log(1 + exp(x))`."""
 
     keeps = ("X",)
-    loop = Pointwise("maximum({0}, 0.0) + log(1.0 + exp(-abs({0})))")
+    loop = Pointwise("maximum({0}, 0.0) + log1p(exp(-abs({0})))")
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:

@@ -84,7 +84,10 @@ class Pow(Binary):
     def reference(self, call: Call, a: Array, b: Array) -> Array:
         if a.dtype.kind != "f" and (b < 0).any():
             call.fail("an integer has no power below 0", blob=call.op.inputs[1])
-        return np.asarray(np.power(a, b))
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        # one power for all elements or for a scalar: NumPy may take a root, whose values at -inf and -0 are others
+        powers = np.array(np.broadcast_to(b, shape or (1,)))
+        return np.asarray(np.power(a, powers)).reshape(shape)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
         # d/da = b a^(b-1), and 0 where b = 0; d/db = c log(a), taken as 0 where a = 0 (its limit for b > 0)

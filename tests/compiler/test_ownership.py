@@ -74,7 +74,7 @@ def test_lent_outputs_come_back_when_the_pullback_is_dropped() -> None:
 
 
 def test_lent_outputs_come_back_when_the_backward_pass_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **_more: object) -> None:
         raise MemoryError
 
     out, pullback = ro.compile(lstm_net()).vjp(lstm_feeds())

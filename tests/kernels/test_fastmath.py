@@ -49,7 +49,7 @@ def test_kernels_run_uncompiled(tmp_path: Path) -> None:
 
 
 def test_only_safe_flags() -> None:
-    assert {"contract", "arcp", "nsz", "afn"} == FLAGS
+    assert {"contract", "nsz", "afn"} == FLAGS
 
 
 @kernel

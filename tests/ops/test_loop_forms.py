@@ -24,7 +24,9 @@ Array = npt.NDArray[Any]
 TOLERANCE = 1e-11
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
     "tanh": np.tanh,
     "sqrt": np.sqrt,
     "sin": np.sin,

@@ -1,0 +1,44 @@
+"""Whether contenders computed the same: outputs and gradients, each against its largest value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.problems import Array, Arrays
+
+OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # of the largest value, in float32 after up to 1000 steps
+GRADIENT = "gradient of "
+
+
+class DisagreementError(Exception):
+    """Two contenders computed different things: their times cannot be compared."""
+
+
+def check_agreement(label: str, came: Arrays, other: str, wanted: Arrays) -> None:
+    """Raise DisagreementError, naming all that differs, unless the arrays of two contenders agree.
+
+    What only one of them has is a difference too; outputs of a forward pass are compared where the other one trained.
+    """
+    if not any(name.startswith(GRADIENT) for name in came) or not any(name.startswith(GRADIENT) for name in wanted):
+        came, wanted = without_gradients(came), without_gradients(wanted)
+    differences = [f"{name} is computed by one only" for name in sorted(came.keys() ^ wanted.keys())]
+    for name in wanted.keys() & came.keys():
+        differences += difference(name, came[name], wanted[name])
+    if differences:
+        raise DisagreementError(f"{label} and {other} differ: " + "; ".join(sorted(differences)))
+
+
+def without_gradients(arrays: Arrays) -> Arrays:
+    return {name: array for name, array in arrays.items() if not name.startswith(GRADIENT)}
+
+
+def difference(name: str, came: Array, wanted: Array) -> list[str]:
+    """One line where two arrays differ in shape or by more than the tolerance, else none."""
+    if came.shape != wanted.shape:
+        return [f"{name} has shape {list(came.shape)}, wanted {list(wanted.shape)}"]
+    tolerance = GRADIENT_TOLERANCE if name.startswith(GRADIENT) else OUTPUT_TOLERANCE
+    largest = float(np.abs(wanted).max(initial=0.0))
+    error = float(np.abs(came.astype(np.float64) - wanted).max(initial=0.0))
+    if error <= tolerance * largest + 1e-6:
+        return []
+    return [f"{name} is off by {error:.2e} where its largest value is {largest:.2e}, allowed {tolerance * largest:.2e}"]

@@ -1,0 +1,63 @@
+"""Whether a run is good enough: every figure meets its goal, nothing is missing, nobody disagreed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.goals import Figure
+from bench.load import NOTICEABLE
+from bench.measure import CaseResult
+
+
+def errors(results: Iterable[CaseResult]) -> list[str]:
+    """Cases without numbers, each with its reason."""
+    return [f"{result.name}: {result.error}" for result in results if result.error]
+
+
+def misses(results: Iterable[CaseResult]) -> list[str]:
+    """Figures that miss their goals, one line each; one that could not be computed is missed too."""
+    return [f"{result.name}: {describe(figure)}" for result in results for figure in result.figures if not figure.met]
+
+
+def busy(results: Iterable[CaseResult]) -> list[str]:
+    """Cases whose times are not to be trusted, where a goal hangs on them."""
+    return [
+        f"{result.name}: other processes used {result.others:.1f} processors meanwhile, measure it again"
+        for result in results
+        if result.others > NOTICEABLE and any(figure.goal is not None for figure in result.figures)
+    ]
+
+
+def failures(results: Sequence[CaseResult]) -> list[str]:
+    """Everything for which a checked run fails."""
+    return [*errors(results), *misses(results), *busy(results)]
+
+
+def missing_peers(results: Iterable[CaseResult]) -> list[str]:
+    """Reasons why contenders are missing, each once."""
+    return list(dict.fromkeys(one.missing for result in results for one in result.measured if one.missing))
+
+
+def describe(figure: Figure) -> str:
+    """`nn.LSTM / rnnops 1.42, wanted at least 1.30`."""
+    came = f"{figure.name} {show_value(figure.value, figure.unit)}"
+    if figure.goal is None:
+        return came
+    return f"{came}, wanted at {'least' if figure.at_least else 'most'} {show_value(figure.goal, figure.unit)}"
+
+
+def show_value(value: float | None, unit: str = "") -> str:
+    """A number with three digits, in a unit that fits it; a ratio where there is no unit."""
+    if value is None:
+        return "is not measured"
+    if unit == "s":
+        return show_seconds(value)
+    if unit == "bytes":
+        return f"{value / 2**20:.1f} MiB"
+    return f"{value:.2f}{' ' if unit else ''}{unit}"
+
+
+def show_seconds(seconds: float) -> str:
+    unit, name = next((pair for pair in ((1.0, "s"), (1e-3, "ms")) if seconds >= pair[0]), (1e-6, "us"))
+    number = seconds / unit
+    return f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {name}"

@@ -1,0 +1,81 @@
+"""Measurements that need a process of their own: peak memory, and compile times with caches that are empty or full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+
+from bench.contender import Settings, require_libraries
+from bench.goals import OURS
+from bench.load import Quiet
+from bench.problems import Problem
+
+GIVEN_BACK = {"MALLOC_TOP_PAD_": "0"}  # any setting stops glibc from raising its threshold for large blocks
+ROOT = Path(__file__).parent.parent
+
+
+class ChildError(Exception):
+    """A process that measures did not end well."""
+
+
+def peak_bytes(engine: str, problem: Problem, settings: Settings, environment: Mapping[str, str]) -> float:
+    """Peak memory of one training step over what was resident before it.
+
+    A first process of rnnops only fills the caches on the disk, so that the one that counts compiles nothing.
+    """
+    require_libraries(engine)
+    arguments = ["memory", engine, *problem_arguments(problem, settings)]
+    if engine == OURS:
+        run_child(arguments, environment)
+    return run_child(arguments, environment)
+
+
+def compile_seconds(problem: Problem, settings: Settings, quiet: Quiet) -> dict[str, float]:
+    """Seconds to the first gradients: nothing cached, everything cached, only the generated code not cached."""
+    arguments = ["compile", "rnnops", *problem_arguments(problem, settings)]
+
+    def seconds(kernels: str, generated: str) -> float:
+        return run_child(arguments, {"NUMBA_CACHE_DIR": kernels, "RNNOPS_CACHE_DIR": generated})
+
+    def from_nothing() -> float:
+        with tempfile.TemporaryDirectory() as empty:
+            return seconds(f"{empty}/numba", f"{empty}/generated")
+
+    def kernels_only() -> float:
+        with tempfile.TemporaryDirectory() as empty:
+            return seconds(f"{full}/numba", f"{empty}/generated")
+
+    with tempfile.TemporaryDirectory() as full:
+        seconds(f"{full}/numba", f"{full}/generated")
+        return {
+            "empty cache": quiet.block(from_nothing),
+            "kernels cached": quiet.block(kernels_only),
+            "from disk": median(quiet.block(lambda: seconds(f"{full}/numba", f"{full}/generated")) for _ in range(3)),
+        }
+
+
+def problem_arguments(problem: Problem, settings: Settings) -> list[str]:
+    return [
+        problem.net,
+        str(problem.size),
+        *(f"--recompute={name}" for name in problem.recompute),
+        f"--device={settings.device}",
+        f"--threads={settings.threads}",
+    ]
+
+
+def run_child(arguments: list[str], environment: Mapping[str, str]) -> float:
+    """The number that `bench.child` prints. Raises ChildError with its last words where it fails."""
+    command = [sys.executable, "-m", "bench.child", *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        words = done.stderr.strip().splitlines()[-3:]
+        raise ChildError(f"{' '.join(arguments)} ended with {done.returncode}: {' '.join(words)}")
+    return float(done.stdout.splitlines()[-1])

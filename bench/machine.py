@@ -1,0 +1,66 @@
+"""What the machine can do, by our own kernels: its multiply-add peak, and the products of an LSTM over all steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from bench.contender import Contender, Settings
+from bench.counting import Work
+from bench.gemm import peak_call
+from bench.nets import make_feeds
+from bench.problems import Problem
+from rnnops.kernels.cpu.gemm import gemm
+
+PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
+
+
+def peak(problem: Problem, mode: str, settings: Settings) -> Contender:
+    """The micro-kernel on operands in L1, one copy on every thread at once."""
+    pairs = [peak_call(gemm("float32")) for _ in range(settings.threads)]
+
+    def repeat(call: Callable[[], object]) -> Callable[[], None]:
+        def repeated() -> None:
+            for _ in range(PEAK_CALLS):
+                call()
+
+        return repeated
+
+    flops = PEAK_CALLS * sum(flops for _, flops in pairs)
+    return Contender(side_by_side([repeat(call) for call, _ in pairs]), work=Work(flops, 0.0))
+
+
+def products(problem: Problem, mode: str, settings: Settings) -> Contender:
+    """xs @ w_x + h @ w_h over the rows of all steps, with packed weights, rows divided among the threads."""
+    kernels, feeds, size = gemm("float32"), make_feeds(problem)[0], problem.size
+    rows = size.T * size.N
+    x, h = (feeds["xs"].reshape(rows, size.H) for _ in range(2))
+    w_x, w_h = kernels.pack(feeds["w_x"]), kernels.pack(feeds["w_h"])
+    gates, no_bias = np.zeros((rows, feeds["w_x"].shape[1]), np.float32), np.zeros(0, np.float32)
+
+    def part(k: int) -> Callable[[], None]:
+        begin, end = rows * k // settings.threads, rows * (k + 1) // settings.threads
+
+        def multiply() -> None:
+            kernels.gemm_packed(x, w_x, gates, False, no_bias, begin, end)
+            kernels.gemm_packed(h, w_h, gates, True, no_bias, begin, end)
+
+        return multiply
+
+    work = Work(4.0 * rows * size.H * gates.shape[1], 0.0)
+    return Contender(side_by_side([part(k) for k in range(settings.threads)]), work=work)
+
+
+def side_by_side(calls: list[Callable[[], None]]) -> Callable[[], None]:
+    """One call that runs all of them, each on a thread of its own."""
+    pool = ThreadPoolExecutor(max(1, len(calls) - 1))
+
+    def together() -> None:
+        others = [pool.submit(call) for call in calls[1:]]
+        calls[0]()
+        for other in others:
+            other.result()
+
+    return together

@@ -1,0 +1,139 @@
+"""A case from its contenders to its figures: made, compared, timed, judged."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from bench.agreement import DisagreementError, check_agreement
+from bench.cases import Case, Entry
+from bench.child_runs import GIVEN_BACK, compile_seconds, peak_bytes
+from bench.contender import Contender, MissingPeerError, Settings, make_contender
+from bench.goals import Figure, Measured
+from bench.load import Quiet
+from bench.problems import Arrays
+from bench.rnnops_engine import kept_numbers
+from bench.timing import time_in_turn
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of a case.
+
+    Args:
+        error: why there are no numbers, where contenders disagree or one of them fails.
+        others: processors that other processes kept busy meanwhile.
+    """
+
+    group: str
+    setting: str
+    measured: tuple[Measured, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    error: str = ""
+    others: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.group} {self.setting}"
+
+
+def run_case(case: Case, settings: Settings) -> CaseResult:
+    """Measure one case. What goes wrong is part of the result, so that other cases still run."""
+    quiet = Quiet(settings.patience)
+    try:
+        measured = MEASURES[case.measure](case, settings, quiet)
+    except Exception as error:  # of any library; the report names it and the run fails
+        came = str(error) if isinstance(error, DisagreementError) else f"{type(error).__name__}: {error}"
+        return CaseResult(case.group, case.setting, error=came)
+    table = {one.label: one for one in measured}
+    figures = tuple(goal.figure(table) for goal in case.goals)
+    return CaseResult(case.group, case.setting, tuple(measured), figures, others=quiet.processors)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A contender that has been called, compilers included."""
+
+    contender: Contender
+    seconds: float
+
+
+def measure_time(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    """Seconds of a call of each contender, in blocks in turn, after all of them have agreed."""
+    ready, missing = prepare(case, settings)
+    timed = {entry.label: ready[entry.label] for entry in case.entries if entry.timed and entry.label in ready}
+    calls = {label: one.contender.call for label, one in timed.items()}
+    times = time_in_turn(calls, settings.rounds, settings.settle, settings.counted, quiet)
+    measured = [
+        Measured(label, median(times[label]), "s", tuple(times[label]), one.seconds, one.contender.work)
+        for label, one in timed.items()
+    ]
+    return measured + [Measured(label, None, missing=why) for label, why in missing.items()]
+
+
+def prepare(case: Case, settings: Settings) -> tuple[dict[str, Ready], dict[str, str]]:
+    """Contenders that are there and agree, and those that are missing with the reason."""
+    ready: dict[str, Ready] = {}
+    missing: dict[str, str] = {}
+    agreed: dict[object, tuple[str, Arrays]] = {}
+    shared = Counter(entry.problem.data for entry in case.entries)
+    for entry in case.entries:
+        start = time.perf_counter()
+        try:
+            contender = make_contender(entry.engine, entry.problem, entry.mode, settings)
+        except MissingPeerError as error:
+            missing[entry.label] = str(error)
+            continue
+        returned = contender.call()
+        ready[entry.label] = Ready(contender, time.perf_counter() - start)
+        if contender.results and shared[entry.problem.data] > 1:
+            compare(entry, contender.results(returned), agreed)
+        del returned
+        contender.call()  # compilers that look at the first call's results compile once more
+    return ready, missing
+
+
+def compare(entry: Entry, arrays: Arrays, agreed: dict[object, tuple[str, Arrays]]) -> None:
+    """The first contender of a problem is what the others are compared with."""
+    other, wanted = agreed.setdefault(entry.problem.data, (entry.label, arrays))
+    check_agreement(entry.label, arrays, other, wanted)
+
+
+def measure_memory(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    return [peak_of(entry, settings, {}) for entry in case.entries]
+
+
+def measure_memory_given_back(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    return [peak_of(entry, settings, GIVEN_BACK) for entry in case.entries]
+
+
+def measure_kept(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    """Numbers that a pullback holds, in U."""
+    return [
+        Measured(entry.label, kept_numbers(entry.problem, settings) / entry.problem.size.unit, "U")
+        for entry in case.entries
+    ]
+
+
+def measure_compile(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    seconds = compile_seconds(case.entries[0].problem, settings, quiet)
+    return [Measured(label, value, "s") for label, value in seconds.items()]
+
+
+def peak_of(entry: Entry, settings: Settings, environment: Mapping[str, str]) -> Measured:
+    try:
+        return Measured(entry.label, peak_bytes(entry.engine, entry.problem, settings, environment), "bytes")
+    except MissingPeerError as error:
+        return Measured(entry.label, None, "bytes", missing=str(error))
+
+
+MEASURES: Mapping[str, Callable[[Case, Settings, Quiet], list[Measured]]] = {
+    "time": measure_time,
+    "memory": measure_memory,
+    "memory given back": measure_memory_given_back,
+    "kept": measure_kept,
+    "compile": measure_compile,
+}

@@ -1,0 +1,81 @@
+"""Writes ops that are short nets of simpler ops (Softmax, Gemm, LayerNormalization, ...) out as those ops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain, count
+
+from rnnops.blob import Blob
+from rnnops.interpreter import Program, prepare
+from rnnops.loops import Expansion
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.prune import prune
+from rnnops.schema import Call, schema_of
+from rnnops.scopes import absolute_names
+
+
+def expand_ops(program: Program) -> Program:
+    """Replace every op of loop form `Expansion` by simpler ops, until none is left; nets in attributes stay.
+
+    rewrite: `y = Softmax(x)`  -->
+        `a = ReduceMax(x, axes=[-1]); b = Sub(x, a); c = Exp(b); d = ReduceSum(c, axes=[-1]); y = Div(c, d)`
+    """
+    while any(map(_is_expansion, program.calls)):
+        program = _expanded_once(program)
+    return program
+
+
+def _is_expansion(call: Call) -> bool:
+    return isinstance(schema_of(call.op.type).loop_form(call), Expansion)
+
+
+def _expanded_once(program: Program) -> Program:
+    taken = set(program.types)
+    expanded = [_parts(call, program.net, taken) if _is_expansion(call) else [call.op] for call in program.calls]
+    net = program.net.with_ops(list(chain.from_iterable(expanded)))
+    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+
+
+def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
+    """The ops that stand for one; blobs inside are named `<its first output>/<name>`, which goes into `taken`."""
+    scratch, results = _scratch_net(call, net)
+    needed = prune(scratch.with_ops(scratch.ops, results))
+    names = {blob: name for name, blob in results.items()}
+    for blob in chain.from_iterable(op.outputs for op in needed.ops):
+        if blob and blob not in names:
+            names[blob] = _free_name(f"{call.op.key}/{blob}", taken)
+    return [_renamed(op, names) for op in needed.ops]
+
+
+def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
+    """The expansion of a call as a net with the call's inputs, and the blob of each output that is wanted."""
+    op, scratch = call.op, Net(net.name, net.float_dtype)
+    given = {name: kind for name, kind in zip(op.inputs, call.types, strict=True) if kind is not None}
+    # inputs have the dtypes of the net, where "float" and "float32" may not meet
+    blobs = {name: scratch.add_input(Input(name, net.dtype_of(name), kind.shape)) for name, kind in given.items()}
+    with absolute_names(), scratch.in_layer(op.layer):
+        result = schema_of(op.type).expand(call, *map(blobs.get, op.inputs))
+        parts = result if isinstance(result, tuple) else (result,)
+        results: dict[str, str] = {}
+        for name, blob in zip(op.outputs, parts, strict=True):
+            if name:
+                results[name] = _as_result(blob, {*blobs, *results.values()})
+    return scratch, results
+
+
+def _as_result(blob: Blob, others: set[str]) -> str:
+    """The name of a blob that is to be an output; of a copy where it is an input or another output."""
+    return (blob.net.apply("Identity", [blob]) if blob.name in others else blob).name
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    found = next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
+    taken.add(found)
+    return found
+
+
+def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+    inputs = tuple(names.get(name, name) for name in op.inputs)
+    return replace(op, inputs=inputs, outputs=tuple(names.get(name, name) for name in op.outputs))

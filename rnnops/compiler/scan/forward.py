@@ -1,0 +1,174 @@
+"""The forward pass of a recurrence as a compiled scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnops.compiler.expand_ops import expand_ops
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
+from rnnops.compiler.scan.lower_ops import UnsupportedError
+from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
+from rnnops.compiler.scan.residuals import ScanResiduals
+from rnnops.compiler.scan.scan import Scan, Slot, Tensor
+from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
+from rnnops.interpreter import Program, Workspace, execute
+from rnnops.recurrent.op import cell_program, input_types
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.schema import Call, RunContext
+from rnnops.types import OPAQUE, Array
+
+
+@dataclass
+class ForwardScan:
+    """Runs a RecurrentNetwork op."""
+
+    recurrence: Recurrence
+    states: list[StateTensor]
+    rings: set[str]
+    hoisted: Hoisted
+    compiled: CompiledScan
+
+    def __call__(self, arrays: Sequence[Array], context: RunContext) -> tuple[object, ...]:
+        """All outputs of the op; those that nobody reads are None."""
+        recurrence, scan = self.recurrence, self.compiled.scan
+        bound = dict(zip(recurrence.ports(), arrays, strict=True))
+        memory = {
+            f"tensor {name}": np.empty((tensor.length, *tensor.shape), tensor.dtype)
+            for name, tensor in scan.tensors.items()
+            if name not in bound and not name.startswith("state ")
+        }
+        memory.update((f"tensor {name}", bound[name]) for name in recurrence.sequences if name in scan.tensors)
+        for state in self.states:
+            if state.name in scan.tensors:
+                ring = state.state.input in self.rings
+                memory[f"tensor {state.name}"] = state.filled(bound[state.state.input], ring)
+        memory.update(run_before(self.hoisted, bound))
+        self.compiled.run(memory, context)
+        return self._results(memory, context)
+
+    def _results(self, memory: dict[str, Array], context: RunContext) -> tuple[object, ...]:
+        recurrence = self.recurrence
+        results: list[object] = []
+        for state in self.states:
+            tensor = memory[f"tensor {state.name}"]
+            ring = state.state.input in self.rings
+            results += [None if ring else state.every(tensor), state.last(tensor)]
+        last = slice(0, 1) if recurrence.reverse else slice(self.compiled.scan.steps - 1, None)
+        for name in recurrence.step_outputs:
+            collected = memory.get(f"tensor output {name}")
+            results += [collected, None if collected is None else collected[last]]
+        if recurrence.keeps_workspaces:
+            results.append(self._residuals(memory, context))
+        return tuple(results)
+
+    def _residuals(self, memory: dict[str, Array], context: RunContext) -> ScanResiduals:
+        recurrence = self.recurrence
+        read, blobs = recurrence.backward_reads, recurrence.cell.output_blobs
+        states = {
+            state.state.input: memory[f"tensor {state.name}"]
+            for state in self.states
+            if {state.state.input, blobs[state.state.output]} & read
+        }
+        outputs = {
+            name: memory[f"tensor output {name}"] for name in recurrence.wanted_step_outputs if blobs[name] in read
+        }
+        kept = {name: memory[f"tensor kept {name}"] for name in recurrence.keep}
+        return ScanResiduals(states, outputs, kept, context, tuple(self.states))
+
+
+def run_before(hoisted: Hoisted, bound: dict[str, Array]) -> dict[str, Array]:
+    """The references of a step: given ones, and what is computed from them once."""
+    if hoisted.before is None:
+        return {name: bound[name] for name in hoisted.references}
+    workspace = Workspace()
+    workspace.local.update((name, bound[name]) for name in hoisted.before.net.input_names)
+    execute(hoisted.before, workspace, RunContext())
+    return {
+        name: bound[name] if name in bound else np.ascontiguousarray(workspace[name]) for name in hoisted.references
+    }
+
+
+def compile_forward(call: Call, options: Options) -> ForwardScan:
+    """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form."""
+    try:
+        return _compile(call, options, frozenset())
+    except RingError as error:
+        return _compile(call, options, error.tensors)
+
+
+def _compile(call: Call, options: Options, whole: frozenset[str]) -> ForwardScan:
+    """Compile with all steps of the tensors in `whole`."""
+    recurrence = Recurrence(call.op, call.net)
+    types = input_types(recurrence, call)
+    steps, batch = recurrence.steps_and_batch(types)
+    refuse_empty(call, steps, cell_program(recurrence, call))
+    states = state_tensors(recurrence, types)
+    program = expand_ops(cell_program(recurrence, call))
+    blobs = program.net.output_blobs
+    rings = {name for name in _rings(recurrence, states) if f"state {name}" not in whole}
+    hoisted = hoist_invariants(
+        program,
+        recurrence.references,
+        [
+            *(blobs[s.state.output] for s in states),
+            *(blobs[n] for n in recurrence.wanted_step_outputs),
+            *recurrence.keep,
+        ],
+    )
+    tensors: dict[str, Tensor] = {}
+    reads: dict[str, Slot] = {}
+    for name in recurrence.sequences:
+        if name in hoisted.step.types:
+            tensors[name] = Tensor(types[name].dtype, types[name].shape[1:], steps)
+            reads[name] = Slot(name)
+    writes: list[tuple[str, Slot]] = []
+    for state in states:
+        tensors[state.name] = state.tensor(state.state.input in rings)
+        if state.state.input in hoisted.step.types:
+            reads[state.state.input] = state.read()
+        writes.append((blobs[state.state.output], state.write()))
+    stored = {f"output {name}": blobs[name] for name in recurrence.wanted_step_outputs}
+    stored.update((f"kept {name}", name) for name in recurrence.keep)
+    for name, blob in stored.items():
+        kind = program.types[blob]
+        tensors[name] = Tensor(kind.dtype, kind.shape, steps)
+        writes.append((blob, Slot(name)))
+    scan = Scan(
+        hoisted.step,
+        steps,
+        batch,
+        recurrence.reverse,
+        reads,
+        hoisted.references,
+        recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
+        tuple(writes),
+        (),
+        {},
+        tensors,
+        tuple(state.name for state in states),
+        {**dict.fromkeys(recurrence.sequences, 0), **{s.state.input: s.batch_axis for s in states}},
+        {state.state.input: state.access() for state in states if state.state.input in reads},
+        frozenset([*recurrence.sequences, *(state.name for state in states)]),
+    )
+    compiled = compile_scan(scan, call.float_dtype, options)
+    return ForwardScan(recurrence, states, rings, hoisted, compiled)
+
+
+def refuse_empty(call: Call, steps: int, step: Program) -> None:
+    """Raise UnsupportedError where there is no step, or a blob without elements: kernels are made for what has some."""
+    if steps == 0 or any(kind.size == 0 for kind in step.types.values() if kind.dtype != OPAQUE):
+        raise UnsupportedError(f"{call.op.label}: no steps, or a blob without elements")
+
+
+def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[str]:
+    """States of which nobody reads all steps."""
+    blobs, read = recurrence.cell.output_blobs, recurrence.backward_reads
+    names = recurrence.op.outputs[: 2 * len(states) : 2]
+    return {
+        state.state.input
+        for state, every in zip(states, names, strict=True)
+        if not every and not {state.state.input, blobs[state.state.output]} & read and state.can_roll()
+    }

@@ -1,0 +1,68 @@
+"""Generated modules on disk: text goes into a file named by its hash, and is imported from there.
+
+numba keeps the machine code of functions beside their file, so that a text is compiled once on a machine. The folder is
+`RNNOPS_CACHE_DIR`, else `rnnops` in the user's cache folder, else one for this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+_LOCK = threading.Lock()
+
+
+def load_module(source: str) -> ModuleType:
+    """The module of a generated text."""
+    with _LOCK:
+        return _load(source)
+
+
+@cache
+def _load(source: str) -> ModuleType:
+    name = f"rnnops_generated_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+    path = _written(cache_folder() / f"{name}.py", source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"generated module {path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # numba looks modules up when it loads machine code from disk
+    spec.loader.exec_module(module)
+    return module
+
+
+def _written(path: Path, source: str) -> Path:
+    """Write a file as a whole or not at all; what is there already has the same text, by its name."""
+    if not path.exists() or path.read_text(encoding="utf-8") != source:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(source)
+        os.replace(temporary, path)
+    return path
+
+
+def cache_folder() -> Path:
+    """Where generated modules lie."""
+    given = os.environ.get("RNNOPS_CACHE_DIR")
+    if given:
+        return Path(given)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(home) / "rnnops"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _own_folder()
+    return folder if os.access(folder, os.W_OK) else _own_folder()
+
+
+@cache
+def _own_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="rnnops-"))

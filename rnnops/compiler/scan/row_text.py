@@ -1,0 +1,281 @@
+"""Row programs as text: one function of pointers and sizes for all elementwise work between two products of a row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rnnops.compiler.scalar_text import Constants, Place, scalar_expression, typed_expression
+from rnnops.compiler.scan.nests import Nest, is_register_fold
+from rnnops.compiler.scan.statements import FORMS, Access, Number, Statement
+from rnnops.types import BOOL, Type
+
+INDENT = "    "
+FOLD_TEXT = {
+    "add": "add_any_order({acc}, {x})",
+    "max": "larger({acc}, {x})",
+    "min": "smaller({acc}, {x})",
+    "or": "{acc} or {x}",
+    "and": "{acc} and {x}",
+}
+ADD_TO_MEMORY = {**FOLD_TEXT, "add": "{acc} + {x}"}
+
+
+Element = tuple[str, int, tuple[int, ...]]
+
+
+class Sizes:
+    """Whole numbers that a generated module gets as arguments; 0 and 1 stand in the text."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+    def name(self, value: int) -> str:
+        if value in (0, 1, -1):
+            return str(value)
+        if value not in self.values:
+            self.values.append(value)
+        return f"c{self.values.index(value)}"
+
+
+@dataclass
+class RowText:
+    """The text of one row program.
+
+    Args:
+        name: of the function.
+        pointers: owner -> parameter.
+        sizes: names of the sizes it takes.
+        scalars: names of further numbers it takes (`n`, `t`, ...).
+        lines: of the body.
+    """
+
+    name: str
+    pointers: dict[str, str] = field(default_factory=dict)
+    sizes: list[str] = field(default_factory=list)
+    scalars: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        parameters = [*self.scalars, *self.pointers.values(), *self.sizes]
+        return "\n".join([f"@row_program\ndef {self.name}({', '.join(parameters)}):", *self.lines])
+
+
+class RowWriter:
+    """Writes the nests of one row program."""
+
+    def __init__(
+        self,
+        name: str,
+        types: Mapping[str, Type],
+        batch_axes: Mapping[str, int],
+        stored: Collection[str],
+        scalars: Mapping[str, str],
+        sizes: Sizes,
+        constants: Constants,
+    ) -> None:
+        self.result = RowText(name)
+        self.types, self.batch_axes, self.stored, self.known_scalars = types, batch_axes, stored, scalars
+        self.module_sizes, self.constants = sizes, constants
+        self.variables: dict[str, str] = {}  # owners of one element in a row -> variable
+        self.writes: Counter[str] = Counter()
+        self.count = 0
+
+    def write(self, nests: Sequence[Nest]) -> RowText:
+        later = [_read_later(nests, i) for i in range(len(nests))]
+        self.writes = Counter(s.target.owner for nest in nests for s in nest.statements)
+        for nest, needed in zip(nests, later, strict=True):
+            self._nest(nest, needed)
+        if not self.result.lines:
+            self.result.lines.append(f"{INDENT}pass")
+        return self.result
+
+    # -- nests ---------------------------------------------------------------------------------------------------
+
+    def _nest(self, nest: Nest, needed: Collection[str]) -> None:
+        self.local: dict[Element, str] = {}  # what this nest has computed or loaded -> variable
+        registers = [s for s in nest.statements if is_register_fold(s) and s.folded_axes()]
+        self.accumulators: dict[int, str] = {}
+        self._level(nest, 0, registers, needed)
+
+    def _level(self, nest: Nest, depth: int, registers: list[Statement], needed: Collection[str]) -> None:
+        starting = [s for s in registers if min(s.folded_axes()) == depth]
+        for statement in starting:
+            self._start_register(statement, depth)
+        if depth < len(nest.extents):
+            self._line(depth, f"for i{depth} in range({self._size(nest.extents[depth])}):")
+            self._level(nest, depth + 1, registers, needed)
+        else:
+            for statement in nest.statements:
+                self._statement(statement, depth, needed)
+        for statement in starting:
+            self._finish_register(statement, depth, needed)
+
+    def _start_register(self, statement: Statement, depth: int) -> None:
+        start = 0 if statement.start is None else statement.start
+        name = self._variable()
+        self.accumulators[id(statement)] = name
+        self._line(depth, f"{name} = {self.constants.name(start, statement.dtype)}")
+
+    def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
+        name = self.accumulators[id(statement)]
+        if statement.start is None:
+            self._store(statement, name, depth)
+            return
+        self._keep(statement, name, depth, needed)
+
+    def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
+        value = self._value(statement, depth)
+        if id(statement) in self.accumulators:
+            name = self.accumulators[id(statement)]
+            self._line(depth, f"{name} = {FOLD_TEXT[statement.fold].format(acc=name, x=value)}")
+            return
+        if statement.fold and statement.start is None:
+            self._store(statement, value, depth)
+            return
+        name = self._variable()
+        self._line(depth, f"{name} = {value}")
+        self._keep(statement, name, depth, needed)
+
+    def _keep(self, statement: Statement, name: str, depth: int, needed: Collection[str]) -> None:
+        """Remember a value under its owner, and store it where others read it from memory."""
+        owner = statement.target.owner
+        scalar = depth == 0 and self._is_scalar(owner)
+        if scalar:
+            self.variables[owner] = name
+        if owner in self.stored or (owner in needed and not scalar) or statement.target.index is not None:
+            self._store(statement, name, depth)
+        if not scalar and statement.target.index is None:
+            self.local[element(statement.target)] = name
+
+    def _is_scalar(self, owner: str) -> bool:
+        """Whether a row has but one element of it, written once."""
+        axis = self.batch_axes.get(owner)
+        return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
+
+    def _store(self, statement: Statement, value: str, depth: int) -> None:
+        place = self._element(statement.target, depth)
+        dtype = self.types[statement.target.owner].dtype
+        if statement.fold and statement.start is None:
+            old = f"{place} != 0" if dtype == BOOL else place
+            value = ADD_TO_MEMORY[statement.fold].format(acc=f"({old})" if dtype == BOOL else old, x=value)
+            self.local = {key: name for key, name in self.local.items() if key[0] != statement.target.owner}
+        self._line(depth, f"{place} = {value}")
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _value(self, statement: Statement, depth: int) -> str:
+        operands = [self._operand(o, depth) if isinstance(o, Access) else o for o in statement.operands]
+        if statement.form == "apply":
+            return scalar_expression(statement.made_by(), self._with_missing(statement, operands), self.constants)
+        if statement.form == "uniform":
+            return self._uniform(statement, depth)
+        if statement.form == "dropped":
+            return self._dropped(statement, operands)
+        text = FORMS.get(statement.form) or " + ".join(f"{{{i}}}" for i in range(len(operands)))
+        places = {str(i): self._place(o, statement, i) for i, o in enumerate(operands)}
+        return typed_expression(text, places, statement.dtype, self.constants)
+
+    def _place(self, operand: str | Number, statement: Statement, i: int) -> Place:
+        original = statement.operands[i]
+        dtype = self.types[original.owner].dtype if isinstance(original, Access) else statement.dtype
+        return Place(operand, dtype)
+
+    def _with_missing(self, statement: Statement, operands: Sequence[str | Number]) -> list[str | Number]:
+        """Operands in the places of the op's inputs, with 0 for optional ones that were left out."""
+        given = iter(operands)
+        return [next(given) if name else 0 for name in statement.made_by().op.inputs]
+
+    def _operand(self, access: Access, depth: int) -> str:
+        if access.owner in self.known_scalars:
+            return self._scalar(self.known_scalars[access.owner])
+        if access.owner in self.variables and access.index is None:
+            return self.variables[access.owner]
+        key = element(access)
+        if access.index is not None or key not in self.local:
+            name, place = self._variable(), self._element(access, depth)
+            test = " != 0" if self.types[access.owner].dtype == BOOL else ""
+            self._line(depth, f"{name} = {place}{test}")
+            if access.index is not None:
+                return name
+            self.local[key] = name
+        return self.local[key]
+
+    def _element(self, access: Access, depth: int) -> str:
+        """`p[offset + i0 * stride + ...]`."""
+        terms = [self._size(access.layout.offset)] if access.layout.offset else []
+        for axis, stride in enumerate(access.layout.strides[:depth]):
+            if stride and access.layout.shape[axis] > 1:
+                terms.append(f"i{axis}" if stride == 1 else f"i{axis} * {self._size(stride)}")
+        if access.index is not None:
+            terms.append(self._index(access, depth))
+        return f"{self._pointer(access.owner)}[{' + '.join(terms) or '0'}]"
+
+    def _index(self, access: Access, depth: int) -> str:
+        assert access.index is not None
+        raw, name, size = self._operand(access.index, depth), self._variable(), self._size(access.index_size)
+        self._line(depth, f"{name} = inside({raw}, {size})")
+        return f"{name} * {self._size(access.index_step)}"
+
+    def _uniform(self, statement: Statement, depth: int) -> str:
+        """Whether an element stays: its number within all rows says which random number is its own."""
+        (row_size, by_row), layout, call = statement.operands, statement.target.layout, statement.made_by()
+        terms = [self._size(layout.offset)] if layout.offset else []
+        for axis, stride in enumerate(layout.strides[:depth]):
+            terms.append(f"i{axis}" if stride == 1 else f"i{axis} * {self._size(stride)}")
+        size, element = self._size(int(row_size)), self._variable()  # type: ignore[arg-type]
+        seed, t, n, active = (self._scalar(name) for name in ("seed", "draw_t", "n", "active"))
+        self._line(depth, f"{element} = {' + '.join([*terms, *([f'{n} * {size}'] if by_row else [])]) or '0'}")
+        drawn = f"uniform({seed}, {self._size(call.attr('ordinal'))}, {t}, {element} // {size}, {element} % {size})"
+        return f"{active} == 0 or {drawn} >= {self.constants.name(call.attr('ratio'), 'float64')}"
+
+    def _dropped(self, statement: Statement, operands: Sequence[str | Number]) -> str:
+        active = self._scalar("active")
+        scale = self.constants.name(1.0 / (1.0 - statement.made_by().attr("ratio")), statement.dtype)
+        zero = self.constants.name(0.0, statement.dtype)
+        x, mask = operands
+        x = x if isinstance(x, str) else self.constants.name(x, statement.dtype)
+        return f"({x} * {scale} if {mask} else {zero}) if {active} != 0 else {x}"
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _size(self, value: int) -> str:
+        name = self.module_sizes.name(value)
+        if name.startswith("c") and name not in self.result.sizes:
+            self.result.sizes.append(name)
+        return name
+
+    def _scalar(self, name: str) -> str:
+        if name not in self.result.scalars:
+            self.result.scalars.append(name)
+        return name
+
+    def _pointer(self, owner: str) -> str:
+        return self.result.pointers.setdefault(owner, f"p{len(self.result.pointers)}")
+
+    def _variable(self) -> str:
+        self.count += 1
+        return f"v{self.count - 1}"
+
+    def _line(self, depth: int, text: str) -> None:
+        self.result.lines.append(INDENT * (depth + 1) + text)
+
+
+def element(access: Access) -> Element:
+    """What tells one element of an owner from another within a nest."""
+    return access.owner, access.layout.offset, access.layout.strides
+
+
+def _read_later(nests: Sequence[Nest], position: int) -> set[str]:
+    """Owners whose values other nests, or other elements, read from memory."""
+    found: set[str] = set()
+    for i, nest in enumerate(nests):
+        if i != position:
+            for statement in nest.statements:
+                found.update(access.owner for access in statement.reads())
+                if statement.target.index is not None:
+                    found.add(statement.target.index.owner)
+                if statement.fold and statement.start is None:
+                    found.add(statement.target.owner)
+    return found

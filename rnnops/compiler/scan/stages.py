@@ -1,0 +1,171 @@
+"""Loops over time: which nodes of a step run step after step, and which run once for all steps of a tile.
+
+The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go step by step.
+Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers) and loops over
+its steps (odd numbers); elementwise work stays in the loop that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from rnnops.compiler.scan.products import Contraction, Product
+from rnnops.compiler.scan.statements import Statement
+
+Node = Statement | Product | Contraction
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes between two barriers.
+
+    Args:
+        nodes: in an order in which they can run.
+        loop: whether they run step by step (else once for all steps of a tile).
+        cyclic: whether a step needs the one before.
+    """
+
+    nodes: tuple[Node, ...]
+    loop: bool
+    cyclic: bool
+
+    def __str__(self) -> str:
+        head = ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
+        return "\n    ".join([head, *map(str, self.nodes)])
+
+
+def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[Stage]:
+    """Split a step into stages.
+
+    Args:
+        nodes: in an order in which one step can run.
+        carried: (owner that a step reads, owner that an earlier step has written it to).
+    """
+    edges = dependencies(nodes)
+    back = carried_edges(nodes, carried)
+    groups = _components(len(nodes), [*edges, *back])
+    cyclic = {groups[a] for a, b in back if groups[a] == groups[b]}
+    across = [*edges, *((a, b) for a, b in back if groups[a] != groups[b])]
+    number = _latest(nodes, across, groups, cyclic, _earliest(nodes, across, groups, cyclic))
+    stages = []
+    for stage in sorted(set(number)):
+        members = [i for i in range(len(nodes)) if number[i] == stage]
+        loops = any(groups[i] in cyclic for i in members)
+        order = _alternating(members, nodes, edges)
+        stages.append(Stage(tuple(nodes[i] for i in order), bool(stage % 2), loops))
+    return stages
+
+
+def node_reads(node: Node) -> list[str]:
+    """Owners that a node reads, its target included where it adds to it."""
+    if isinstance(node, Statement):
+        adds = [node.target.owner] if node.fold and node.start is None else []
+        index = [node.target.index.owner] if node.target.index else []
+        return [*(access.owner for access in node.reads()), *adds, *index]
+    return node.reads()
+
+
+def node_writes(node: Node) -> str:
+    return node.target.owner if isinstance(node, Statement) else node.target
+
+
+def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """Pairs (first, then): what must have run before what, from reads and writes in order."""
+    edges: list[tuple[int, int]] = []
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        for owner in node_reads(node):
+            edges += [(j, i) for j in writers.get(owner, ())]
+            readers.setdefault(owner, []).append(i)
+        target = node_writes(node)
+        edges += [(j, i) for j in (*writers.get(target, ()), *readers.get(target, ())) if j != i]
+        writers.setdefault(target, []).append(i)
+    return sorted(set(edges))
+
+
+def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Pairs (writer, reader in a later step)."""
+    return [
+        (i, j)
+        for i, writer in enumerate(nodes)
+        for j, reader in enumerate(nodes)
+        if any((owner, node_writes(writer)) in carried for owner in node_reads(reader))
+    ]
+
+
+def _components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    if not edges:
+        return list(range(count))
+    rows, columns = zip(*edges, strict=True)
+    graph = coo_array((np.ones(len(edges)), (rows, columns)), shape=(count, count))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    return [int(label) for label in labels]
+
+
+def _is_loop(node: Node, group: int, cyclic: set[int]) -> bool:
+    return isinstance(node, Statement) or group in cyclic
+
+
+def _earliest(
+    nodes: Sequence[Node], edges: Sequence[tuple[int, int]], groups: list[int], cyclic: set[int]
+) -> list[int]:
+    """The first stage in which each node can run: a fixed point, as members of a cyclic group share theirs."""
+    number = [1 if _is_loop(node, groups[i], cyclic) else 0 for i, node in enumerate(nodes)]
+    changed = True
+    while changed:
+        changed = False
+        for a, b in edges:
+            low = number[a] if number[a] % 2 == number[b] % 2 else number[a] + 1
+            if number[b] < low:
+                number[b], changed = low, True
+        for group in cyclic:
+            members = [i for i, own in enumerate(groups) if own == group]
+            top = max(number[i] for i in members)
+            if any(number[i] != top for i in members):
+                changed = True
+                for i in members:
+                    number[i] = top
+    return number
+
+
+def _latest(
+    nodes: Sequence[Node],
+    edges: Sequence[tuple[int, int]],
+    groups: list[int],
+    cyclic: set[int],
+    earliest: list[int],
+) -> list[int]:
+    """Move elementwise work out of loops of its own into the loop that uses it."""
+    number = list(earliest)
+    users: dict[int, list[int]] = {}
+    for a, b in edges:
+        users.setdefault(a, []).append(b)
+    for i in reversed(range(len(nodes))):
+        if groups[i] in cyclic or not users.get(i) or not isinstance(nodes[i], Statement):
+            continue
+        last = min(number[j] if number[j] % 2 else number[j] - 1 for j in users[i])
+        number[i] = max(number[i], last)
+    return number
+
+
+def _alternating(members: Sequence[int], nodes: Sequence[Node], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """An order of few changes between products and row programs: as much of one kind as can run, then of the other."""
+    inside = set(members)
+    waiting = {i: {a for a, b in edges if b == i and a in inside} for i in members}
+    order: list[int] = []
+    products = True
+    while waiting:
+        while ready := [i for i in waiting if not waiting[i] and isinstance(nodes[i], Statement) != products]:
+            for i in ready:
+                del waiting[i]
+                order.append(i)
+                for rest in waiting.values():
+                    rest.discard(i)
+        products = not products
+    return order

@@ -1,0 +1,113 @@
+"""Statements: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not.
+
+Every op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from rnnops.compiler.scan.layouts import Layout
+from rnnops.schema import Call
+from rnnops.types import Shape
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Access:
+    """Elements of a blob that has memory of its own.
+
+    Args:
+        owner: that blob.
+        layout: over the axes of the statement that reads or writes it.
+        index: where given, its element (an integer, counted from the end where negative) times `index_step` is added
+            to the element number.
+        index_size: indices lie in `[-index_size, index_size)`.
+    """
+
+    owner: str
+    layout: Layout
+    index: Access | None = None
+    index_step: int = 0
+    index_size: int = 0
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One loop nest over `extents`.
+
+    Args:
+        blob: what is computed, for people.
+        form: `apply` (the call's Pointwise form), or one of `FORMS`.
+        call: the op it comes from, None for copies.
+        fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`.
+        start: what a fold starts from; None where it goes on from what is there.
+        dtype: of the value computed.
+    """
+
+    blob: str
+    extents: Shape
+    target: Access
+    operands: tuple[Access | Number, ...]
+    form: str
+    call: Call | None
+    dtype: str
+    fold: str = ""
+    start: Number | None = None
+    row_axis: int | None = field(default=None, compare=False)  # the axis of `extents` that runs over the batch
+
+    def accesses(self) -> Iterator[Access]:
+        """All memory it touches, the target first, indices included."""
+        for access in (self.target, *self.reads()):
+            yield access
+            if access is self.target and access.index is not None:
+                yield access.index
+
+    def reads(self) -> Iterator[Access]:
+        """The operands in memory, indices included."""
+        for operand in self.operands:
+            if isinstance(operand, Access):
+                yield operand
+                if operand.index is not None:
+                    yield operand.index
+
+    def made_by(self) -> Call:
+        """The op it comes from. Raises ValueError for a copy that comes from none."""
+        if self.call is None:
+            raise ValueError(f"{self} comes from no op")
+        return self.call
+
+    def folded_axes(self) -> tuple[int, ...]:
+        """Axes along which several values meet in one element of the target."""
+        if not self.fold:
+            return ()
+        layouts = [self.target.layout, *([self.target.index.layout] if self.target.index else [])]
+        still = [all(layout.strides[axis] == 0 for layout in layouts) for axis in range(len(self.extents))]
+        return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
+
+    def moved(self, order: tuple[int, ...]) -> Statement:
+        """The same statement with its axes in another order."""
+        extents = tuple(self.extents[axis] for axis in order)
+        return replace(
+            self,
+            extents=extents,
+            target=moved_access(self.target, order, extents),
+            operands=tuple(moved_access(o, order, extents) if isinstance(o, Access) else o for o in self.operands),
+        )
+
+    def __str__(self) -> str:
+        operands = ", ".join(o.owner if isinstance(o, Access) else str(o) for o in self.operands)
+        name = self.call.op.type if self.form == "apply" and self.call else self.form
+        sign = f" {self.fold}=" if self.fold else " ="
+        return f"{self.blob}{list(self.extents)}{sign} {name}({operands})"
+
+
+FORMS = {"copy": "{0}", "product": "{0} * {1}", "square": "{0} * {0}", "quotient": "{0} / {1}"}
+FOLDS = ("add", "max", "min", "or", "and")
+
+
+def moved_access(access: Access, order: tuple[int, ...], extents: Shape) -> Access:
+    index = None if access.index is None else moved_access(access.index, order, extents)
+    return replace(access, layout=access.layout.with_axes(order, extents), index=index)

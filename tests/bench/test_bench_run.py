@@ -1,0 +1,177 @@
+"""The benchmark from the command line to its files, on the reference device at tiny sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import __main__ as command, contender, rnnops_engine
+from bench.cases import Case, Entry, all_cases, entries
+from bench.child_runs import ChildError, problem_arguments, run_child
+from bench.contender import Contender, Engine, Settings
+from bench.environment import THREAD_VARIABLES, describe_machine, limit_threads
+from bench.goals import Figure, Measured, Ratio, Speedup
+from bench.load import OtherLoad, Quiet
+from bench.measure import CaseResult, run_case
+from bench.problems import Problem, Size
+from bench.report import report
+from bench.timing import time_in_turn
+
+SIZE = Size(3, 2, 4)
+PROBLEM = Problem("lstm", SIZE)
+FAST = Settings(device="reference", threads=1, rounds=1, settle=0.0, counted=0.001, patience=0.0)
+MACHINE = {"processor": "a processor", "threads": "2"}
+
+
+@pytest.fixture
+def _own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the tests keeps its threads and processors."""
+    monkeypatch.setattr(command, "limit_threads", lambda threads: None)
+
+
+def test_threads_are_settled_for_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[int]] = []
+    for variable in THREAD_VARIABLES:
+        monkeypatch.setenv(variable, "7")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 3, 4}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, processors: kept.append(processors), raising=False)
+    limit_threads(2)
+    assert {os.environ[variable] for variable in THREAD_VARIABLES} == {"2"}
+    assert kept == [[3, 4]]
+
+
+def test_the_machine_is_named() -> None:
+    machine = describe_machine(2)
+    assert machine["processor"]
+    assert machine["threads"] == "2"
+    assert machine["numpy"] == np.__version__
+
+
+def test_cases_have_names_of_their_own_and_known_engines() -> None:
+    cases = list(all_cases(lambda size: size))
+    assert len({case.name for case in cases}) == len(cases)
+    assert {entry.engine for case in cases for entry in case.entries} == contender.ENGINES.keys()
+    labels = [[entry.label for entry in case.entries] for case in cases]
+    assert all(len(set(row)) == len(row) for row in labels)
+
+
+@pytest.mark.usefixtures("_own_threads")
+def test_one_case_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--device", "reference", "--scale", "tiny", "--quick", "--patience", "0", "--only", "a call"]
+    assert command.main([*words, "--output", str(tmp_path)]) == 0
+    assert command.main([*words, "--output", str(tmp_path), "--check"]) == 1  # an interpreter is slower than the goal
+    printed = capsys.readouterr()
+    assert "a call  rnnops" in printed.out
+    assert "failed: a call 1,1,4: rnnops bound" in printed.err
+    saved = json.loads((tmp_path / "bench.json").read_text())
+    assert [case["name"] for case in saved["cases"]] == ["a call 1,1,4"]
+    assert saved["cases"][0]["figures"][0]["met"] is False
+    assert (tmp_path / "bench.txt").read_text().startswith("processor ")
+    assert (tmp_path / "bench.png").exists()
+
+
+@pytest.mark.usefixtures("_own_threads")
+def test_a_pattern_without_cases_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--only", "no such case"]) == 2
+    assert "no case has 'no such case' in its name" in capsys.readouterr().err
+    assert command.main(["--list", "--only", "*lengths*training*"]) == 0
+    assert capsys.readouterr().out == "lengths training 1000,64,256\n"
+
+
+def test_a_missing_peer_is_named_and_its_figure_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(contender.ENGINES, "JAX", Engine("jax_engine", "scan", ("no_such_library",)))
+    result = run_case(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX"), (Speedup(("JAX",), 1.0),)), FAST)
+    assert [one.value is None for one in result.measured] == [False, True]
+    assert not result.figures[0].met
+    text = report([result], MACHINE)
+    assert "missing  JAX is not measured: wanted the library no_such_library" in text
+    assert "pip install 'rnnops[bench]'" in text
+
+
+def test_a_contender_that_computes_something_else_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(problem: Problem, mode: str, settings: Settings) -> Contender:
+        right = rnnops_engine.plain(problem, mode, settings)
+        assert right.results
+        return Contender(right.call, lambda returned: {**right.results(returned), "gradient of b": np.zeros(16)})
+
+    monkeypatch.setattr(rnnops_engine, "wrong", wrong, raising=False)
+    monkeypatch.setitem(contender.ENGINES, "JAX", Engine("rnnops_engine", "wrong"))
+    result = run_case(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX")), FAST)
+    assert result.error.startswith("JAX and rnnops differ: gradient of b is off by")
+    assert "ERROR    g s: JAX" in report([result], MACHINE)
+
+
+def test_recomputed_bound_and_reference_agree_with_the_default() -> None:
+    contenders = (
+        Entry("reference", "reference", PROBLEM, timed=False),
+        Entry("rnnops", "rnnops", PROBLEM),
+        Entry("gates", "rnnops", Problem("lstm", SIZE, ("gates",))),
+        Entry("bound", "rnnops bound", PROBLEM, "forward"),
+    )
+    result = run_case(Case("g", "s", contenders, (Ratio("gates", "rnnops", 1000.0),)), FAST)
+    assert not result.error
+    assert [one.label for one in result.measured] == ["rnnops", "gates", "bound"]
+    assert result.figures[0].met
+
+
+def test_kept_numbers_are_six_and_two_units() -> None:
+    (case,) = (case for case in all_cases(lambda size: Size(40, 2, 4)) if case.measure == "kept")
+    values = [one.value for one in run_case(case, FAST).measured]
+    assert values == [pytest.approx(6, abs=0.1), pytest.approx(2, abs=0.1)]
+
+
+def test_a_child_measures_and_a_child_that_fails_is_named() -> None:
+    arguments = problem_arguments(PROBLEM, FAST)
+    assert 0 < run_child(["compile", "rnnops", *arguments], {}) < 60
+    with pytest.raises(ChildError, match=r"memory nobody lstm .* ended with 1: .*KeyError: 'nobody'"):
+        run_child(["memory", "nobody", *arguments], {})
+
+
+def test_contenders_take_turns() -> None:
+    seen: list[str] = []
+    calls = {name: lambda name=name: seen.append(name) for name in "ab"}
+    times = time_in_turn(calls, rounds=3, settle=0.0, counted=0.0, quiet=Quiet(0.0))
+    assert seen == list("ababab")
+    assert [len(row) for row in times.values()] == [3, 3]
+
+
+def test_disturbed_blocks_are_repeated_while_patience_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = iter([5.0, 5.0, 0.0])
+    monkeypatch.setattr(OtherLoad, "seconds", lambda self: next(others))
+    monkeypatch.setattr("bench.load.PAUSE", 0.0)
+    values = iter([3.0, 2.0, 1.0])
+    quiet = Quiet(patience=60.0)
+    assert quiet.block(lambda: next(values)) == 1.0
+    assert quiet.processors == 0.0
+
+
+def test_without_patience_the_disturbance_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OtherLoad, "seconds", lambda self: 5.0)
+    quiet = Quiet(patience=0.0)
+    assert quiet.block(lambda: 3.0) == 3.0
+    assert quiet.processors > 1
+
+
+def test_the_report_has_one_table_a_group() -> None:
+    measured = (Measured("rnnops", 1e-3), Measured("JAX", 2.5e-3))
+    results = [
+        CaseResult("lstm training", setting, measured, (Figure("JAX / rnnops", 2.5, goal),))
+        for setting, goal in (("1,2,3", 2.0), ("4,5,6", 3.0))
+    ]
+    lines = report(results, MACHINE).splitlines()
+    assert lines[2].split() == ["lstm", "training", "rnnops", "JAX"]
+    assert lines[3].split() == ["1,2,3", "1.00", "ms", "2.50", "ms", "(2.50)"]
+    assert "ok       lstm training 1,2,3: JAX / rnnops 2.50, wanted at least 2.00" in lines
+    assert "MISSED   lstm training 4,5,6: JAX / rnnops 2.50, wanted at least 3.00" in lines
+    assert lines[-1] == "1 of 2 goals met"
+
+
+def test_many_contenders_go_down_the_page() -> None:
+    measured = tuple(Measured(f"random_{k}", 1e-3) for k in range(12))
+    lines = report([CaseResult("random", "1,2,3", measured)], MACHINE).splitlines()
+    assert lines[2].split() == ["random", "1,2,3"]
+    assert lines[4].split() == ["random_1", "1.00", "ms"]

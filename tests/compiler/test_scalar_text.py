@@ -1,0 +1,372 @@
+"""Scalar expressions of every elementwise op: dtypes, results compiled and not, vectors, constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
+from op_cases import run_case
+from op_table import CASES, INTERNAL_CASES
+from scalar_jobs import Job, failures, functions_of, job_of, merged, module_of, run, use_of
+from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
+
+import rnnops as ro
+from rnnops.compiler.scalar_text import FUNCTIONS, Constants, Place, scalar_expression, typed_expression
+from rnnops.interpreter import prepare
+from rnnops.kernels.cpu import pointwise
+from rnnops.kernels.cpu.fastmath import OPTIONS
+from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.loops import Pointwise
+from rnnops.ops.activation import Gelu
+from rnnops.schema import REGISTRY, Call
+from rnnops.types import FLOAT, Type, type_of
+
+PARTS = 4  # for several processes
+
+
+@pytest.fixture(autouse=True)
+def _silent_edges() -> Iterator[None]:
+    with np.errstate(all="ignore"):
+        yield
+
+
+def is_pointwise(call: Call) -> bool:
+    return isinstance(REGISTRY[call.op.type].loop_form(call), Pointwise)
+
+
+def table_jobs(constants: Constants) -> Iterator[Job]:
+    """The cases of all ops, their scalars as identifiers."""
+    for case in [*CASES, *INTERNAL_CASES]:
+        for dtype in case.dtypes:
+            ran = run_case(case, case.arrays(dtype), dtype)
+            if is_pointwise(ran.last):
+                arrays = [ran.arrays[name] if name else None for name in ran.last.op.inputs]
+                yield job_of(ran.last, arrays, constants, numbers=False)
+
+
+def sweep_jobs(constants: Constants) -> Iterator[Job]:
+    for op, attributes, arrays in sweep():
+        yield job_of(*use_of(op, attributes, *arrays), constants, numbers=True)
+
+
+def number_jobs(constants: Constants, *dtypes: str) -> Iterator[Job]:
+    for dtype in dtypes:
+        for op, attributes, arrays in number_sweep(dtype):
+            yield job_of(*use_of(op, attributes, *arrays), constants, numbers=True)
+
+
+def all_jobs(constants: Constants) -> list[Job]:
+    return merged([*table_jobs(constants), *sweep_jobs(constants), *number_jobs(constants, "float32")])
+
+
+def assert_right(jobs: list[Job], constants: Constants, compiled: bool) -> None:
+    assert not list(failures(jobs, run(jobs, constants, compiled)))
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def test_results_in_plain_python() -> None:
+    constants = Constants()
+    jobs = [*all_jobs(constants), *number_jobs(constants, *DTYPES)]
+    assert_right(jobs, constants, compiled=False)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_results_compiled(part: int) -> None:
+    constants = Constants()
+    assert_right(all_jobs(constants)[part::PARTS], constants, compiled=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_compiled_with_known_operands(dtype: str) -> None:
+    constants = Constants()
+    assert_right(merged(number_jobs(constants, dtype)), constants, compiled=True)
+
+
+def test_every_elementwise_op_is_swept_in_every_dtype() -> None:
+    swept: dict[str, set[str]] = {}
+    for op, attributes, arrays in sweep():
+        call, _ = use_of(op, attributes, *arrays)
+        shared = REGISTRY[op].same_dtype
+        swept.setdefault(op, set()).add(call.dtype(0 if shared is None else shared[0]))
+    for dtype in DTYPES:
+        for op, attributes, _ in number_sweep(dtype):
+            if op.startswith("Constant"):
+                swept.setdefault(op, set()).add(attributes["dtype"])
+    ops = {
+        case.op
+        for case in [*CASES, *INTERNAL_CASES]
+        if is_pointwise(run_case(case, case.arrays("float32"), "float32").last)
+    }
+    assert swept.keys() == ops
+    for op, dtypes in swept.items():
+        accepted = DTYPES if op == "ConstantOfShape" else REGISTRY[op].accepts
+        assert dtypes == set(accepted) - {FLOAT}, op
+
+
+def test_a_known_power_gives_what_an_unknown_one_gives() -> None:
+    for dtype in ("float32", "float64"):
+        for power in (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0):
+            x, constants = special(dtype), Constants()
+            known = job_of(*use_of("Pow", {}, x, np.array(power, dtype)), constants, numbers=True)
+            unknown = job_of(*use_of("Pow", {}, x, np.full_like(x, power)), constants, numbers=True)
+            assert "pow" not in known.expression
+            jobs = [known, Job("Pow", unknown.expression, unknown.operands, known.wanted)]
+            assert_right(jobs, constants, compiled=False)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 2)])
+def test_a_power_does_not_depend_on_how_it_is_repeated(shape: tuple[int, ...]) -> None:
+    for power in (np.array(0.5), np.full((1,), 0.5), np.full(shape, 0.5)):
+        for x, wanted in ((-INF, INF), (-0.0, 0.0)):
+            call, arrays = use_of("Pow", {}, np.full(shape, x), power)
+            came = REGISTRY["Pow"].reference(call, *arrays)
+            assert type_of(came) == call.output_types[0]
+            assert np.signbit(came).sum() == 0
+            assert (came == wanted).all()
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+TYPES = {
+    "x": "float32",
+    "y": "float64",
+    "i": "int8",
+    "j": "int64",
+    "u": "uint32",
+    "b": "bool",
+    "n": "int32",
+    "t": "int32",
+}
+TEXTS = [
+    ("Add(x, x)", "a0 + a1"),
+    ("Mul(x, x)", "a0 * a1"),
+    ("Sum(x, x, x)", "a0 + a1 + a2"),
+    ("Mean(x, x, x)", "(a0 + a1 + a2) / np.float32(3.0)"),
+    ("Reciprocal(y)", "np.float64(1.0) / a0"),
+    ("Relu(x)", "np.float32(0.0) if a0 < np.float32(0.0) else a0"),
+    ("LeakyRelu(x, alpha=0.2)", "a0 if a0 > np.float32(0.0) else np.float32(0.2) * a0"),
+    ("Elu(y)", "a0 if a0 > np.float64(0.0) else np.float64(1.0) * expm1(a0)"),
+    ("Softplus(x)", "maximum(a0, np.float32(0.0)) + log1p(exp(-abs(a0)))"),
+    ("Add(i, i)", "np.int8(a0 + a1)"),
+    ("Mul(j, j)", "np.int64(np.uint64(a0) * np.uint64(a1))"),
+    ("Neg(u)", "np.uint32(-a0)"),
+    ("Div(x, x)", "a0 / a1"),
+    ("Div(i, i)", "np.int8(divide_towards_zero(a0, a1))"),
+    ("Max(u, u, u)", "np.uint32(maximum(np.uint32(maximum(a0, a1)), a2))"),
+    ("Less(i, i)", "a0 < a1"),
+    ("And(b, b)", "a0 and a1"),
+    ("Not(b)", "not a0"),
+    ("Where(b, j, j)", "a1 if a0 else a2"),
+    ("Clip(x)", "a0"),
+    ('Cast(x, to="float64")', "np.float64(a0)"),
+    ('Cast(y, to="float32")', "np.float32(a0)"),
+    ('Cast(x, to="float")', "a0"),
+    ('Cast(b, to="int8")', "np.int8(1) if a0 else np.int8(0)"),
+    ('Cast(i, to="bool")', "a0 != np.int8(0)"),
+    ('Cast(j, to="int8")', "np.int8(a0)"),
+    ("SelectValid(x, x, n, t)", "a0 if a3 < a2 else a1"),
+    ("SelectValid(b, b, n, t, drop=1)", "a0 if a3 < a2 else False"),
+    ('Constant(value=2, dtype="float32")', "np.float32(2.0)"),
+    ("ConstantOfShape(shape=[2], value=true)", "True"),
+]
+
+
+def call_of(text: str) -> Call:
+    """The call of an op on blobs named as in TYPES."""
+    inputs = ", ".join(f"{name}: {dtype}" for name, dtype in TYPES.items())
+    net = ro.parse_net(f"net n({inputs})\n    z = {text}\n    return z")
+    return prepare(net, {name: Type(dtype, (1,)) for name, dtype in TYPES.items()}, "float32").calls[0]
+
+
+def shown(text: str, *operands: Any) -> str:
+    """The expression of an op, with its constants written out."""
+    call, constants = call_of(text), Constants()
+    names = [f"a{i}" for i in range(len(operands), len(call.types))]
+    expression = scalar_expression(call, [*operands, *names], constants)
+    values = dict(line.split(" = ") for line in constants.lines())
+    return re.sub(r"\bk\d+\b", lambda match: values[match[0]], expression)
+
+
+@pytest.mark.parametrize(("text", "expression"), TEXTS)
+def test_texts(text: str, expression: str) -> None:
+    assert shown(text) == expression
+
+
+@pytest.mark.parametrize(
+    ("power", "expression"),
+    [
+        (-1, "np.float32(1.0) / a"),
+        (0, "np.float32(1.0)"),
+        (0.5, "np.float32(np.inf) if a == np.float32(-np.inf) else abs(sqrt(a))"),
+        (1, "a"),
+        (2.0, "a * a"),
+        (np.float32(3), "a * a * a"),
+        (0.25, "pow(a, np.float32(0.25))"),
+    ],
+)
+def test_known_powers(power: Any, expression: str) -> None:
+    assert shown("Pow(x, x)", "a", power) == expression
+
+
+def test_known_powers_of_integers() -> None:
+    assert shown("Pow(i, i)", "a", 3) == "np.int8(np.int8(a * a) * a)"
+    assert shown("Pow(i, i)", "a", -1) == "np.int8(pow(a, np.int8(-1)))"
+
+
+def test_known_operands_are_constants_of_their_dtype() -> None:
+    assert shown("Add(x, x)", 0.1, "a") == "np.float32(0.1) + a"
+    assert shown("Where(b, x, x)", True, 1, "a") == "np.float32(1.0) if True else a"
+    assert shown("Neg(j)", 7) == "np.int64(-np.int64(7))"
+    assert shown('Cast(y, to="int8")', 2.5).startswith("np.int8(floor(np.float64(2.5)) if")
+
+
+def test_texts_of_reductions() -> None:
+    constants = Constants()
+    places = {"acc": Place("total", "int32"), "x": Place("a", "int32"), "count": Place(3)}
+    assert typed_expression("{acc} + {x} * {x}", places, "int32", constants) == "np.int32(total + np.int32(a * a))"
+    assert typed_expression("maximum({acc}, {x})", places, "int32", constants) == "np.int32(maximum(total, a))"
+    assert typed_expression("-2147483648", {}, "int32", constants) == "k0"
+    assert typed_expression("-inf", {}, "float32", constants) == "k1"
+    floats = {name: Place(place.value, place.dtype and "float32") for name, place in places.items()}
+    assert typed_expression("{acc} / {count}", floats, "float32", constants) == "total / k2"
+    assert constants.lines() == ["k0 = np.int32(-2147483648)", "k1 = np.float32(-np.inf)", "k2 = np.float32(3.0)"]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_operands_are_identifiers_or_numbers() -> None:
+    for name in ("a b", "a; b", "a[0]", "", "0a", "a\n", "é"):
+        with pytest.raises(ValueError, match="not an identifier"):
+            scalar_expression(call_of("Neg(x)"), [name], Constants())
+
+
+@pytest.mark.parametrize("text", ["{0}.real", "open({0})", "[{0}]", "{0}({0})", "lambda: {0}"])
+def test_other_python_is_refused(text: str) -> None:
+    with pytest.raises(TypeError, match="not part of a scalar expression"):
+        typed_expression(text, {"0": Place("a", "float32")}, "float32", Constants())
+
+
+def test_texts_of_attributes_never_get_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named(Gelu):
+        def loop_form(self, call: Call) -> Pointwise:
+            return Pointwise("{0} + {approximate}")
+
+    call = call_of('Gelu(x, approximate="tanh")')
+    monkeypatch.setitem(REGISTRY, "Gelu", Named())
+    with pytest.raises(KeyError, match="approximate"):
+        scalar_expression(call, ["a"], Constants())
+
+
+def test_other_forms_are_refused() -> None:
+    with pytest.raises(TypeError, match="Softmax is not elementwise"):
+        scalar_expression(call_of("Softmax(x)"), ["a"], Constants())
+
+
+def test_two_numbers_are_not_compared() -> None:
+    with pytest.raises(TypeError, match="a comparison of two numbers"):
+        typed_expression("1 if 2 < 3 else 0", {}, "float32", Constants())
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constants_keep_their_bits(dtype: str) -> None:
+    generator = np.random.default_rng(0)
+    values = special(dtype)
+    if dtype != "bool":
+        words = generator.integers(0, 256, (200, values.itemsize), dtype=np.uint8).view(dtype).ravel()
+        values = np.concatenate([values, words[~np.isnan(words)]])
+    constants = Constants()
+    names = [constants.name(value.item(), dtype) for value in values]
+    namespace: dict[str, Any] = {"np": np}
+    exec("\n".join(constants.lines()), namespace)  # our own text
+    for name, value in zip(names, values, strict=True):
+        came = np.asarray(namespace[name])
+        assert came.dtype == value.dtype
+        assert came.tobytes() == value.tobytes()
+
+
+def test_names_of_constants() -> None:
+    constants = Constants()
+    given = [(0.2, "float32"), (0.2, "float64"), (np.float32(0.2), "float32"), (0.0, "float32"), (-0.0, "float32")]
+    more = [(NAN, "float64"), (-INF, "float32"), (True, "bool"), (1, "int8"), (NAN, "float64"), (2, "bool")]
+    names = [constants.name(value, dtype) for value, dtype in [*given, *more]]
+    assert names == ["k0", "k1", "k0", "k2", "k3", "k4", "k5", "k6", "k7", "k4", "k6"]
+    assert constants.lines() == [
+        "k0 = np.float32(0.2)",
+        "k1 = np.float64(0.2)",
+        "k2 = np.float32(0.0)",
+        "k3 = np.float32(-0.0)",
+        "k4 = np.float64(np.nan)",
+        "k5 = np.float32(-np.inf)",
+        "k6 = True",
+        "k7 = np.int8(1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(300, "int8"), (-1, "uint8"), (2.5, "int32"), (NAN, "int64"), (INF, "int8")]
+)
+def test_numbers_that_do_not_fit_are_refused(value: float, dtype: str) -> None:
+    with pytest.raises(ValueError, match=f"is no {dtype}"):
+        Constants().name(value, dtype)
+
+
+# -- compiled code -----------------------------------------------------------------------------------------------------
+
+
+def test_functions_are_those_of_the_kernels() -> None:
+    assert set(pointwise.FUNCTIONS) == FUNCTIONS
+
+
+def loop_of(text: str, attributes: dict[str, Any], dtype: str, count: int) -> tuple[Any, tuple[Any, ...]]:
+    """A compiled loop over arrays with the expression of an op, and its signature."""
+    constants, x = Constants(), few(dtype)
+    job = job_of(*use_of(text, attributes, *[x] * count), constants, numbers=True)
+    namespace: dict[str, Any] = {**pointwise.FUNCTIONS, "np": np}
+    exec(module_of([job], constants, "{out}[i] = {value}"), namespace)  # our own text
+    loop = numba.njit(**OPTIONS)(namespace["loops_0"])
+    loop(np.empty_like(x), *[x] * count)
+    return loop, loop.signatures[0]
+
+
+SIMPLE = [("Add", {}, 2), ("Mul", {}, 2), ("Tanh", {}, 1), ("Sigmoid", {}, 1), ("Exp", {}, 1), ("Elu", {}, 1)]
+
+
+@pytest.mark.skipif(vector_width() == 64, reason="this processor has no vectors")
+@pytest.mark.parametrize(("op", "attributes", "count"), [*SIMPLE, ("HardSigmoid", {}, 1), ("Mean", {}, 3)])
+def test_loops_become_vector_instructions_of_float32(op: str, attributes: dict[str, Any], count: int) -> None:
+    loop, signature = loop_of(op, attributes, "float32", count)
+    code = loop.inspect_llvm(signature)
+    widths = {32 * int(lanes) for lanes in re.findall(r"<(\d+) x float>", code)}
+    assert widths & {vector_width(), min(vector_width(), 256)}  # some processors prefer half of their width
+    assert "double" not in code
+
+
+def test_a_wider_value_is_found() -> None:
+    x = few("float32")
+    wide = Job("Add", "float32_0 + 1.0", {"float32_0": x}, x)
+    (function,) = functions_of([wide], Constants())
+    with pytest.raises(TypingError, match="float64 instead of float32"):
+        numba.njit(**OPTIONS)(function)(np.empty_like(x), x)
+    with pytest.raises(AssertionError, match="float64 instead of float32"):
+        run([Job("Add", "np.float64(float32_0)", {"float32_0": x}, x)], Constants(), compiled=False)
+
+
+def test_wrong_results_are_found() -> None:
+    x = special("float64")
+    job = Job("Add", "float64_0 + float64_0", {"float64_0": x}, 2 * x * (1 + 1e-11))
+    came = run([job], Constants(), compiled=False)
+    assert len(list(failures([job], came))) == 1
+    assert not list(failures([job], [job.wanted]))
+    assert len(list(failures([job], [np.where(np.isnan(x), 0.0, job.wanted)]))) == 1
