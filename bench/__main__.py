@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from bench.environment import describe_machine, limit_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bench.cases import Case
     from bench.contender import Settings
     from bench.measure import CaseResult
@@ -25,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--device", default="cpu", help="device of rnnops (default: cpu)")
     arguments.add_argument("--threads", type=int, default=2, help="threads of every library (default: 2)")
     arguments.add_argument("--check", action="store_true", help="exit with 1 where a figure misses its goal")
-    arguments.add_argument("--only", metavar="PATTERN", help="cases whose name has this in it; * and ? as in a shell")
+    arguments.add_argument(
+        "--only", metavar="PATTERN", help="a case, or all whose names have this in them; * and ? as in a shell"
+    )
     arguments.add_argument("--list", action="store_true", help="print the names of the cases and stop")
     arguments.add_argument("--rounds", type=int, default=5, help="blocks of each contender (default: 5)")
     arguments.add_argument(
@@ -47,6 +51,7 @@ def main(words: list[str] | None = None) -> int:
     from bench.check import errors, failures
     from bench.report import report
     from bench.save import save
+    from rnnops.compiler import DEVICES
 
     cases = chosen(all_cases((lambda size: size.tiny()) if options.scale == "tiny" else lambda size: size), options)
     if options.list:
@@ -54,6 +59,9 @@ def main(words: list[str] | None = None) -> int:
         return 0
     if not cases:
         print(f"no case has '{options.only}' in its name; --list names them", file=sys.stderr)
+        return 2
+    if options.device not in DEVICES:
+        print(f"no device '{options.device}'; wanted one of {', '.join(DEVICES)}", file=sys.stderr)
         return 2
     results = run_all(cases, settings_of(options))
     machine = describe_machine(options.threads)
@@ -65,8 +73,11 @@ def main(words: list[str] | None = None) -> int:
     return int(bool(failed))
 
 
-def chosen(cases: object, options: argparse.Namespace) -> list[Case]:
-    return [case for case in cases if fnmatch(case.name, f"*{options.only or ''}*")]  # type: ignore[attr-defined]
+def chosen(cases: Iterable[Case], options: argparse.Namespace) -> list[Case]:
+    """The case of this very name, else those whose names match."""
+    everything = list(cases)
+    exact = [case for case in everything if case.name == options.only]
+    return exact or [case for case in everything if fnmatch(case.name, f"*{options.only or ''}*")]
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
@@ -9,6 +10,7 @@ from bench.check import busy, describe, errors, misses, missing_peers, show_valu
 from bench.goals import OURS, PEAK, Measured
 from bench.measure import CaseResult
 
+SHOWN = 6  # of the longest preparations
 WIDE = 9  # more contenders than this go down the page instead of across
 Cells = list[list[str]]
 
@@ -18,12 +20,22 @@ def report(results: Sequence[CaseResult], machine: Mapping[str, str]) -> str:
     lines = [", ".join(f"{name} {value}" for name, value in machine.items()), ""]
     for group, cases in groupby((result for result in results if not result.error), lambda result: result.group):
         lines += [*group_table(group, list(cases)), ""]
+    lines += [*preparation_lines(results), ""]
     lines += [figure_line(result.name, figure.met, describe(figure)) for result in results for figure in result.figures]
     lines += [f"missing  {reason}" for reason in missing_peers(results)]
     lines += [f"BUSY     {line}" for line in busy(results)]
     lines += [f"ERROR    {error}" for error in errors(results)]
     missed, total = len(misses(results)), sum(f.goal is not None for result in results for f in result.figures)
     return "\n".join([*lines, "", f"{total - missed} of {total} goals met"])
+
+
+def preparation_lines(results: Sequence[CaseResult]) -> list[str]:
+    """Seconds until first results, summed over all cases: compilers and loading, which times above leave out."""
+    seconds: Counter[str] = Counter()
+    for one in (one for result in results for one in result.measured):
+        seconds[one.label] += one.prepare_seconds
+    longest = [f"{label} {show_value(total, 's')}" for label, total in seconds.most_common(SHOWN) if total >= 1.0]
+    return [f"until first results, in all: {', '.join(longest)}"] if longest else []
 
 
 def group_table(group: str, results: list[CaseResult]) -> list[str]:

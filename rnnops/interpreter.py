@@ -124,8 +124,13 @@ def _results(
 
 def owned(array: Array) -> Array:
     """The array itself, or a copy where it is a small part of another, so that keeping it keeps nothing else alive."""
+    return array if is_whole(array) else array.copy()
+
+
+def is_whole(array: Array) -> bool:
+    """Whether an array is most of the memory that it keeps alive."""
     base = getattr(array, "base", None)
-    return array.copy() if isinstance(base, np.ndarray) and 4 * array.nbytes < 3 * base.nbytes else array
+    return not isinstance(base, np.ndarray) or 4 * array.nbytes >= 3 * base.nbytes
 
 
 def _dead_after(net: Net) -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from devices import on_device
 
 import rnnops as ro
 
@@ -28,7 +29,7 @@ def assert_agrees(
         loop: takes the feeds by name (`/` and the like as `_`), returns the outputs by name.
         weighted: outputs that get a gradient; all float ones if left out.
     """
-    run = ro.compile(net, device="reference")
+    run = on_device(net)
     out, pullback = run.vjp(feeds, **vjp)
     wanted = by_name(loop, feeds)
     assert set(out) == set(wanted)
@@ -47,7 +48,7 @@ def assert_agrees(
 
 def assert_alone(net: ro.Net, name: str, feeds: Arrays, wanted: np.ndarray, **vjp: Any) -> None:
     """A net with but one of the outputs, which keeps less, gives the same output and gradients."""
-    runs = [ro.compile(other) for other in (net, net.with_ops(net.ops, {name: net.output_blobs[name]}))]
+    runs = [on_device(other) for other in (net, net.with_ops(net.ops, {name: net.output_blobs[name]}))]
     options = {key: vjp[key] for key in vjp if key != "wrt"}
     np.testing.assert_array_equal(runs[1](feeds, training=True, **options)[name], wanted, err_msg=name)
     grads = [run.vjp(feeds, **vjp)[1]({name: np.ones_like(wanted)}) for run in runs]

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import on_device
 from rejection import rejects
 
 import rnnops as ro
 from rnnops.ops.base import Unary
 from rnnops.schema import REGISTRY
+
+pytestmark = pytest.mark.usefixtures("device")
 
 Trial = Callable[[], Any]
 
@@ -77,7 +80,7 @@ def test_operands_that_are_no_blobs(value: Any) -> None:
 def test_ops_on_finished_snapshots() -> None:
     net = net_with("x")
     net.outputs(y=ro.tanh(net.blob("x")))
-    for finished in (net.snapshot(), ro.compile(net).net):
+    for finished in (net.snapshot(), on_device(net).net):
         x = finished.blob("x")
         for trial in (
             lambda x=x: x * 2.0,
@@ -134,7 +137,7 @@ def simple_run() -> ro.Run:
     net = ro.Net("bad")
     x, w, n = net.input("x"), net.input("w", shape=(2, 3)), net.input("n", "int32")
     net.outputs(y=x @ w + ro.cast(n, "float"), z=ro.tanh(x), count=n + 1)
-    return ro.compile(net, device="reference")
+    return on_device(net)
 
 
 def good_feeds() -> dict[str, Any]:
@@ -143,12 +146,12 @@ def good_feeds() -> dict[str, Any]:
 
 def test_compiling_what_cannot_be() -> None:
     net = net_with("x")
-    rejects(ro.NetError, lambda: ro.compile(net), "bad", "no outputs")
+    rejects(ro.NetError, lambda: on_device(net), "bad", "no outputs")
     net.outputs(net.blob("x"))
     for device in ("tpu", None, 3, ["reference"]):
         rejects(ro.DeviceError, lambda device=device: ro.compile(net, device=device), "bad", "reference")
     for value in (3, None, "net"):
-        rejects(ro.NetError, lambda value=value: ro.compile(value), "no net")
+        rejects(ro.NetError, lambda value=value: on_device(value), "no net")
 
 
 FEEDS: dict[str, tuple[dict[str, Any], type[ro.RnnopsError], tuple[str, ...]]] = {
@@ -206,7 +209,7 @@ def test_bind_checks_like_a_feed() -> None:
 def random_run() -> ro.Run:
     net = net_with("x")
     net.outputs(y=ro.dropout(net.blob("x"), 0.5))
-    return ro.compile(net)
+    return on_device(net)
 
 
 def test_seeds() -> None:
@@ -280,7 +283,7 @@ def test_op_without_a_gradient_on_the_way() -> None:
         net = net_with("x", "w")
         x, w = net.blob("x"), net.blob("w")
         net.outputs(y=x.net.apply(schema.name, [x]) * w)
-        run, feeds = ro.compile(net), {"x": np.ones(2), "w": np.ones(2)}
+        run, feeds = on_device(net), {"x": np.ones(2), "w": np.ones(2)}
         rejects(ro.GradientError, lambda: run.vjp(feeds), "'bad'", "Rounded", "no gradient")
         assert run.vjp(feeds, wrt="w")[1](np.ones(2))["w"].tolist() == [1, 1]
     finally:

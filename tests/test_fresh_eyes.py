@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from devices import on_device
 
 import rnnops as ro
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def run(net: ro.Net, **feeds: np.ndarray) -> dict[str, np.ndarray]:
-    return ro.compile(net)(feeds)
+    return on_device(net)(feeds)
 
 
 def test_equality_builds_ops() -> None:
@@ -87,7 +90,7 @@ def test_a_last_state_keeps_no_sequence_alive(differentiated: bool) -> None:
     h_all, h_last = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"})
     net.outputs(last=h_last, total=ro.reduce_sum(h_all, keepdims=0))
     feeds = {"xs": np.ones((1000, 2, 2)), "h0": np.zeros((2, 2))}
-    last = (ro.compile(net).vjp(feeds)[0] if differentiated else run(net, **feeds))["last"]
+    last = (on_device(net).vjp(feeds)[0] if differentiated else run(net, **feeds))["last"]
     assert last.base is None or last.base.nbytes < 1000
 
 
@@ -110,7 +113,7 @@ def test_internal_names_make_way() -> None:
     z = net.inputs("h_t_all/step_workspaces")
     net.outputs(z=z * z)
     feeds = {"xs": np.ones((2, 1, 3)), "h0": np.zeros(3), "h_t_all/step_workspaces": np.ones(2)}
-    _, pullback = ro.compile(net).vjp(feeds)
+    _, pullback = on_device(net).vjp(feeds)
     assert pullback({"z": np.ones(2)})["h_t_all/step_workspaces"].tolist() == [2.0, 2.0]
 
 

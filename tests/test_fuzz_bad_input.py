@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 2, 2, 3
 Call = tuple[Callable[..., Any], dict[str, Any]]
@@ -68,7 +71,7 @@ def compiled() -> ro.Run:
     cell, net = cell_and_net()
     blobs = ro.recurrent_net(net, cell, [("x", net.blob("xs"))], [("h", net.blob("h0"))], {"h": "h_t"}, timestep="t")
     net.outputs(y=blobs[0])
-    return ro.compile(net)
+    return on_device(net)
 
 
 def feeds() -> dict[str, np.ndarray]:

@@ -49,6 +49,34 @@ def add_any_order(accumulator: Any, x: Any) -> Any:
     return accumulator + x
 
 
+def _three_numbers(accumulator: Any, x: Any, y: Any) -> Any:
+    if all(isinstance(kind, types.Integer) for kind in (accumulator, x, y)):
+        wider = max(accumulator, x, y, key=lambda integer: integer.bitwidth)
+        return wider(wider, wider, wider)
+    return floats_to_float(accumulator, x, y)
+
+
+def _emit_product(flags: tuple[str, ...]) -> Callable[..., Any]:
+    def emit(builder: Any, accumulator: Any, x: Any, y: Any) -> Any:
+        if isinstance(x.type, ir.IntType):
+            return builder.add(accumulator, builder.mul(x, y))
+        return builder.fadd(accumulator, builder.fmul(x, y, flags=("contract",)), flags=flags)
+
+    return emit
+
+
+@primitive(_three_numbers, _emit_product(ANY_ORDER))
+def add_product_any_order(accumulator: Any, x: Any, y: Any) -> Any:
+    """`accumulator + x * y`, one multiply-add; a loop of such steps may add in any order."""
+    return accumulator + x * y
+
+
+@primitive(_three_numbers, _emit_product(("contract",)))
+def add_product(accumulator: Any, x: Any, y: Any) -> Any:
+    """`accumulator + x * y`, one multiply-add; a loop of such steps adds in its order."""
+    return accumulator + x * y
+
+
 def _extremum(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """What compiled code does instead of `plain`, which it does for integers."""
 

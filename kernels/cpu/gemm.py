@@ -93,6 +93,8 @@ def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
     packed_types = (read_matrix, read_vector, matrix, types.boolean, read_vector, size, size)
     tn_types = (read_matrix, read_matrix, matrix, types.boolean, size, size, size, size)
     functions: list[Any] = [_make_packed(dtype, width), _make_tn(dtype, width), *make_packers(dtype, width)]
+    for function in functions:  # machine code from disk is linked by name: those of two widths are two
+        function.__qualname__ = f"{function.__name__}_{dtype}_{width}"
     if compiled:
         link(dtype, width)
         signatures = [packed_types, tn_types, (read_matrix, vector), (read_matrix, vector)]

@@ -26,7 +26,7 @@ from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
 from numba.core.typing.templates import signature
 
-from rnnops.kernels.cpu.fastmath import OPTIONS, Function, extending, types
+from rnnops.kernels.cpu.fastmath import FLAGS, OPTIONS, Function, extending, types
 
 
 def at(array: Any, offset: Any) -> Any:
@@ -115,10 +115,12 @@ class _Restricted(Compiler):
 def row_program(function: Function, **options: Any) -> Function:
     """Compile a function of pointers and numbers, for calls from other compiled functions; kept on disk.
 
+    Its own products and sums are not fused to multiply-adds, as which of them are would depend on what else is
+    computed beside them: a value that is computed again has the same bits. Functions that it calls keep their flags.
     Memory that the function writes to is reached by way of one of its pointers alone. Further options go to numba, such
     as `forceinline=True`, which keeps the promise where the code is copied to. Plain Python calls `.py_func`.
     """
-    chosen = {"cache": True, "nogil": True, **OPTIONS, **options}
+    chosen = {"cache": True, "nogil": True, **OPTIONS, "fastmath": FLAGS - {"contract"}, **options}
     compiled: Function = numba.njit(pipeline_class=_Restricted, **chosen)(function)
     return compiled
 

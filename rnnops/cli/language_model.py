@@ -32,16 +32,22 @@ class LanguageModel:
 
     Args:
         symbols: size of the alphabet.
-        device: where it runs.
         recompute: compute the cells' gates again on the backward pass instead of storing them.
+        threads: of the device, None for its default.
     """
 
-    def __init__(self, settings: Settings, symbols: int, device: str = "reference", recompute: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        symbols: int,
+        recompute: bool = False,
+        threads: int | None = None,
+    ) -> None:
         self.settings, self.symbols = settings, symbols
         cell = build_stack(settings, recompute)
         self.state_sizes = {f"h{place}": size for place, size in enumerate(cell.get_state_dims())}
-        self.loss: Run = compile_net(loss_net(cell, symbols), device)
-        self.scores: Run = compile_net(scores_net(cell, symbols), device)
+        self.loss: Run = compile_net(loss_net(cell, symbols), settings.device, threads)
+        self.scores: Run = compile_net(scores_net(cell, symbols), settings.device, threads)
 
     @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -77,6 +77,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         "clip": "limit of the global gradient norm",
         "dropout": "part of each layer's output that is zeroed in training",
         "dtype": "of parameters and states: " + " or ".join(DTYPES),
+        "device": "where it runs: " + " or ".join(DEVICES),
         "seed": "of parameters, dropout and the sample",
         "evaluate_every": "steps between points of the held-out curve",
     }
@@ -89,10 +90,9 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--device", default="reference", help=f"one of {', '.join(DEVICES)} (default: %(default)s)")
     group.add_argument("--recompute", action="store_true", help="compute gates again instead of storing them")
-    threads = "of NumPy's products on the reference device (default: %(default)s)"
-    group.add_argument("--threads", type=_positive_count, default=1, metavar="N", help=threads)
+    threads = "threads (default: one for each core; on the reference device, for NumPy's products, 1)"
+    group.add_argument("--threads", type=_positive_count, metavar="N", help=threads)
     limit = f"for the whole command, 0 for none (default: {DEFAULT_TIME_LIMIT:g}, or none with --steps)"
     group.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help=limit)
     steps = "stop at this step, counted over resumed runs too"

@@ -32,15 +32,14 @@ class Options:
         time_limit: seconds for the whole command, None for no limit.
         steps: stop at this step, counted from the run's start, not from the resume.
         sample: how many characters to print at the end.
-        threads: of NumPy's products on the reference device.
+        threads: of the kernels, or of NumPy's products on the reference device; None for the device's default.
     """
 
     text: tuple[Path, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     max_bytes: int | None = None
-    device: str = "reference"
     recompute: bool = False
-    threads: int = 1
+    threads: int | None = None
     time_limit: float | None = None
     steps: int | None = None
     save: Path | None = None
@@ -86,8 +85,6 @@ def open_session(options: Options) -> Session:
 
     Raises an RnnopsError for whatever does not fit, before anything is computed.
     """
-    if options.device == "reference":
-        limit_product_threads(options.threads)
     if options.resume is not None:
         return _resumed(options, states.load(options.resume))
     if options.save is not None:
@@ -95,8 +92,13 @@ def open_session(options: Options) -> Session:
     settings = Settings(**options.settings)
     source = TextSource(_absolute(options.text), _byte_limit(options.max_bytes))
     corpus = _read(source)
-    model = LanguageModel(settings, len(corpus.alphabet), options.device, options.recompute)
+    model = _model(settings, corpus, options)
     return Session(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
+
+
+def _model(settings: Settings, corpus: Corpus, options: Options) -> LanguageModel:
+    limit_product_threads((options.threads or 1) if settings.device == "reference" else 1)
+    return LanguageModel(settings, len(corpus.alphabet), options.recompute, options.threads)
 
 
 def _resumed(options: Options, saved: states.Saved) -> Session:
@@ -107,7 +109,7 @@ def _resumed(options: Options, saved: states.Saved) -> Session:
     source = TextSource(paths, limit)
     corpus = _read(source)
     saved.check_text(corpus)
-    model = LanguageModel(saved.settings, len(corpus.alphabet), options.device, options.recompute)
+    model = _model(saved.settings, corpus, options)
     trainer = Trainer(model, corpus, saved.state(model))
     tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)
     return Session(saved.settings, source, corpus, trainer, tables, options.save or saved.path)

@@ -25,6 +25,7 @@ class Settings:
         batch, seq_length: streams of text side by side, and characters of each in one step of training.
         clip: limit of the global gradient norm.
         dropout: probability that an element of a layer's output is zeroed.
+        device: where it runs; devices round differently.
         evaluate_every: steps between two points of the held-out curve.
     """
 
@@ -37,6 +38,7 @@ class Settings:
     clip: float = 1.0
     dropout: float = 0.0
     dtype: str = "float32"
+    device: str = "cpu"
     seed: int = 0
     evaluate_every: int = 200
 
@@ -66,6 +68,7 @@ def option(name: str) -> str:
 def read_settings(saved: object) -> Settings:
     """Settings from a checkpoint's document. Raises SettingsError where names or types are not those of `Settings`."""
     types = {field.name: type(field.default) for field in fields(Settings)}
+    saved = {"device": "reference", **saved} if isinstance(saved, dict) else saved  # what there was before a choice
     if not isinstance(saved, dict) or {name: type(value) for name, value in saved.items()} != types:
         raise SettingsError("the checkpoint is not one of `rnnops train`: its settings are not a model's")
     return Settings(**saved)

@@ -15,6 +15,15 @@ from rnnops.types import FLOAT, Array, Type, is_float, type_of
 
 def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """One dict of all feeds. Raises FeedError for a name that is given twice, unknown or missing."""
+    merged = merge_given(net, dicts, named)
+    missing = [name for name in net.input_names if name not in merged]
+    if missing:
+        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing))
+    return merged
+
+
+def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """One dict of what is given for inputs. Raises FeedError for a name that is given twice or unknown."""
     merged: dict[str, Any] = {}
     for feeds in (*dicts, named):
         if not isinstance(feeds, Mapping):
@@ -24,7 +33,6 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
                 raise FeedError("this input is fed twice", net=net.name, blob=name)
             merged[name] = value
     unknown = [str(name) for name in merged if name not in net.input_names]
-    missing = [name for name in net.input_names if name not in merged]
     if unknown:
         raise FeedError(
             "the net has no such input",
@@ -32,8 +40,6 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             blob=", ".join(unknown),
             wanted=f"one of {', '.join(net.input_names) or 'none'}",
         )
-    if missing:
-        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing))
     return merged
 
 
@@ -68,9 +74,9 @@ def as_arrays(net: Net, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], str
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
     arrays = {spec.name: as_array(net.name, spec.name, feeds[spec.name]) for spec in fed}
-    float_dtype = _float_dtype(net, arrays)
+    float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
-        _check(net, spec, type_of(arrays[spec.name]), float_dtype)
+        check_type(net, spec, type_of(arrays[spec.name]), float_dtype)
     return arrays, float_dtype
 
 
@@ -99,8 +105,8 @@ def as_array(net: str, name: str, value: Any) -> Array:
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
 
 
-def _float_dtype(net: Net, arrays: Mapping[str, Array]) -> str:
-    """The one float dtype of all float feeds; float32 where there are none."""
+def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
+    """The one float dtype of all float feeds, None where there are none. Raises FeedError where there are two."""
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
         first, wanted = next(iter(floats.items()))
@@ -110,10 +116,11 @@ def _float_dtype(net: Net, arrays: Mapping[str, Array]) -> str:
             raise FeedError(
                 "float feeds of two dtypes", net=net.name, blob=name, wanted=f"{wanted} as '{first}' has", came=dtype
             )
-    return next(iter(floats.values()), "float32")
+    return next(iter(floats.values()), None)
 
 
-def _check(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
+def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
+    """Raise FeedError where a feed has not the dtype or the shape that its input was declared with."""
     wanted = float_dtype if spec.dtype == FLOAT else spec.dtype
     if kind.dtype != wanted:
         raise FeedError("a feed of a wrong dtype", net=net.name, blob=spec.name, wanted=wanted, came=kind.dtype)

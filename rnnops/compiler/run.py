@@ -9,14 +9,18 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from rnnops.compiler.feeds import as_arrays, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
+from rnnops.compiler.planned_run import PlannedRun
 from rnnops.compiler.pullback import Pullback
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.team import check_threads, default_threads
+from rnnops.compiler.type_feeds import types_of_feeds
 from rnnops.errors import DeviceError, FeedError, NetError
-from rnnops.interpreter import Program, Workspace, execute, owned
+from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.net import Net, require_net
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
@@ -26,7 +30,7 @@ Feeds = Mapping[str, Any]
 
 
 def compile(  # noqa: A001
-    net: Net, device: str = "reference", threads: int | None = None, tuning: Options | None = None
+    net: Net, device: str = "cpu", threads: int | None = None, tuning: Options | None = None
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
 
@@ -103,13 +107,40 @@ class Run:
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         return outputs, Pullback(plan, held, outputs, context)
 
+    def plan(
+        self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> PlannedRun:
+        """What a run does with feeds of certain shapes: loops, memory, generated source. Nothing is computed.
+
+        Args:
+            dicts, feeds: input name -> array or shape; inputs with declared shapes may be left out.
+            backward: whether `vjp` and its pullback are planned, or a call.
+            wrt: as for `vjp`.
+            dtype: of floats where no arrays are given; float32 if left out.
+
+        Raises FeedError for what is missing or does not fit, and what planning a call raises.
+        """
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype)
+        kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
+        if not backward:
+            planned = self._forward.get(kinds, lambda: plan_forward(self._live, types, float_dtype, self._options))
+            return PlannedRun(self.device, planned)
+        names = checked_wrt(self.net, wrt)
+        return PlannedRun(
+            self.device,
+            self._training.get(
+                (names, kinds), lambda: plan_training(self._live, types, float_dtype, names, self._options)
+            ),
+        )
+
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken)."""
         for name in params:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params})
-        return Run(self.net, self.device, self._options, {name: array.copy() for name, array in arrays.items()})
+        options = None if self._options is None else replace(self._options, fixed=frozenset(arrays))
+        return Run(self.net, self.device, options, {name: array.copy() for name, array in arrays.items()})
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
@@ -145,7 +176,7 @@ def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array])
     `_all` and `_last` of a state stay views of one tensor where both are outputs; `_last` alone does not keep it alive.
     """
     arrays = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
-    whole = {id(_root(array)) for array in arrays.values() if owned(array) is array}
+    whole = {id(_root(array)) for array in arrays.values() if is_whole(array)}
     borrowed = {id(array) for feed in feeds.values() for array in (feed, feed.base) if array is not None}
     outputs: dict[str, Array] = {}
     seen: set[int] = set()

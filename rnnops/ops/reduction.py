@@ -99,10 +99,13 @@ class ReduceMean(Reduce):
 
 
 class Extremum(Reduce):
-    """The largest or smallest element; those that tie share the gradient equally."""
+    """The largest or smallest element; those that tie share the gradient equally.
+
+    The gradient finds the extremum again: what is recomputed need not be, to the last bit, what it was.
+    """
 
     accepts = ANY
-    keeps = ("data", "reduced")
+    keeps = ("data",)
     function: ClassVar[np.ufunc]
     side: ClassVar[int]  # -1 where the fold starts at the least number, 1 at the largest
 
@@ -112,8 +115,8 @@ class Extremum(Reduce):
         return np.asarray(self.function.reduce(x, axis=self.reduced_axes(call), keepdims=keepdims, initial=start))
 
     def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
-        y, dy = rest[-2:]
-        tied = data.net.apply("Equal", [data, self.widened(call, y)])
+        dy, again = rest[-1], self(data, list(self.reduced_axes(call)), noop_with_empty_axes=1)
+        tied = data.net.apply("Equal", [data, again])
         share = self.widened(call, dy) / sum_to(cast(tied, dy.dtype), self.kept_shape(call))
         return first_only(call, where(tied, share, 0.0))
 

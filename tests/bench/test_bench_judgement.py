@@ -74,7 +74,7 @@ RESULT = CaseResult("lstm training", "1,2,3", figures=(Figure("JAX / rnnops", 1.
 
 
 def test_the_check_lists_each_miss() -> None:
-    assert misses([RESULT]) == ["lstm training 1,2,3: JAX / rnnops 1.50, wanted at least 2.00"]
+    assert misses([RESULT]) == ["lstm training 1,2,3: JAX / rnnops 1.500, wanted at least 2.000"]
     assert failures([RESULT]) == misses([RESULT])
     assert failures([CaseResult("good", "1", figures=(Figure("a", 1.0, 2.0, at_least=False),))]) == []
 

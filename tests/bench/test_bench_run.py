@@ -75,11 +75,15 @@ def test_one_case_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("_own_threads")
-def test_a_pattern_without_cases_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_pattern_and_a_wrong_device_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "no such case"]) == 2
     assert "no case has 'no such case' in its name" in capsys.readouterr().err
+    assert command.main(["--device", "abacus"]) == 2
+    assert "no device 'abacus'; wanted one of reference" in capsys.readouterr().err
     assert command.main(["--list", "--only", "*lengths*training*"]) == 0
     assert capsys.readouterr().out == "lengths training 1000,64,256\n"
+    assert command.main(["--list", "--only", "lstm training 50,16,128"]) == 0
+    assert capsys.readouterr().out == "lstm training 50,16,128\n"  # and not those of milstm
 
 
 def test_a_missing_peer_is_named_and_its_figure_missed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +169,8 @@ def test_the_report_has_one_table_a_group() -> None:
     lines = report(results, MACHINE).splitlines()
     assert lines[2].split() == ["lstm", "training", "rnnops", "JAX"]
     assert lines[3].split() == ["1,2,3", "1.00", "ms", "2.50", "ms", "(2.50)"]
-    assert "ok       lstm training 1,2,3: JAX / rnnops 2.50, wanted at least 2.00" in lines
-    assert "MISSED   lstm training 4,5,6: JAX / rnnops 2.50, wanted at least 3.00" in lines
+    assert "ok       lstm training 1,2,3: JAX / rnnops 2.500, wanted at least 2.000" in lines
+    assert "MISSED   lstm training 4,5,6: JAX / rnnops 2.500, wanted at least 3.000" in lines
     assert lines[-1] == "1 of 2 goals met"
 
 

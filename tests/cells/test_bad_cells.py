@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cell_runs import CELLS, LENGTHS, D, H, N, T
+from devices import on_device
 from rejection import rejects
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU]
 
@@ -92,7 +95,7 @@ def test_lengths_of_a_wrong_kind() -> None:
         feeds = {**ro.init_params(net, 0), "x": np.ones((T, N, D), "float32"), "lengths": np.zeros(shape, dtype)}
         rejects(
             ro.TypeRuleError,
-            lambda net=net, feeds=feeds: ro.compile(net)(feeds),
+            lambda net=net, feeds=feeds: on_device(net)(feeds),
             "SelectValid",
             "seq_lengths",
             "int32[3]",
@@ -213,7 +216,7 @@ def test_unrolled_cell_needs_its_number_of_steps() -> None:
     net, x = net_with_x()
     net.outputs(y=ro.GRU(net, x, None, None, D, H, static_rnn_unroll_size=T)[0])
     feeds = {**ro.init_params(net, 0), "x": np.ones((T + 1, N, D), "float32")}
-    rejects(ro.TypeRuleError, lambda: ro.compile(net)(feeds), "'bad'", "Split")
+    rejects(ro.TypeRuleError, lambda: on_device(net)(feeds), "'bad'", "Split")
     other, x = net_with_x()
     rejects(
         ro.NetError,
@@ -229,7 +232,7 @@ def test_states_of_other_sizes_at_the_run() -> None:
     for shape in ((H + 1,), (N + 1, H), (2, N, H), (1, 1, N, H), ()):
         feeds = {**params, "x": x_, "h0": np.ones(shape, "float32")}
         with pytest.raises((ro.RecurrentError, ro.TypeRuleError)) as caught:
-            ro.compile(net)(feeds)
+            on_device(net)(feeds)
         assert caught.value.net in ("bad", "gru/step")
     with pytest.raises(ro.TypeRuleError):
-        ro.compile(net)({**params, "x": np.ones((T, N, D + 1), "float32"), "h0": np.ones(H, "float32")})
+        on_device(net)({**params, "x": np.ones((T, N, D + 1), "float32"), "h0": np.ones(H, "float32")})

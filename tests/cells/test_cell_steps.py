@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from by_hand import random_arrays
 from cell_runs import CELLS, LENGTHS, D, H, N, T, X, all_cells, random_params, run_of
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU]
 
@@ -32,7 +35,7 @@ def test_one_step_is_the_steps_of_the_sequence(name: str, lengths: np.ndarray | 
     )
     output_t, new = cell.apply(single, single.input("x_t"), seq_lengths, previous, timestep)
     single.outputs(output=output_t, **{f"{i}": blob for i, blob in enumerate(new)})
-    run = ro.compile(single)
+    run = on_device(single)
     fed = {key: feeds[key] for key in single.input_names if key in feeds}
     for t in range(1, T):
         step = {f"state_{i}": out[f"{2 * i}"][t - 1] for i in range(len(previous))}
@@ -63,7 +66,7 @@ def test_unrolled_cell_equals_the_recurrence(name: str, lengths: np.ndarray | No
             "x": X,
             **shared,
         }
-        out, pullback = ro.compile(net).vjp(feeds)
+        out, pullback = on_device(net).vjp(feeds)
         assert ("RecurrentNetwork" in {op.type for op in net.ops}) is not unroll
         results.append((out, pullback({key: np.ones_like(array) for key, array in out.items()})))
     (out, grads), (unrolled_out, unrolled_grads) = results
@@ -105,7 +108,7 @@ def dropped(forward_only: bool = False, ratio: float | None = 0.5) -> ro.Net:
 
 def test_dropout_touches_the_output_only_and_draws_anew_at_every_step() -> None:
     net = dropped()
-    run, feeds = ro.compile(net), {**random_params(net), "x": X}
+    run, feeds = on_device(net), {**random_params(net), "x": X}
     out = run(feeds, training=True, seed=1)
     mask = out["output"] != 0
     np.testing.assert_allclose(out["output"], np.where(mask, 2 * out["hidden"], 0), rtol=1e-14)
@@ -119,7 +122,7 @@ def test_dropout_touches_the_output_only_and_draws_anew_at_every_step() -> None:
 def test_dropout_that_is_off(forward_only: bool, ratio: float | None) -> None:
     net = dropped(forward_only, ratio)
     assert "Dropout" not in str(net)
-    out = ro.compile(net)({**random_params(net), "x": X}, training=True)
+    out = on_device(net)({**random_params(net), "x": X}, training=True)
     np.testing.assert_array_equal(out["output"], out["hidden"])
 
 
@@ -128,7 +131,7 @@ def test_dropout_between_layers_of_a_stack() -> None:
     cells = [ro.cells.DropoutCell(ro.cells.GRUCell(D if i == 0 else H, H, name=f"layer_{i}"), 0.5) for i in range(2)]
     output, states = ro.cells.MultiRNNCell(cells).apply_over_sequence(net, net.input("x"))
     net.outputs(output=output, top=states[2])
-    run, feeds = ro.compile(net), {**random_params(net), "x": X}
+    run, feeds = on_device(net), {**random_params(net), "x": X}
     first, again, other = (run(feeds, training=True, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_equal(first, again)
     assert not np.array_equal(first["top"], other["top"]), "the upper layer reads the lower one's dropped output"
@@ -153,7 +156,7 @@ def test_one_cell_applied_twice_shares_its_weights(cell_class: Any) -> None:
     for factor, name in ((1.0, "first"), (2.0, "second")):
         alone = ro.Net("alone")
         alone.outputs(y=cell_class(D, H, name="c").apply_over_sequence(alone, alone.input("x"))[0])
-        came, pullback = ro.compile(alone).vjp({**feeds, "x": X * factor})
+        came, pullback = on_device(alone).vjp({**feeds, "x": X * factor})
         np.testing.assert_array_equal(came["y"], out[name])
         for key, grad in pullback(np.ones_like(came["y"])).items():
             if key != "x":

@@ -9,8 +9,11 @@ import pytest
 from by_hand import random_arrays
 from cell_loops import basic_rnn, gru, lstm, milstm, over_sequence
 from cell_runs import CELLS, LENGTHS, D, H, N, T, X, all_cells, random_params, run_of
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 STEPS = {"BasicRNN": (basic_rnn, 1), "LSTM": (lstm, 2), "MILSTM": (milstm, 2), "GRU": (gru, 1)}
 PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU]
@@ -208,7 +211,7 @@ def test_outputs_with_grads_count_in_the_last_layer(preset: Any) -> None:
             net, net.input("x"), None, None, D, dim_out, outputs_with_grads=[1], return_last_layer_only=False
         )
         net.outputs(**{f"{i}": blob for i, blob in enumerate(results)})
-        run, feeds = ro.compile(net), {**random_params(net), "x": X}
+        run, feeds = on_device(net), {**random_params(net), "x": X}
         allowed = len(results) - (2 if preset in (ro.BasicRNN, ro.GRU) else 4) + 1
         for i in range(len(results)):
             out, pullback = run.vjp(feeds)
@@ -264,7 +267,7 @@ def test_initial_states_left_out_are_trainable_zeros(name: str) -> None:
     assert len(starts) == len(trained)
     feeds = {**ro.init_params(net, 0, "float64"), "x": X, "encoder": np.ones((2, N, H))}
     assert all(feeds[start].shape == (H,) and not feeds[start].any() for start in starts)
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     grads = pullback(np.ones_like(out["output"]))
     assert all(grads[start].any() for start in starts)
 

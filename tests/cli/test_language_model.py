@@ -21,7 +21,7 @@ from rnnops.cli.stopping import Clock, StopSignals
 from rnnops.cli.trainer import Trainer, moved_average, rate_factor, step_seed
 from rnnops.testing import check_gradient
 
-SETTINGS = Settings(hidden=5, batch=3, seq_length=4, dtype="float64", dropout=0.4, layers=2)
+SETTINGS = Settings(device="reference", hidden=5, batch=3, seq_length=4, dtype="float64", dropout=0.4, layers=2)
 
 
 @pytest.fixture(scope="module")

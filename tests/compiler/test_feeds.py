@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import random_arrays
+from devices import on_device
 from small_runs import D, N, T, lstm_feeds, lstm_net, product_net, same
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def layouts(array: np.ndarray) -> dict[str, np.ndarray]:
@@ -33,7 +36,7 @@ def test_any_memory_layout_gives_the_same_bits_and_feeds_stay_as_they_are(layout
     plain = lstm_feeds()
     fed = {name: layouts(array)[layout] for name, array in plain.items()}
     before = {name: array.copy() for name, array in fed.items()}
-    run = ro.compile(lstm_net())
+    run = on_device(lstm_net())
     results = []
     for feeds in (plain, fed):
         out, pullback = run.vjp(feeds)
@@ -45,7 +48,7 @@ def test_any_memory_layout_gives_the_same_bits_and_feeds_stay_as_they_are(layout
 
 
 def test_gradients_of_any_layout_are_accepted_and_stay_as_they_are() -> None:
-    run, feeds = ro.compile(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
     dy = random_arrays(dy=(3, 4))["dy"]
     wanted = run.vjp(feeds)[1](dy)
     for layout, array in layouts(dy).items():
@@ -68,7 +71,7 @@ class Exported:
 
 
 def test_arrays_of_other_libraries_by_dlpack() -> None:
-    run, feeds = ro.compile(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
     exported = {name: Exported(array) for name, array in feeds.items()}
     same(run(exported), run(feeds))
     dy = np.ones((3, 4))
@@ -87,7 +90,7 @@ def test_dlpack_that_fails_is_a_named_error() -> None:
 
     for value in (Broken(np.ones((3, 2))), Half()):
         with pytest.raises(ro.FeedError, match="DLPack") as caught:
-            ro.compile(product_net())(x=value, w=np.ones((2, 4)))
+            on_device(product_net())(x=value, w=np.ones((2, 4)))
         assert caught.value.blob == "x"
 
 
@@ -96,7 +99,7 @@ def test_cuda_arrays_are_refused_by_name() -> None:
         __cuda_array_interface__ = {"shape": (3, 2), "typestr": "<f8", "data": (0, False), "version": 3}
 
     with pytest.raises(ro.FeedError, match="CUDA array") as caught:
-        ro.compile(product_net())(x=OnDevice(np.ones((3, 2))), w=np.ones((2, 4)))
+        on_device(product_net())(x=OnDevice(np.ones((3, 2))), w=np.ones((2, 4)))
     assert caught.value.blob == "x"
     assert caught.value.net == "product"
 
@@ -109,7 +112,7 @@ class Loud(np.ndarray):
 
 
 def test_subclasses_of_arrays_are_plain_arrays_and_masks_are_refused() -> None:
-    run, feeds = ro.compile(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
     loud = {name: array.view(Loud) for name, array in feeds.items()}
     same(run(loud), run(feeds))
     same(run.vjp(loud)[1](np.ones((3, 4)).view(Loud)), run.vjp(feeds)[1](np.ones((3, 4))))
@@ -119,7 +122,7 @@ def test_subclasses_of_arrays_are_plain_arrays_and_masks_are_refused() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_run_has_the_dtype_of_its_feeds(dtype: str) -> None:
-    out, pullback = ro.compile(lstm_net()).vjp(lstm_feeds(dtype))
+    out, pullback = on_device(lstm_net()).vjp(lstm_feeds(dtype))
     grads = pullback({"h_last": np.ones_like(out["h_last"])})
     assert {str(array.dtype) for array in (*out.values(), *grads.values())} == {dtype}
 
@@ -129,7 +132,7 @@ def test_python_numbers_take_the_dtype_of_the_run() -> None:
     x = net.input("x")
     net.outputs(y=x * 0.1 + 1, z=ro.where(x > 0, x, 0.5), c=net.constant(0.1))
     for dtype in ("float32", "float64"):
-        out = ro.compile(net)(x=np.ones(2, dtype))
+        out = on_device(net)(x=np.ones(2, dtype))
         assert {str(array.dtype) for array in out.values()} == {dtype}
         assert out["y"][0] == np.dtype(dtype).type(1) * np.dtype(dtype).type(0.1) + 1
 
@@ -138,13 +141,13 @@ def test_a_net_without_float_feeds_runs_in_float32() -> None:
     net = ro.Net("integers")
     n = net.input("n", "int64")
     net.outputs(y=ro.cast(n, "float") * 0.5)
-    assert ro.compile(net)(n=np.array([1, 2]))["y"].dtype == np.float32
+    assert on_device(net)(n=np.array([1, 2]))["y"].dtype == np.float32
 
 
 def test_a_net_without_inputs_runs() -> None:
     net = ro.Net("constant")
     net.outputs(y=net.constant(3.0) * 2.0)
-    run = ro.compile(net)
+    run = on_device(net)
     out, pullback = run.vjp()
     same(out, run())
     assert out["y"] == 6
@@ -162,7 +165,7 @@ def test_a_cell_may_compute_in_the_other_float_dtype(dtype: str, inner: str, sta
     xs, h0 = net.inputs("xs", "h0")
     start = ro.cast(h0, inner) if state else h0
     net.outputs(*ro.recurrent_net(net, cell, [("x", ro.cast(xs, inner))], [("h", start)], {"h": "h_t"}))
-    out, pullback = ro.compile(net).vjp(xs=np.ones((2, 1, 1), dtype), h0=np.ones(1, dtype))
+    out, pullback = on_device(net).vjp(xs=np.ones((2, 1, 1), dtype), h0=np.ones(1, dtype))
     assert out["x_t_all"].dtype == inner
     assert out["h_t_all"].dtype == (inner if state else dtype)
     grads = pullback({"h_t_last": np.ones_like(out["h_t_last"]), "x_t_last": np.ones_like(out["x_t_last"])})
@@ -180,7 +183,7 @@ def dropout_net() -> ro.Net:
 
 
 def test_seeds_decide_masks_and_training_switches_them() -> None:
-    run, x = ro.compile(dropout_net()), np.ones((4, 8))
+    run, x = on_device(dropout_net()), np.ones((4, 8))
     first, again, other = (run(x=x, seed=seed, training=True) for seed in (1, 1, 2))
     same(again, first)
     assert not np.array_equal(first["a"], other["a"])
@@ -196,7 +199,7 @@ def test_seeds_decide_masks_and_training_switches_them() -> None:
 
 
 def test_seeds_use_all_their_bits() -> None:
-    run, x = ro.compile(dropout_net()), np.ones((4, 8))
+    run, x = on_device(dropout_net()), np.ones((4, 8))
     masks = {run(x=x, seed=seed, training=True)["a"].tobytes() for seed in (0, 1, 2**32, 2**63, 2**64 - 1)}
     assert len(masks) == 5
 
@@ -206,7 +209,7 @@ def test_no_seed_is_needed_where_no_random_op_is_live() -> None:
     x = net.input("x")
     ro.dropout(x, 0.5)
     net.outputs(y=ro.dropout(x, 0.0) * 2.0)
-    out, pullback = ro.compile(net).vjp(x=np.ones(3))
+    out, pullback = on_device(net).vjp(x=np.ones(3))
     assert np.all(out["y"] == 2)
     assert np.all(pullback(np.ones(3))["x"] == 2)
 
@@ -219,4 +222,4 @@ def test_dead_random_op_of_a_cell_needs_no_seed() -> None:
     net = ro.Net("outer")
     xs, h0 = net.inputs("xs", "h0")
     net.outputs(y=ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"})[0])
-    assert ro.compile(net).vjp(xs=np.ones((T, N, D)), h0=np.zeros(D))[0]["y"].shape == (T, N, D)
+    assert on_device(net).vjp(xs=np.ones((T, N, D)), h0=np.zeros(D))[0]["y"].shape == (T, N, D)

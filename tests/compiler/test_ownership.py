@@ -7,9 +7,12 @@ import gc
 import numpy as np
 import pytest
 from by_hand import random_arrays
+from devices import on_device
 from small_runs import D, H, N, T, lstm_feeds, lstm_net, same
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_outputs_are_the_callers() -> None:
@@ -29,7 +32,7 @@ def test_outputs_are_the_callers() -> None:
     )
     feeds = random_arrays(x=(4, 3), w=(3,))
     before = {name: array.copy() for name, array in feeds.items()}
-    run = ro.compile(net)
+    run = on_device(net)
     wanted = {name: array.copy() for name, array in run(feeds).items()}
     for training in (False, True):
         out, pullback = run.vjp(feeds) if training else (run(feeds), None)
@@ -47,7 +50,7 @@ def test_gradients_are_the_callers() -> None:
     net.outputs(y=a + b + c, z=ro.reshape(a, [6]))
     feeds = random_arrays(a=(2, 3), b=(2, 3), c=(3,))
     dys = {"y": np.ones((2, 3)), "z": np.ones(6)}
-    grads = ro.compile(net).vjp(feeds)[1](dys)
+    grads = on_device(net).vjp(feeds)[1](dys)
     for name, grad in grads.items():
         others = [*dys.values(), *feeds.values(), *(other for key, other in grads.items() if key != name)]
         assert grad.flags.writeable
@@ -55,7 +58,7 @@ def test_gradients_are_the_callers() -> None:
 
 
 def test_outputs_that_backward_reads_are_lent_until_the_pullback_is_used() -> None:
-    run, feeds = ro.compile(lstm_net()), lstm_feeds()
+    run, feeds = on_device(lstm_net()), lstm_feeds()
     out, pullback = run.vjp(feeds)
     assert not out["h_all"].flags.writeable
     with pytest.raises(ValueError, match="read-only"):
@@ -66,7 +69,7 @@ def test_outputs_that_backward_reads_are_lent_until_the_pullback_is_used() -> No
 
 
 def test_lent_outputs_come_back_when_the_pullback_is_dropped() -> None:
-    out, pullback = ro.compile(lstm_net()).vjp(lstm_feeds())
+    out, pullback = on_device(lstm_net()).vjp(lstm_feeds())
     assert not out["c_all"].flags.writeable
     del pullback
     gc.collect()
@@ -77,7 +80,7 @@ def test_lent_outputs_come_back_when_the_backward_pass_fails(monkeypatch: pytest
     def fails(*_: object, **_more: object) -> None:
         raise MemoryError
 
-    out, pullback = ro.compile(lstm_net()).vjp(lstm_feeds())
+    out, pullback = on_device(lstm_net()).vjp(lstm_feeds())
     monkeypatch.setattr("rnnops.compiler.pullback.execute", fails)
     with pytest.raises(MemoryError):
         pullback({"h_all": np.ones_like(out["h_all"])})
@@ -88,13 +91,13 @@ def test_outputs_that_backward_does_not_read_are_never_lent() -> None:
     net = ro.Net("linear")
     x, w = net.inputs("x", "w")
     net.outputs(y=x @ w)
-    out, pullback = ro.compile(net).vjp(random_arrays(x=(3, 2), w=(2, 4)))
+    out, pullback = on_device(net).vjp(random_arrays(x=(3, 2), w=(2, 4)))
     out["y"][...] = 0
     assert pullback(np.ones((3, 4)))["w"].shape == (2, 4)
 
 
 def test_pullback_outlives_its_run_and_outputs_outlive_both() -> None:
-    run, feeds = ro.compile(lstm_net()), lstm_feeds()
+    run, feeds = on_device(lstm_net()), lstm_feeds()
     wanted = run.vjp(feeds)[1]({"h_last": np.ones((1, N, H))})
     out, pullback = run.vjp(feeds)
     kept = out["h_all"].copy()
@@ -107,7 +110,7 @@ def test_pullback_outlives_its_run_and_outputs_outlive_both() -> None:
 
 
 def test_several_pullbacks_at_once_in_any_order() -> None:
-    run = ro.compile(lstm_net())
+    run = on_device(lstm_net())
     feeds = [{**lstm_feeds(), "x": random_arrays(k, x=(T, N, D))["x"]} for k in range(3)]
     dy = {"h_all": np.ones((T, N, H))}
     wanted = [run.vjp(fed)[1](dy) for fed in feeds]

@@ -8,9 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from by_hand import random_arrays, sigmoid
+from devices import on_device
 from small_runs import D, H, N, T, lstm_feeds, lstm_net, product_net, same
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def test_unused_integer_and_unwanted_inputs() -> None:
@@ -19,7 +22,7 @@ def test_unused_integer_and_unwanted_inputs() -> None:
     n = net.input("n", "int32")
     net.outputs(y=x * ro.cast(n, "float"), count=n + 1)
     feeds = {**random_arrays(x=(3,), unused=(2, 2)), "n": np.array([1, 2, 3], "int32")}
-    run = ro.compile(net)
+    run = on_device(net)
     grads = run.vjp(feeds)[1](np.ones(3))
     assert list(grads) == ["x", "unused"]
     assert grads["x"].tolist() == [1, 2, 3]
@@ -31,7 +34,7 @@ def test_unused_integer_and_unwanted_inputs() -> None:
 
 
 def test_wrt_of_a_part_of_a_recurrence() -> None:
-    run, feeds = ro.compile(lstm_net()), lstm_feeds()
+    run, feeds = on_device(lstm_net()), lstm_feeds()
     every = run.vjp(feeds)[1]({"h_all": np.ones((T, N, H))})
     for name in every:
         grads = run.vjp(feeds, wrt=[name])[1]({"h_all": np.ones((T, N, H))})
@@ -42,7 +45,7 @@ def test_outputs_and_gradients_without_axes() -> None:
     net = ro.Net("scalars")
     a, x = net.inputs("a", "x")
     net.outputs(loss=ro.reduce_sum(x * a, keepdims=0), twice=a * 2.0)
-    out, pullback = ro.compile(net).vjp(a=np.array(3.0), x=np.array([1.0, 2.0]))
+    out, pullback = on_device(net).vjp(a=np.array(3.0), x=np.array([1.0, 2.0]))
     assert out["loss"].shape == out["twice"].shape == ()
     assert out["loss"] == 9
     grads = pullback({"loss": np.float64(2.0), "twice": np.array(1.0)})
@@ -51,7 +54,7 @@ def test_outputs_and_gradients_without_axes() -> None:
     assert grads["x"].tolist() == [6, 6]
     alone = ro.Net("alone")
     alone.outputs(alone.input("x") * 2.0)
-    assert ro.compile(alone).vjp(x=np.array(1.0))[1](np.float64(1))["x"] == 2
+    assert on_device(alone).vjp(x=np.array(1.0))[1](np.float64(1))["x"] == 2
 
 
 def test_step_blobs() -> None:
@@ -60,7 +63,7 @@ def test_step_blobs() -> None:
     lower = ro.LSTM(net, x, None, None, D, H, scope="lower")[0]
     net.outputs(y=ro.LSTM(net, lower, None, None, H, H, scope="upper")[0], lower=lower)
     feeds = {**ro.init_params(net, 0, "float64"), "x": random_arrays(x=(T, N, D))["x"]}
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     hidden = pullback.step_blobs("lower/hidden_t")
     assert np.array_equal(hidden, out["lower"])
     assert not np.shares_memory(hidden, out["lower"])
@@ -83,7 +86,7 @@ def test_step_blobs_of_two_recurrences_over_one_cell() -> None:
         ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}, scope=s, reverse=s == "b")[0] for s in "ab"
     ]
     net.outputs(a=blobs[0], b=blobs[1])
-    out, pullback = ro.compile(net).vjp(random_arrays(xs=(T, N, D), h0=(D,)))
+    out, pullback = on_device(net).vjp(random_arrays(xs=(T, N, D), h0=(D,)))
     name = cell.output_blobs["h_t"]
     with pytest.raises(ro.GradientError, match="several"):
         pullback.step_blobs(name)
@@ -92,7 +95,7 @@ def test_step_blobs_of_two_recurrences_over_one_cell() -> None:
 
 
 def test_bind_copies() -> None:
-    run, feeds = ro.compile(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
     wanted = run(feeds)
     w = feeds["w"].copy()
     bound = run.bind(w=w)
@@ -105,7 +108,7 @@ def test_bind_copies() -> None:
 
 
 def test_shapes_may_change_from_call_to_call_and_plans_are_bounded() -> None:
-    run = ro.compile(lstm_net())
+    run = on_device(lstm_net())
     first = run.vjp(lstm_feeds())[1]({"h_all": np.ones((T, N, H))})
     for steps in range(50):
         feeds = lstm_feeds(steps=steps, rows=1 + steps % 3)
@@ -118,7 +121,7 @@ def test_shapes_may_change_from_call_to_call_and_plans_are_bounded() -> None:
 
 
 def test_float32_and_float64_in_one_run() -> None:
-    run = ro.compile(product_net())
+    run = on_device(product_net())
     for dtype in ("float32", "float64", "float32"):
         x, w = np.ones((1, 2), dtype), np.ones((2, 1), dtype)
         assert run(x=x, w=w)["y"].dtype == dtype
@@ -126,7 +129,7 @@ def test_float32_and_float64_in_one_run() -> None:
 
 
 def test_threads_may_share_a_run() -> None:
-    run = ro.compile(lstm_net())
+    run = on_device(lstm_net())
     fed = [{**lstm_feeds(steps=1 + k % 4), "x": random_arrays(k, x=(1 + k % 4, N, D))["x"]} for k in range(8)]
     barrier = threading.Barrier(4)
 
@@ -138,14 +141,14 @@ def test_threads_may_share_a_run() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(work, range(16)))
-    fresh = ro.compile(lstm_net())
+    fresh = on_device(lstm_net())
     for k, came in enumerate(results):
         out, pullback = fresh.vjp(fed[k % 8])
         same(came, {**out, **pullback({"h_last": np.ones((1, N, H))})})
 
 
 def test_one_of_two_threads_gets_the_pullback() -> None:
-    _, pullback = ro.compile(product_net()).vjp(random_arrays(x=(3, 2), w=(2, 4)))
+    _, pullback = on_device(product_net()).vjp(random_arrays(x=(3, 2), w=(2, 4)))
 
     def use(_: int) -> str:
         try:

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 
@@ -169,7 +172,7 @@ RUNS: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any], tuple[str, ...
 @pytest.mark.parametrize("training", [False, True])
 def test_feeds_that_do_not_fit_the_recurrence(case: str, training: bool) -> None:
     shapes, changed, mentioned = RUNS[case]
-    run = ro.compile(build(**changed))
+    run = on_device(build(**changed))
     feeds = random_arrays(**{"xs": (T, N, D), "h0": (N, D), "s0": (N, D), "w": (D,), **shapes})
     with pytest.raises(ro.RnnopsError) as caught:
         (run.vjp if training else run)(feeds)
@@ -188,7 +191,7 @@ def test_sequences_of_different_length_or_batch(shape: tuple[int, ...]) -> None:
     xs, ys, h0 = net.inputs("xs", "ys", "h0")
     net.outputs(*ro.recurrent_net(net, cell, [("x", xs), ("y", ys)], [("h", h0)], {"h": "h_t"}))
     with pytest.raises(ro.RecurrentError, match="differ in T or N") as caught:
-        ro.compile(net)(random_arrays(xs=(T, N, D), ys=shape, h0=(D,)))
+        on_device(net)(random_arrays(xs=(T, N, D), ys=shape, h0=(D,)))
     assert caught.value.blob == "y"
     assert "'x'" in str(caught.value.wanted)
 
@@ -201,7 +204,7 @@ def test_states_of_different_batch_without_a_sequence() -> None:
     a0, b0 = net.inputs("a0", "b0")
     net.outputs(*ro.recurrent_net(net, cell, [], [("a", a0), ("b", b0)], {"a": "a_t", "b": "b_t"}, steps=2))
     with pytest.raises(ro.RecurrentError, match="batch") as caught:
-        ro.compile(net)(random_arrays(a0=(N, D), b0=(N + 1, D)))
+        on_device(net)(random_arrays(a0=(N, D), b0=(N + 1, D)))
     assert caught.value.blob == "b"
 
 
@@ -211,11 +214,11 @@ def test_nothing_says_how_many_steps() -> None:
     net = ro.Net("bad")
     net.outputs(*ro.recurrent_net(net, cell, [], [("h", net.input("h0"))], {"h": "h_t"}))
     with pytest.raises(ro.RecurrentError, match="how many steps") as caught:
-        ro.compile(net)(h0=np.ones((N, D)))
+        on_device(net)(h0=np.ones((N, D)))
     assert "steps=" in caught.value.hint
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
     changed = {"steps": np.int64(T), "outputs_with_grads": [np.int32(0)], "state_shapes": {"h": (np.int64(D),)}}
-    out = ro.compile(build(**changed))(random_arrays(xs=(T, N, D), h0=(N, D), s0=(N, D), w=(D,)))
+    out = on_device(build(**changed))(random_arrays(xs=(T, N, D), h0=(N, D), s0=(N, D), w=(D,)))
     assert out["h_t_all"].shape == (T, N, D)

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 
@@ -64,7 +67,7 @@ def test_no_sequence() -> None:
 def test_no_sequence_and_a_one_dimensional_state_have_a_batch_of_one() -> None:
     cell = ro.Net("halving")
     cell.outputs(h_t=cell.inputs("h") * 0.5)
-    out = ro.compile(outer_net(cell, [], {"h": "h_t"}, steps=2))(h0=np.ones(D))
+    out = on_device(outer_net(cell, [], {"h": "h_t"}, steps=2))(h0=np.ones(D))
     assert out["h_t_all"].tolist() == [[[0.5, 0.5]], [[0.25, 0.25]]]
 
 

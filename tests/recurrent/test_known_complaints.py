@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D, H = 4, 3, 2, 5
 
@@ -33,7 +36,7 @@ def test_link_out_of_range(link: ro.Link) -> None:
     xs, h0 = net.inputs("xs", "h0")
     net.outputs(y=ro.recurrent_net(net, sum_cell(), [("x", xs)], [("h", h0)], {"h": link})[0])
     with pytest.raises(ro.RecurrentError, match="does not fit the initial state") as caught:
-        ro.compile(net)(random_arrays(xs=(T, N, D), h0=(N, D)))
+        on_device(net)(random_arrays(xs=(T, N, D), h0=(N, D)))
     assert caught.value.blob == "h"
 
 
@@ -62,7 +65,7 @@ def test_outputs_are_not_overwritten_by_the_next_run() -> None:
     net = ro.Net("outer")
     xs, h0 = net.inputs("xs", "h0")
     net.outputs(y=ro.recurrent_net(net, sum_cell(), [("x", xs)], [("h", h0)], {"h": "h_t"})[0])
-    run = ro.compile(net)
+    run = on_device(net)
     first = run(xs=np.ones((T, N, D)), h0=np.zeros((N, D)))["y"]
     before = first.copy()
     run(xs=np.full((T, N, D), 9.0), h0=np.zeros((N, D)))
@@ -75,7 +78,7 @@ def test_nets_share_no_names() -> None:
     for factor in (2.0, 3.0):
         net = ro.Net("same_name")
         net.outputs(y=net.inputs("x") * factor)
-        nets.append(ro.compile(net))
+        nets.append(on_device(net))
     x = np.ones(2)
     assert [run(x=x)["y"][0] for run in (*nets, *nets)] == [2, 3, 2, 3]
 
@@ -99,7 +102,7 @@ def test_sequences_outputs_and_steps_of_any_kind() -> None:
     )
     net.outputs(h_last=blobs[1], count_all=blobs[2], doubled_all=blobs[4])
     feeds = {"h0": np.ones((N, 2, 2)), "count0": np.zeros((N, 1), "int32")}
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     assert np.all(out["h_last"] == 0.125)
     assert out["h_last"].shape == (1, N, 2, 2)
     assert out["count_all"].dtype == np.int32
@@ -117,12 +120,12 @@ def test_stacks_of_cells_with_one_state(preset: Any) -> None:
     h_all, h_last = preset(net, net.inputs("x"), None, None, D, [H, H], scope="s", outputs_with_grads=[1])
     net.outputs(h_all=h_all, h_last=h_last)
     feeds = {**ro.init_params(net, 0), "x": np.ones((T, N, D), "float32")}
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     assert np.array_equal(out["h_all"][-1:], out["h_last"])
     grads = pullback({"h_last": np.ones((1, N, H), "float32")})
     assert all(grads[name].any() for name in grads if name.endswith("_w"))
     with pytest.raises(ro.GradientError, match="outputs_with_grads"):
-        ro.compile(net).vjp(feeds)[1]({"h_all": np.ones((T, N, H), "float32")})
+        on_device(net).vjp(feeds)[1]({"h_all": np.ones((T, N, H), "float32")})
 
 
 PRESETS = [ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU, ro.BasicRNN]
@@ -159,7 +162,7 @@ def test_dropped_states_and_the_last_valid_state_are_both_there() -> None:
         x, lengths = net.input("x"), net.input("lengths", "int32")
         h_all, h_last = ro.BasicRNN(net, x, lengths, None, D, H, scope="s", drop_states=drop)
         net.outputs(h_all=h_all, h_last=h_last)
-        results.append(ro.compile(net)({**feeds, **ro.init_params(net, 0, "float64")}))
+        results.append(on_device(net)({**feeds, **ro.init_params(net, 0, "float64")}))
     kept, dropped = results
     for row, length in enumerate(feeds["lengths"]):
         assert np.array_equal(kept["h_last"][0, row], kept["h_all"][length - 1, row])
@@ -177,7 +180,7 @@ def test_encoder_rows_of_length_zero(kind: str) -> None:
     output, _ = cell.apply_over_sequence(net, x)
     net.outputs(output=output)
     feeds = {**random_arrays(x=(T, N, D), encoder=(6, N, H)), "lengths": np.array([6, 0, 2], "int32")}
-    out, pullback = ro.compile(net).vjp({**feeds, **ro.init_params(net, 0, "float64")})
+    out, pullback = on_device(net).vjp({**feeds, **ro.init_params(net, 0, "float64")})
     assert not out["output"][:, 1, H:].any()
     assert out["output"][:, 0, H:].all()
     grads = pullback({"output": np.ones((T, N, 2 * H))})
@@ -193,7 +196,7 @@ def test_layer_norm_of_values_far_from_zero() -> None:
     x, scale = net.inputs("x", "scale")
     net.outputs(y=ro.layer_normalization(x, scale))
     near = np.linspace(-1, 1, 8, dtype="float32")[None]
-    run, scale_ = ro.compile(net), np.ones(8, "float32")
+    run, scale_ = on_device(net), np.ones(8, "float32")
     expected = run(x=near, scale=scale_)["y"]
     np.testing.assert_allclose(run(x=near + np.float32(4096), scale=scale_)["y"], expected, atol=2e-3)
 
@@ -203,7 +206,7 @@ def test_tanh_of_small_values() -> None:
     net = ro.Net("small")
     net.outputs(y=ro.tanh(net.inputs("x")))
     x = np.float32([1e-4, -1e-6, 1e-8])
-    np.testing.assert_allclose(ro.compile(net)(x=x)["y"], np.tanh(x.astype("float64")), rtol=1e-6)
+    np.testing.assert_allclose(on_device(net)(x=x)["y"], np.tanh(x.astype("float64")), rtol=1e-6)
 
 
 def test_two_attention_cells_in_one_net() -> None:
@@ -218,7 +221,7 @@ def test_two_attention_cells_in_one_net() -> None:
     feeds = {**random_arrays(x=(T, N, D), encoder=(6, N, H)), "lengths": np.array([6, 1, 2], "int32")}
     params = ro.init_params(net, 0, "float64")
     shared = {name: params[name.replace("second", "first")] for name in params}
-    out = ro.compile(net)({**feeds, **shared})
+    out = on_device(net)({**feeds, **shared})
     assert np.array_equal(out["a"], out["b"])
 
 
@@ -229,7 +232,7 @@ def test_milstm_with_attention_and_without_lengths() -> None:
     output, _ = ro.cells.MILSTMWithAttentionCell(H, encoder, None, D, H, "dot").apply_over_sequence(net, x)
     net.outputs(output=output)
     feeds = {**random_arrays(x=(T, N, D), encoder=(6, N, H)), **ro.init_params(net, 0, "float64")}
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     assert out["output"].shape == (T, N, 2 * H)
     assert all(grad.any() for grad in pullback(np.ones((T, N, 2 * H))).values())
 
@@ -239,7 +242,7 @@ def test_step_blobs_that_are_recomputed_or_unknown_are_named_errors() -> None:
     net = ro.Net("fetched")
     net.outputs(y=ro.LSTM(net, net.inputs("x"), None, None, D, H, scope="s", memory_optimization=True)[0])
     feeds = {**ro.init_params(net, 0), "x": np.ones((T, N, D), "float32")}
-    pullback = ro.compile(net).vjp(feeds)[1]
+    pullback = on_device(net).vjp(feeds)[1]
     with pytest.raises(ro.GradientError, match="not kept") as caught:
         pullback.step_blobs("s/gates_t")
     assert "s/" in str(caught.value.wanted)

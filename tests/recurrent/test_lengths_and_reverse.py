@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import assert_agrees, assert_alone, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 5, 4, 2
 LENGTHS = np.array([5, 3, 0, 1], "int32")
@@ -66,7 +69,7 @@ def test_lengths_and_reverse(drop: bool | None, reverse: bool, listed: list[str]
 
 
 def test_past_the_end_a_state_is_what_it_was_and_with_drop_zero() -> None:
-    kept, dropped = (ro.compile(masked_net(drop))(feeds(True))["h_all"] for drop in (False, True))
+    kept, dropped = (on_device(masked_net(drop))(feeds(True))["h_all"] for drop in (False, True))
     for row, length in enumerate(LENGTHS):
         before = feeds(True)["h0"][row] if length == 0 else kept[length - 1, row]
         assert np.array_equal(kept[length:, row], np.broadcast_to(before, (T - length, D)))
@@ -77,11 +80,11 @@ def test_past_the_end_a_state_is_what_it_was_and_with_drop_zero() -> None:
 def test_reversed_row_starts_at_its_own_end() -> None:
     """Row n of a reversed run with lengths is that of the row alone, cut to its length."""
     arrays = feeds(True)
-    whole = ro.compile(masked_net(False, reverse=True))(arrays)
+    whole = on_device(masked_net(False, reverse=True))(arrays)
     for row, length in enumerate(LENGTHS):
         alone = {"xs": arrays["xs"][:length, row : row + 1], "h0": arrays["h0"][row : row + 1], "w": arrays["w"]}
         if length:
-            out = ro.compile(masked_net(None, reverse=True))(alone)
+            out = on_device(masked_net(None, reverse=True))(alone)
             np.testing.assert_allclose(whole["h_all"][:length, row], out["h_all"][:, 0], rtol=1e-14)
             np.testing.assert_allclose(whole["h_last"][0, row], out["h_all"][0, 0], rtol=1e-14)
         else:
@@ -89,10 +92,10 @@ def test_reversed_row_starts_at_its_own_end() -> None:
 
 
 def test_reversed_results_belong_to_their_time_and_last_to_the_last_executed_step() -> None:
-    out = ro.compile(masked_net(None, reverse=True))(feeds(False))
+    out = on_device(masked_net(None, reverse=True))(feeds(False))
     assert np.array_equal(out["h_last"][0], out["h_all"][0])
     assert np.array_equal(out["y_last"][0], out["y_all"][0])
-    forward = ro.compile(masked_net(None))({**feeds(False), "xs": feeds(False)["xs"][::-1]})
+    forward = on_device(masked_net(None))({**feeds(False), "xs": feeds(False)["xs"][::-1]})
     assert np.array_equal(out["h_all"], forward["h_all"][::-1])
 
 
@@ -103,7 +106,7 @@ def test_reversed_timestep_is_the_time() -> None:
     net = ro.Net("outer")
     blobs = ro.recurrent_net(net, cell, [], [("h", net.input("h0"))], {"h": "h_t"}, timestep="t", steps=3, reverse=True)
     net.outputs(time=blobs[2], last=blobs[3])
-    out = ro.compile(net)(h0=np.zeros((1, 1)))
+    out = on_device(net)(h0=np.zeros((1, 1)))
     assert out["time"].tolist() == [[0], [1], [2]]
     assert out["last"].tolist() == [[0]]
 
@@ -155,7 +158,7 @@ def test_no_steps(shape: tuple[int, ...], reverse: bool) -> None:
     )
     net.outputs(h_all=blobs[0], h_last=blobs[1], y_all=blobs[2])
     arrays = random_arrays(xs=(0, N, D), h0=shape, w=(D, D))
-    out, pullback = ro.compile(net).vjp(arrays)
+    out, pullback = on_device(net).vjp(arrays)
     assert out["h_all"].shape == out["y_all"].shape == (0, N, D)
     assert np.array_equal(out["h_last"], np.broadcast_to(arrays["h0"], (1, N, D)))
     assert_alone(net, "h_last", arrays, out["h_last"])
@@ -169,7 +172,7 @@ def test_no_rows() -> None:
     """N = 0: everything about rows is empty, gradients of what rows share are zero."""
     net = masked_net(False)
     arrays = {**random_arrays(xs=(T, 0, D), h0=(0, D), w=(D, D)), "lengths": np.zeros(0, "int32")}
-    out, pullback = ro.compile(net).vjp(arrays)
+    out, pullback = on_device(net).vjp(arrays)
     assert out["h_all"].shape == (T, 0, D)
     assert out["h_last"].shape == (1, 0, D)
     grads = pullback({"h_all": np.ones((T, 0, D))})
@@ -185,7 +188,7 @@ def test_empty_sizes_of_every_preset(preset: Any, steps: int, rows: int) -> None
     h_all, h_last, *_ = preset(net, x, lengths, None, D, 3, memory_optimization=True)
     net.outputs(h_all=h_all, h_last=h_last)
     arrays = {**ro.init_params(net, 0), "x": np.ones((steps, rows, D), "float32"), "lengths": np.zeros(rows, "int32")}
-    out, pullback = ro.compile(net).vjp(arrays)
+    out, pullback = on_device(net).vjp(arrays)
     assert out["h_all"].shape == (steps, rows, 3)
     assert out["h_last"].shape == (1, rows, 3)
     assert not out["h_last"].any()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, S, N, D = 3, 2, 2, 2
 
@@ -71,7 +74,7 @@ def test_recompute_in_both_levels_changes_no_bit(inner: list[str] | None, outer:
     results = []
     for lists in ((None, None), (inner, outer)):
         net = nested_net(outer_cell(recompute_blobs_on_backward=lists[0]), recompute_blobs_on_backward=lists[1])
-        out, pullback = ro.compile(net).vjp(FEEDS)
+        out, pullback = on_device(net).vjp(FEEDS)
         results.append(pullback({name: np.ones_like(array) for name, array in out.items()}))
     for name, grad in results[0].items():
         assert grad.tobytes() == results[1][name].tobytes(), name
@@ -81,7 +84,7 @@ def test_recompute_in_both_levels_changes_no_bit(inner: list[str] | None, outer:
 def test_random_ops_inside_draw_anew_at_every_outer_step_and_replay(outer: list[str] | None) -> None:
     feeds = {"sequences": np.ones((6, 1, 4, 32)), "h0": np.zeros((1, 32)), "w": np.zeros(32)}
     net = nested_net(outer_cell(noisy=True), recompute_blobs_on_backward=outer)
-    out, pullback = ro.compile(net).vjp(feeds, seed=3)
+    out, pullback = on_device(net).vjp(feeds, seed=3)
     masks = out["every_all"] != 0
     assert len({masks[t, s].tobytes() for t in range(6) for s in range(4)}) == 24
     grads = pullback({"every_all": np.ones_like(out["every_all"])})
@@ -90,14 +93,14 @@ def test_random_ops_inside_draw_anew_at_every_outer_step_and_replay(outer: list[
 
 
 def test_forward_only_inside_is_an_error_for_a_pullback_only() -> None:
-    run = ro.compile(nested_net(outer_cell(forward_only=True)))
+    run = on_device(nested_net(outer_cell(forward_only=True)))
     np.testing.assert_allclose(run(FEEDS)["y_all"], nested_loop(**FEEDS)["y_all"], rtol=1e-12)
     with pytest.raises(ro.GradientError, match="forward_only"):
         run.vjp(FEEDS)
 
 
 def test_no_outer_and_no_inner_steps() -> None:
-    run = ro.compile(nested_net(outer_cell(), last=False))
+    run = on_device(nested_net(outer_cell(), last=False))
     for shape in ((0, N, S, D), (T, N, 0, D), (T, 0, S, D)):
         feeds = {"sequences": np.ones(shape), "h0": np.ones((shape[1], D)), "w": np.ones(D)}
         out, pullback = run.vjp(feeds, wrt=["w", "h0"])
@@ -118,7 +121,7 @@ def test_three_levels() -> None:
         cell = outer
     net = ro.Net("outer")
     net.outputs(y=ro.recurrent_net(net, cell, [], [("h", net.input("h0"))], {"h": "h_t"}, steps=2)[1])
-    out, pullback = ro.compile(net).vjp(h0=np.zeros((N, D)), w=np.ones(D))
+    out, pullback = on_device(net).vjp(h0=np.zeros((N, D)), w=np.ones(D))
     additions = 2 * (2 * (2 + 1) + 1)
     assert np.all(out["y"] == additions)
     grads = pullback(np.ones((1, N, D)))
@@ -129,7 +132,7 @@ def test_three_levels() -> None:
 def test_step_blobs_and_listing_of_the_outer_level() -> None:
     net = nested_net(outer_cell())
     assert str(ro.parse_net(str(net))) == str(net)
-    _, pullback = ro.compile(net).vjp(FEEDS)
+    _, pullback = on_device(net).vjp(FEEDS)
     with pytest.raises(ro.GradientError, match="not kept") as caught:
         pullback.step_blobs("h_t")
     assert "workspaces" not in str(caught.value.wanted)

@@ -7,9 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 from memory_probe import freed_with_pullback, growth, peak_of_run
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 FEEDS = random_arrays(xs=(T, N, D), a0=(N, D), b0=(N, D))
@@ -55,7 +58,7 @@ def test_given_outputs_have_their_gradients_and_others_are_errors(allowed: tuple
     permitted = [name for i, name in enumerate(names) if i in allowed or name in allowed]
     assert_agrees(net, FEEDS, loop, permitted)
     for name in set(names) - set(permitted):
-        out, pullback = ro.compile(net).vjp(FEEDS)
+        out, pullback = on_device(net).vjp(FEEDS)
         with pytest.raises(ro.GradientError, match="outputs_with_grads") as caught:
             pullback({name: np.ones_like(out[name])})
         assert caught.value.blob == name
@@ -68,14 +71,14 @@ def test_gradient_through_later_ops_is_an_error_and_others_still_pull_back(later
     net = ro.Net("outer")
     a_all, a_last, b_all, *_ = pair(net, outputs_with_grads=(0,))
     net.outputs(a_t_all=a_all, through=later(b_all), mixed=later(a_last) + 1.0)
-    run = ro.compile(net)
+    run = on_device(net)
     for name in ("through", "mixed"):
         out, pullback = run.vjp(FEEDS)
         with pytest.raises(ro.GradientError, match="outputs_with_grads"):
             pullback({name: np.ones(out[name].shape)})
     _, pullback = run.vjp(FEEDS)
     grads = pullback({"a_t_all": np.ones((T, N, D))})
-    plain = ro.compile(all_outputs()).vjp(FEEDS)[1]({"a_t_all": np.ones((T, N, D))})
+    plain = on_device(all_outputs()).vjp(FEEDS)[1]({"a_t_all": np.ones((T, N, D))})
     for name, grad in plain.items():
         assert np.array_equal(grads[name], grad), name
 
@@ -109,17 +112,17 @@ NESTED_FEEDS = {"sequences": random_arrays(x=(2, 3, N, D))["x"], "h0": FEEDS["a0
 
 
 def test_gradient_to_a_forbidden_output_of_an_inner_recurrence_is_an_error() -> None:
-    run = ro.compile(nested((1,), "output"))
+    run = on_device(nested((1,), "output"))
     out, pullback = run.vjp(NESTED_FEEDS)
     with pytest.raises(ro.GradientError, match="outputs_with_grads"):
         pullback({"y_all": np.ones(out["y_all"].shape)})
     allowed, plain = (
-        ro.compile(nested(outputs, "output")).vjp(NESTED_FEEDS)[1]({"h_t_all": np.ones(out["h_t_all"].shape)})
+        on_device(nested(outputs, "output")).vjp(NESTED_FEEDS)[1]({"h_t_all": np.ones(out["h_t_all"].shape)})
         for outputs in ((1,), None)
     )
     assert all(np.array_equal(allowed[name], plain[name]) for name in plain)
     with pytest.raises(ro.GradientError, match="outputs_with_grads"):
-        ro.compile(nested((1,), "state")).vjp(NESTED_FEEDS)
+        on_device(nested((1,), "state")).vjp(NESTED_FEEDS)
 
 
 def lstm(forward_only: bool, steps: bool = True) -> ro.Net:
@@ -135,7 +138,7 @@ def lstm_feeds(steps: int) -> dict[str, np.ndarray]:
 
 def test_forward_only_has_no_pullback() -> None:
     net = all_outputs(forward_only=True)
-    run = ro.compile(net)
+    run = on_device(net)
     with pytest.raises(ro.GradientError, match="forward_only") as caught:
         run.vjp(FEEDS)
     assert caught.value.net == "outer"
@@ -148,7 +151,7 @@ def test_forward_only_beside_a_part_that_is_differentiated() -> None:
     frozen = pair(net, forward_only=True)[1]
     v = net.input("v")
     net.outputs(y=v * 3.0 + frozen)
-    run = ro.compile(net)
+    run = on_device(net)
     _, pullback = run.vjp({**FEEDS, "v": np.ones((N, D))}, wrt=["v"])
     assert np.all(pullback(np.ones((1, N, D)))["v"] == 3)
     with pytest.raises(ro.GradientError, match="forward_only"):
@@ -173,7 +176,7 @@ def test_states_and_outputs_that_backward_does_not_read_are_the_callers() -> Non
     xs, h0 = net.inputs("xs", "h0")
     net.outputs(*ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], {"h": "h_t"}))
     feeds = {"xs": np.ones((8, 64, 64)), "h0": np.zeros((64, 64))}
-    out, pullback = ro.compile(net).vjp(feeds)
+    out, pullback = on_device(net).vjp(feeds)
     assert all(array.flags.writeable for array in out.values())
     out["h_t_all"][...] = np.nan
     assert np.all(pullback({"h_t_last": np.ones((1, 64, 64))})["xs"] == 1)

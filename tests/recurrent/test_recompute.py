@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
 from rnnops.loops import Product
 from rnnops.ops.base import Unary
 from rnnops.schema import REGISTRY, Call
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 
@@ -89,7 +92,7 @@ LISTS = {(): "", ("a",): "a", ("b",): "ab", ("b", "c"): "abc", ("a", "b", "c"): 
 @pytest.mark.parametrize("listed", LISTS, ids="+".join)
 def test_every_producer_runs_again_once_a_step(runs: Counter[str], listed: tuple[str, ...]) -> None:
     feeds = random_arrays(xs=(T, N, D), h0=(N, D))
-    out, pullback = ro.compile(net_of(chain_cell(), list(listed))).vjp(feeds)
+    out, pullback = on_device(net_of(chain_cell(), list(listed))).vjp(feeds)
     assert runs == {"a": T, "b": T, "c": T}
     runs.clear()
     pullback({"h_t_all": np.ones_like(out["h_t_all"])})
@@ -108,7 +111,7 @@ def test_a_blob_handle_or_a_single_name_may_be_listed(runs: Counter[str]) -> Non
     cell = chain_cell()
     for listed in ([cell.blob("a")], ["a"], "a"):
         runs.clear()
-        out, pullback = ro.compile(net_of(cell, listed)).vjp(random_arrays(xs=(T, N, D), h0=(N, D)))
+        out, pullback = on_device(net_of(cell, listed)).vjp(random_arrays(xs=(T, N, D), h0=(N, D)))
         pullback({"h_t_all": np.ones_like(out["h_t_all"])})
         assert runs["a"] == 2 * T
 
@@ -120,7 +123,7 @@ def test_what_follows_from_a_listed_blob_by_cheap_ops_is_not_stored_either() -> 
     first = ro.sigmoid(gates).named("first")
     cell.outputs(h_t=ro.tanh(first * h).named("new"))
     feeds = random_arrays(xs=(T, N, D), h0=(N, D), w=(D, D))
-    pullback = ro.compile(net_of(cell, ["gates"])).vjp(feeds)[1]
+    pullback = on_device(net_of(cell, ["gates"])).vjp(feeds)[1]
     for name in ("gates", "first"):
         with pytest.raises(ro.GradientError, match="not kept"):
             pullback.step_blobs(name)
@@ -134,7 +137,7 @@ def test_what_follows_from_a_listed_and_an_unlisted_product_is_not_stored_either
     cell.outputs(h_t=h + ro.sin((gates + other).named("sum")))
     feeds = random_arrays(xs=(T, N, D), h0=(N, D), w=(D, D), v=(D, D))
     for listed, kept in ((None, "sum"), (["gates"], "other")):
-        pullback = ro.compile(net_of(cell, listed)).vjp(feeds)[1]
+        pullback = on_device(net_of(cell, listed)).vjp(feeds)[1]
         assert pullback.step_blobs(kept).shape == (T, N, D)
         for name in {"gates", "other", "sum"} - {kept}:
             with pytest.raises(ro.GradientError, match="not kept"):
@@ -160,7 +163,7 @@ def test_listed_blob_that_is_a_step_output_is_computed_again_too(runs: Counter[s
     for listed in (None, ["a"]):
         assert_agrees(net_of(cell, listed), feeds, loop)
     runs.clear()
-    out, pullback = ro.compile(net_of(cell, ["a"])).vjp(feeds)
+    out, pullback = on_device(net_of(cell, ["a"])).vjp(feeds)
     assert out["a_all"].flags.writeable, "backward computes it again and does not read the output"
     pullback({"h_t_all": np.ones_like(out["h_t_all"])})
     assert runs["a"] == 2 * T
@@ -176,7 +179,7 @@ def test_random_ops_replay_in_a_recomputed_path(reverse: bool) -> None:
     feeds = random_arrays(xs=(6, N, D), h0=(N, D))
     results = []
     for listed in (None, ["copy"], ["noisy"], ["noisy", "squashed"]):
-        out, pullback = ro.compile(net_of(cell, listed, reverse=reverse)).vjp(feeds, seed=11)
+        out, pullback = on_device(net_of(cell, listed, reverse=reverse)).vjp(feeds, seed=11)
         results.append((out, pullback({"h_t_last": np.ones((1, N, D))})))
     (out, grads), *others = results
     mask = out["seen_all"] != 0

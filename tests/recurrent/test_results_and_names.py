@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 
@@ -50,7 +53,7 @@ def test_step_outputs_that_are_no_state_are_results_with_gradients() -> None:
 def test_all_and_last_are_views_of_one_tensor(reverse: bool, training: bool) -> None:
     net = ro.Net("outer")
     net.outputs(*recur(net, reverse=reverse))
-    run = ro.compile(net)
+    run = on_device(net)
     out, pullback = run.vjp(FEEDS) if training else (run(FEEDS), None)
     for name in ("h_t", "y"):
         assert np.shares_memory(out[f"{name}_all"], out[f"{name}_last"]), name
@@ -65,7 +68,7 @@ def test_last_of_a_step_output_with_no_steps_is_an_error_only_where_it_is_wanted
         net = ro.Net("outer")
         results = {blob.name: blob for blob in recur(net)}
         net.outputs(**{wanted: results[wanted]})
-        run = ro.compile(net)
+        run = on_device(net)
         for call in (run, run.vjp):
             if not fails:
                 call(empty)
@@ -196,7 +199,7 @@ def test_listing_read_back_runs_alike(options: dict) -> None:
     results = []
     for written in (net, again):
         feeds = {name: FEEDS[name.removeprefix("enc/")] for name in written.input_names}
-        out, pullback = ro.compile(written).vjp(feeds)
+        out, pullback = on_device(written).vjp(feeds)
         y = next(name for name in out if name.endswith("y_all"))
         results.append({**out, **{f"grad {name}": grad for name, grad in pullback({y: out[y]}).items()}})
     np.testing.assert_equal(*results)
@@ -206,7 +209,7 @@ def test_forward_only_is_read_back_too() -> None:
     net = ro.Net("outer")
     net.outputs(*recur(net, forward_only=True))
     with pytest.raises(ro.GradientError, match="forward_only"):
-        ro.compile(ro.parse_net(str(net))).vjp(FEEDS)
+        on_device(ro.parse_net(str(net))).vjp(FEEDS)
 
 
 def test_two_recurrences_without_a_scope_clash() -> None:
@@ -260,7 +263,7 @@ def test_building_on_changes_neither_the_recurrence_nor_the_run() -> None:
     h_all, *_ = recur(net, cell)
     cell.outputs(late=cell.blob("x") * 5.0)
     net.outputs(y=h_all)
-    run = ro.compile(net)
+    run = on_device(net)
     net.outputs(z=h_all * 2.0)
     assert set(run(FEEDS)) == {"y"}
     assert "late" not in str(net)

@@ -10,8 +10,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 from by_hand import assert_agrees, random_arrays
+from devices import on_device
 
 import rnnops as ro
+
+pytestmark = pytest.mark.usefixtures("device")
 
 T, N, D = 4, 3, 2
 
@@ -98,7 +101,7 @@ def test_recompute_reruns_producers_that_are_not_listed() -> None:
 
 def test_recompute_stays_right_after_a_longer_and_a_shorter_run() -> None:
     """1.8: workspaces were shared between runs of different T."""
-    run = ro.compile(net_of(product_cell(), {"h": "h_t"}, recompute_blobs_on_backward=["t"]))
+    run = on_device(net_of(product_cell(), {"h": "h_t"}, recompute_blobs_on_backward=["t"]))
     for steps in (7, 4, 7, 1):
         feeds = random_arrays(steps, xs=(steps, N, D), h0=(N, D))
         grads = run.vjp(feeds)[1]({"h_t_last": np.ones((1, N, D))})
@@ -119,7 +122,7 @@ def test_recomputed_random_ops_replay_their_masks(training: bool) -> None:
     feeds, results = random_arrays(xs=(6, N, D), h0=(N, D)), []
     for listed in (None, ["dropped"]):
         net = net_of(dropout_cell(), {"h": "h_t"}, recompute_blobs_on_backward=listed)
-        out, pullback = ro.compile(net).vjp(feeds, seed=5, training=training)
+        out, pullback = on_device(net).vjp(feeds, seed=5, training=training)
         results.append({**out, **pullback({"h_t_all": np.ones((6, N, D))})})
     for name, array in results[0].items():
         assert array.tobytes() == results[1][name].tobytes(), name
@@ -132,7 +135,7 @@ def test_ops_with_side_outputs_need_not_list_them() -> None:
     cell.outputs(h_t=ro.tanh(ro.layer_normalization(x + h, scale).named("normed")))
     feeds, results = random_arrays(xs=(T, N, 5), h0=(N, 5), scale=(5,)), []
     for listed in (None, ["normed"]):
-        out, pullback = ro.compile(net_of(cell, {"h": "h_t"}, recompute_blobs_on_backward=listed)).vjp(feeds)
+        out, pullback = on_device(net_of(cell, {"h": "h_t"}, recompute_blobs_on_backward=listed)).vjp(feeds)
         results.append(pullback({"h_t_all": np.ones_like(out["h_t_all"])}))
     for name, grad in results[0].items():
         assert np.abs(grad).max() > 0
@@ -151,7 +154,7 @@ def test_recompute_of_a_state_is_an_error() -> None:
 
 def test_gradient_to_an_output_outside_outputs_with_grads_is_an_error() -> None:
     """1.9, 5.1: it was dropped silently, so that weights got a part of their gradient."""
-    run = ro.compile(net_of(product_cell(), {"h": "h_t"}, outputs_with_grads=(0,)))
+    run = on_device(net_of(product_cell(), {"h": "h_t"}, outputs_with_grads=(0,)))
     feeds = random_arrays(xs=(T, N, D), h0=(N, D))
     with pytest.raises(ro.GradientError, match="outputs_with_grads"):
         run.vjp(feeds)[1]({"h_t_all": np.ones((T, N, D)), "h_t_last": np.ones((1, N, D))})
@@ -277,7 +280,7 @@ def test_unused_inputs_and_states_have_zero_gradients() -> None:
     _, h, _, _ = cell.inputs("x", "h", "idle", "w")
     cell.outputs(h_t=h * 2.0, idle_t=ro.constant(cell, np.ones((N, D))))
     net = net_of(cell, {"h": "h_t", "idle": "idle_t"})
-    _, pullback = ro.compile(net).vjp(random_arrays(xs=(T, N, D), h0=(N, D), idle0=(N, D), w=(D,)))
+    _, pullback = on_device(net).vjp(random_arrays(xs=(T, N, D), h0=(N, D), idle0=(N, D), w=(D,)))
     grads = pullback({"h_t_last": np.ones((1, N, D))})
     assert np.all(grads["h0"] == 2.0**T)
     assert not any(grads[name].any() for name in ("xs", "idle0", "w"))

@@ -4,76 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
-from rnnops.compiler.scan.forward import refuse_empty, run_before
+from rnnops.compiler.scan.demand import Demand, made_before
+from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_before
+from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
 from rnnops.compiler.scan.layouts import Layout
+from rnnops.compiler.scan.memory import GRADIENT, SCRATCH, Buffer, allocate
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
-from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
-from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.compiler.scan.state_slots import state_tensors
+from rnnops.compiler.scan.totals import Totals, totals_of
+from rnnops.interpreter import Program, prepare
 from rnnops.op import Input, Op
 from rnnops.recurrent.op import backward_program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext
-from rnnops.types import Array, Type, is_float
-
-
-@dataclass(frozen=True)
-class StateGradient:
-    """The gradient of a state, over time.
-
-    Args:
-        grad: blob of the step that stands for the gradient of the state's output, `""` where none does.
-        rolls: whether two places serve it; else it is as long as the state, and gradients from outside lie in it.
-        every, last: places of the op's inputs that hold gradients of `_all` and `_last`, None where there are none.
-    """
-
-    state: StateTensor
-    grad: str
-    rolls: bool
-    every: int | None
-    last: int | None
-
-    @property
-    def name(self) -> str:
-        return f"grad {self.state.state.input}"
-
-    def carried(self) -> str:
-        return f"{self.grad}/carried"
-
-    def given(self) -> str:
-        return f"{self.grad}/given"
-
-    def place(self, p: int) -> int:
-        """Where position p, in order of execution, lies."""
-        state = self.state
-        place = state.length - 1 - p if state.reverse else p
-        return place % 2 if self.rolls else place
-
-    def tensor(self) -> Tensor:
-        return Tensor(self.state.dtype, self.state.shape, 2 if self.rolls else self.state.length, self.rolls)
-
-    def filled(self, arrays: Sequence[Array | None]) -> Array:
-        """New memory with the gradients from outside in it."""
-        state, last = self.state, None if self.last is None else arrays[self.last]
-        tensor = np.zeros((self.tensor().length, *state.shape), state.dtype)
-        if not self.rolls and self.every is not None:
-            state.every(tensor)[...] += arrays[self.every]
-        if last is not None:
-            tensor[self.place(state.length - 1)] += last[0]
-        return tensor
-
-    def initial(self, tensor: Array, extra: int) -> Array:
-        """The gradient of the initial state, of rank `extra` above the features'."""
-        head = tensor[self.place(0)][None] if self.rolls else self.state.head(tensor)
-        if extra == 0:
-            return np.asarray(head[0].sum(axis=0))
-        return np.array(head if extra == 2 else head[0])
+from rnnops.types import Array, Type
 
 
 @dataclass
@@ -83,10 +35,10 @@ class BackwardScan:
     recurrence: Recurrence
     types: Mapping[str, Type]
     states: list[StateGradient]
-    step_grads: dict[str, tuple[int | None, int | None]]
+    step_grads: dict[str, Places]
     hoisted: Hoisted
     compiled: CompiledScan
-    epilogue: Program | None
+    totals: Totals
 
     def __call__(self, arrays: Sequence[Array | None], context: RunContext) -> tuple[Array | None, ...]:
         recurrence, tensors = self.recurrence, self.compiled.scan.tensors
@@ -106,50 +58,78 @@ class BackwardScan:
             for name, array in residuals.outputs.items()
             if f"output {blobs[name]}" in tensors
         )
+        for name, buffer in self.tensors.items():
+            memory[f"tensor {name}"] = allocate(buffer, zeros=buffer.kind != GRADIENT)
         for state in self.states:
             if state.name in tensors:
-                memory[f"tensor {state.name}"] = state.filled(arrays)
-            if f"given {state.grad}" in tensors and state.every is not None:
-                memory[f"tensor given {state.grad}"] = arrays[state.every]
-        for name, places in self.step_grads.items():
-            if f"given {name}" in tensors:
-                memory[f"tensor given {name}"] = self._step_grad(tensors[f"given {name}"], places, arrays)
-        for name, tensor in tensors.items():
-            if f"tensor {name}" not in memory:
-                memory[f"tensor {name}"] = np.empty((tensor.length, *tensor.shape), tensor.dtype)
+                state.fill(memory[f"tensor {state.name}"], arrays)
+        for name, (every, last) in self.given.items():
+            if name in self.tensors:
+                self._add_given(memory[f"tensor {name}"], every, last, arrays)
+            elif name in tensors and every is not None:
+                memory[f"tensor {name}"] = arrays[every]
         memory.update(run_before(self.hoisted, bound))
-        sums = self._sums(self.compiled.run(memory, residuals.context))
+        sums = self.totals.results(self.compiled.run(memory, residuals.context), memory)
         return tuple(self._result(name, memory, sums) for name in recurrence.ports())
 
-    def _step_grad(
-        self, tensor: Tensor, places: tuple[int | None, int | None], arrays: Sequence[Array | None]
-    ) -> Array:
-        every, last = (None if place is None else arrays[place] for place in places)
-        if every is not None and last is None:
-            return every
-        total = np.zeros((tensor.length, *tensor.shape), tensor.dtype) if every is None else every.copy()
-        if last is not None:
-            total[0 if self.recurrence.reverse else -1] += last[0]
-        return total
+    @cached_property
+    def given(self) -> dict[str, Places]:
+        """Tensors of gradients from outside -> the op's inputs for `_all` and `_last`, which states add themselves."""
+        states = {f"given {state.grad}": (state.every, None) for state in self.states}
+        return {**states, **{f"given {name}": places for name, places in self.step_grads.items()}}
 
-    def _sums(self, totals: dict[str, Array]) -> dict[str, Array]:
-        """Sums by result: rows are added up, then what is linear in them is computed once."""
-        plan = self.compiled.plan
-        added = {name: array.sum(axis=0) if plan.accumulators[name] else array for name, array in totals.items()}
-        if self.epilogue is not None:
-            workspace = Workspace()
-            workspace.local.update((name, added[name]) for name in self.epilogue.net.input_names)
-            execute(self.epilogue, workspace, RunContext())
-            added.update((name, workspace[name]) for name in self.epilogue.net.output_blobs)
-        return {result: added[blob] for result, blob in plan.sums.items()}
+    @cached_property
+    def tensors(self) -> dict[str, Buffer]:
+        """Memory for all steps of gradients; those from outside are borrowed where one array holds them."""
+        found = {}
+        for name, tensor in self.compiled.scan.tensors.items():
+            every, last = self.given.get(name, (None, None))
+            borrowed = every is not None and last is None
+            if name.startswith(("result ", "grad ", "given ")) and not borrowed:
+                use, what = name.split(" ", 1)
+                label = {"result": f"gradient of {what}", "grad": f"gradient of state {what}"}.get(use, name)
+                kind = GRADIENT if use == "result" else SCRATCH
+                found[name] = Buffer(label, kind, tensor.dtype, (tensor.length, *tensor.shape))
+        return found
+
+    @cached_property
+    def initials(self) -> dict[str, Buffer]:
+        """Gradients of initial states, by state input."""
+        types = {s.state.state.input: self.types[s.state.state.input] for s in self.states}
+        return {name: Buffer(f"gradient of {name}", GRADIENT, kind.dtype, kind.shape) for name, kind in types.items()}
+
+    def demand(self) -> Demand:
+        """The memory that a run takes."""
+        compiled, totals = self.compiled, self.totals.made()
+        sums = {**compiled.accumulators, **totals}
+        return Demand(
+            made=(*self.tensors.values(), *made_before(self.hoisted)),
+            results=tuple(self._lies_in(name, sums) for name in self.recurrence.ports()),
+            sums=(*compiled.accumulators.values(), *totals.values()),
+            late=tuple(self.initials.values()),
+            lent=tuple(compiled.lent.values()),
+            lasting=tuple(compiled.lasting.values()),
+        )
+
+    def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
+        found = self.initials.get(name) or sums.get(self.compiled.plan.sums.get(name, "")) or None
+        found = found or self.tensors.get(f"result {name}")
+        return () if found is None else (found,)
+
+    def _add_given(self, tensor: Array, every: int | None, last: int | None, arrays: Sequence[Array | None]) -> None:
+        if every is not None:
+            tensor += arrays[every]
+        if last is not None:
+            tensor[0 if self.recurrence.reverse else -1] += arrays[last][0]  # type: ignore[index]
 
     def _result(self, name: str, memory: dict[str, Array], sums: dict[str, Array]) -> Array | None:
         for state in self.states:
             if state.state.state.input == name:
-                kind = self.types[name]
-                if f"tensor {state.name}" not in memory:
-                    return np.zeros(kind.shape, kind.dtype)
-                return state.initial(memory[f"tensor {state.name}"], kind.rank - state.state.state.feature_rank)
+                there = f"tensor {state.name}" in memory
+                result = allocate(self.initials[name], zeros=not there)
+                if there:
+                    state.initial(memory[f"tensor {state.name}"], result)
+                return result
         if name in sums:
             return np.asarray(sums[name]).reshape(self.types[name].shape)
         return memory.get(f"tensor result {name}")
@@ -169,12 +149,12 @@ def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardSca
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     steps, batch = recurrence.steps_and_batch(types)
     refuse_empty(call, steps, backward_program(call))
-    states = _state_gradients(recurrence, call, types, whole)
-    step_grads = _step_grads(recurrence, call)
+    states = state_gradients(recurrence, call, types, whole)
+    from_outside = step_grads(recurrence, call)
     program = _with_given(expand_ops(backward_program(call)), [s for s in states if s.rolls and s.grad])
     results = program.net.output_blobs
     hoisted = hoist_invariants(program, [n for n in recurrence.references if n in program.types], results.values())
-    tensors, reads, writes, additions = _bindings(recurrence, types, states, step_grads, hoisted, results, steps)
+    tensors, reads, writes, additions = _bindings(recurrence, types, states, from_outside, hoisted, results, steps)
     slots = [*reads.values(), *(slot for _, slot in writes), *(slot for _, slot, _ in additions)]
     used = {slot.tensor for slot in slots}
     scan = Scan(
@@ -193,9 +173,11 @@ def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardSca
         _batch_axes(recurrence, states),
         {s.state.state.input: s.state.access() for s in states if s.state.state.input in reads},
         frozenset([*(f"result {name}" for name in recurrence.sequences), *(s.name for s in states)]),
+        frozenset(name for name in tensors if name.startswith(("grad ", "given "))),
     )
-    compiled = compile_scan(scan, call.float_dtype, options)
-    return BackwardScan(recurrence, types, states, step_grads, hoisted, compiled, _epilogue(compiled, hoisted.step))
+    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
+    totals = totals_of(compiled.plan, hoisted.step)
+    return BackwardScan(recurrence, types, states, from_outside, hoisted, compiled, totals)
 
 
 def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict[str, int]:
@@ -205,31 +187,6 @@ def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict
         of_outputs = (blobs[state.state.state.output], state.grad, state.carried(), state.given())
         axes.update(dict.fromkeys(of_outputs, 0))
     return axes
-
-
-def _state_gradients(
-    recurrence: Recurrence, call: Call, types: Mapping[str, Type], whole: frozenset[str]
-) -> list[StateGradient]:
-    grads, names = dict(call.op.attributes["output_grads"]), recurrence.output_names()
-    result = []
-    for tensor in state_tensors(recurrence, types):
-        if is_float(tensor.dtype):
-            every, last = _places(call, names.index(tensor.state.output))
-            rolls = tensor.is_plain() and f"grad {tensor.state.input}" not in whole
-            result.append(StateGradient(tensor, grads.get(tensor.state.output, ""), rolls, every, last))
-    return result
-
-
-def _step_grads(recurrence: Recurrence, call: Call) -> dict[str, tuple[int | None, int | None]]:
-    """Blob that stands for the gradient of a step output -> the op's inputs for `_all` and `_last`."""
-    names = recurrence.output_names()
-    grads = dict(call.op.attributes["output_grads"])
-    return {grads[name]: _places(call, names.index(name)) for name in recurrence.step_outputs if name in grads}
-
-
-def _places(call: Call, output: int) -> tuple[int | None, int | None]:
-    first = len(call.output_types) + 1 + 2 * output
-    return tuple(i if i < len(call.op.inputs) and call.op.inputs[i] else None for i in (first, first + 1))  # type: ignore[return-value]
 
 
 def _with_given(program: Program, states: Sequence[StateGradient]) -> Program:
@@ -308,16 +265,3 @@ def _bindings(
     for grad in step_grads:
         read(grad, f"given {grad}")
     return tensors, reads, writes, additions
-
-
-def _epilogue(compiled: CompiledScan, step: Program) -> Program | None:
-    """The ops that run on sums, as a net of their own."""
-    plan = compiled.plan
-    if not plan.epilogue:
-        return None
-    made = {name for call in plan.epilogue for name in call.op.outputs}
-    read = list(dict.fromkeys(name for call in plan.epilogue for name in call.op.inputs if name and name not in made))
-    inputs = [Input(name, step.types[name].dtype, step.types[name].shape) for name in read]
-    outputs = {blob: blob for blob in plan.sums.values() if blob in made}
-    net = step.net.with_ops([call.op for call in plan.epilogue], outputs=outputs, inputs=inputs)
-    return prepare(net, {name: step.types[name] for name in read}, step.float_dtype)

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.scan.memory import GRADIENT, PACKED, SCRATCH, SUMS, Buffer, Pool, allocate, block_bytes
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.places import Layouts, lay_out
+from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_text import HEADER_SIZES, ScanText, write_scan
-from rnnops.compiler.scan.stages import node_reads, node_writes
+from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText, write_scan
+from rnnops.compiler.scan.shrink import shrink_rows
+from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
+from rnnops.compiler.scan.statements import Statement
 from rnnops.compiler.scan.step_plan import StepPlan, plan_step
 from rnnops.compiler.team import run_together
+from rnnops.errors import TypeRuleError
 from rnnops.kernels.cpu.barrier import new_barrier
 from rnnops.kernels.cpu.gemm import gemm
 from rnnops.schema import RunContext
 from rnnops.types import Array
 
+LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
+SLOWER = 100  # an elementwise result costs about so many operations of a product
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 
 
@@ -36,15 +44,31 @@ class Options:
         width: of vectors in bits, the host's if None.
         compiled: whether kernels are compiled, or plain Python.
         tile: steps of a tile, None for a choice by size.
+        fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
+        pool: where scans borrow scratch.
     """
 
     threads: int = 1
     width: int | None = None
     compiled: bool = True
     tile: int | None = None
+    fixed: frozenset[str] = frozenset()
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
 
 @dataclass
+class Scratch:
+    """Memory of one run at a time that lasts from call to call.
+
+    Args:
+        packed: whether it holds packed matrices of an earlier run.
+    """
+
+    arrays: dict[str, Array]
+    packed: bool = False
+
+
+@dataclass(eq=False)
 class CompiledScan:
     """Runs a scan over arrays."""
 
@@ -56,7 +80,9 @@ class CompiledScan:
     threads: int
     options: Options
     float_dtype: str
-    _pool: list[dict[str, Array]] = field(default_factory=list)
+    fixed: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
+    _pool: list[Scratch] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.Lock)
 
     def run(self, arrays: Mapping[str, Array], context: RunContext) -> dict[str, Array]:
@@ -65,20 +91,29 @@ class CompiledScan:
         Args:
             arrays: `tensor <name>` -> its memory, and by name references.
 
-        Returns: the sums over time, by result.
+        Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
-        sums = {owner: self._accumulator(owner) for owner in self.plan.accumulators}
-        scratch = self._scratch()
-        given = {**scratch, **self.plan.constants, **arrays, **sums}
+        sums = {owner: allocate(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        scratch, block = self._scratch(), self.options.pool.take(self._block_bytes)
+        given = {**scratch.arrays, **block.parts(self, self.lent), **self.plan.constants, **arrays, **sums}
+        if self.plan.lengths:
+            order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"])
         values = [_flat(given[name]) for name in self._given]
-        sizes = self._sizes(context)
+        sizes = self._sizes(context, scratch.packed)
+        barrier, status = scratch.arrays["barrier"], scratch.arrays["status"]
         if self.options.compiled:
-            run_together(self._function(), self.threads, scratch["barrier"], scratch["status"], sizes, *values)
+            run_together(self._function(), self.threads, barrier, status, sizes, *values)
         else:
             with np.errstate(all="ignore"):
-                self._function()(0, 1, scratch["barrier"], scratch["status"], sizes, *values)
+                self._function()(0, 1, barrier, status, sizes, *values)
+        wrong = status[0] != 0
+        status[0] = 0
+        scratch.packed = True
         with self._lock:
             self._pool.append(scratch)
+        self.options.pool.give(block)
+        if wrong:
+            raise TypeRuleError("an index or a label is out of range", net=self.scan.program.net.name)
         return sums
 
     @cached_property
@@ -99,29 +134,76 @@ class CompiledScan:
     def _function(self) -> Any:
         return self._module.scan
 
-    def _sizes(self, context: RunContext) -> Array:
+    @cached_property
+    def _known(self) -> int:
+        """A bit for each packed matrix that is the same at every call."""
+        return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
+
+    def _sizes(self, context: RunContext, packed: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
-        first = len(HEADER_SIZES) - 3
-        sizes[first : first + 3] = _signed(context.seed or 0), context.t * self.scan.steps, context.training
+        first = HEADER_SIZES.index("unpacked")
+        unpacked = (1 << MASKED) - 1 & ~(self._known if packed else 0)
+        drawn = (_signed(context.seed or 0), context.t * self.scan.steps, context.training)
+        sizes[first : first + 4] = (unpacked, *drawn)
         return sizes
 
-    def _accumulator(self, owner: str) -> Array:
-        kind = self.plan.types[owner]
-        return np.zeros(kind.shape, kind.dtype)
+    # -- memory --------------------------------------------------------------------------------------------------
 
-    def _scratch(self) -> dict[str, Array]:
+    @cached_property
+    def accumulators(self) -> dict[str, Buffer]:
+        """What is summed over steps, by owner; a sum that needs nothing more becomes a gradient."""
+        plan, found = self.plan, {}
+        results = {owner: result for result, owner in plan.sums.items()}
+        for owner, by_row in plan.accumulators.items():
+            gradient = owner in results and not by_row
+            what = f"gradient of {results[owner]}" if gradient else f"{owner}, row by row" if by_row else owner
+            kind = plan.types[owner]
+            found[owner] = Buffer(what, GRADIENT if gradient else SUMS, kind.dtype, kind.shape)
+        return found
+
+    @cached_property
+    def lent(self) -> dict[str, Buffer]:
+        """Scratch for one run, by array parameter."""
+        what = "blobs of a step" if self.tile == 1 else f"blobs of {self.tile} steps"
+        sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
+        kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
+        scratch = {f"w_{dtype}": Buffer(what, SCRATCH, kinds[dtype], shape) for dtype, shape in sizes.items()}
+        return {**scratch, **self._packed(fixed=False), **(self._row_lists() if self.plan.lengths else {})}
+
+    def _row_lists(self) -> dict[str, Buffer]:
+        """What `ROW_ARRAYS` stand for."""
+        batch = self.scan.batch
+        return {
+            "order": Buffer("order of rows", SCRATCH, "int64", (batch,)),
+            "ends": Buffer("lengths of rows", SCRATCH, "int64", (batch,)),
+            "lists": Buffer("rows that are not over", SCRATCH, "int64", (self.threads, self.tile, batch + 2)),
+        }
+
+    @cached_property
+    def lasting(self) -> dict[str, Buffer]:
+        """What lasts from call to call, by array parameter: packed matrices that are the same at every call."""
+        return self._packed(fixed=True)
+
+    @cached_property
+    def _block_bytes(self) -> int:
+        return block_bytes(self.lent.values())
+
+    def _packed(self, fixed: bool) -> dict[str, Buffer]:
+        """Packed matrices, those that are the same at every call or the others."""
+        width = gemm(self.float_dtype, self.options.width, compiled=False).packed_size
+        return {
+            f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, (p.inner, width(1, p.columns)))
+            for i, p in enumerate(self.text.packed)
+            if (i < MASKED and p.owner in self.fixed) == fixed
+        }
+
+    def _scratch(self) -> Scratch:
         with self._lock:
             if self._pool:
                 return self._pool.pop()
-        scratch = {
-            f"w_{dtype}": np.zeros(max(size, 1), "uint8" if dtype == "bool" else dtype)
-            for dtype, size in self.layouts.scratch.items()
-        }
+        scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
         scratch["barrier"], scratch["status"] = new_barrier(), np.zeros(4, np.int64)
-        products = gemm(self.float_dtype, self.options.width, self.options.compiled)
-        for i, packed in enumerate(self.text.packed):
-            scratch[f"packed{i}"] = np.zeros(products.packed_size(packed.inner, packed.columns), self.float_dtype)
-        return scratch
+        return Scratch(scratch)
 
 
 class RingError(Exception):
@@ -133,28 +215,60 @@ class RingError(Exception):
 
 
 def _check_rings(scan: Scan, plan: StepPlan) -> None:
+    wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
+    if wrong:
+        raise RingError(wrong)
+
+
+def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[str]:
+    """Rings that several stages touch, or one that runs once for all steps of a tile."""
     touched: dict[str, set[int]] = {}
-    for number, stage in enumerate(plan.stages):
+    for number, stage in enumerate(stages):
         for node in stage.nodes:
             for owner in (*node_reads(node), node_writes(node)):
                 slot = plan.slots.get(owner)
                 if slot is not None and scan.tensors[slot.tensor].ring:
                     touched.setdefault(slot.tensor, set()).add(number if stage.loop else -1)
-    wrong = frozenset(name for name, stages in touched.items() if len(stages) > 1 or -1 in stages)
-    if wrong:
-        raise RingError(wrong)
+    return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
 
 
-def compile_scan(scan: Scan, float_dtype: str, options: Options) -> CompiledScan:
-    """Plan a scan and write its module. Raises UnsupportedError and RingError."""
-    plan = plan_step(scan)
+def compile_scan(
+    scan: Scan,
+    float_dtype: str,
+    options: Options,
+    fixed: frozenset[str] = frozenset(),
+    unseen: frozenset[str] = frozenset(),
+) -> CompiledScan:
+    """Plan a scan and write its module.
+
+    Args:
+        fixed: references that are the same at every call.
+        unseen: tensors that nobody reads where a row is over.
+
+    Raises UnsupportedError and RingError.
+    """
+    plan = shrink_rows(scan, plan_step(scan), unseen)
     _check_rings(scan, plan)
-    threads = min(options.threads, scan.batch) if plan.batch_axes and options.compiled else 1
+    threads = _threads(scan, plan, options)
     tile = options.tile or max(1, min(scan.steps, TILE_ROWS // max(1, scan.batch)))
     layouts = lay_out(scan, plan, tile, threads)
     layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
     text = write_scan(scan, plan, layouts, float_dtype, options.width, options.compiled)
-    return CompiledScan(scan, plan, layouts, text, tile, threads, options, float_dtype)
+    return CompiledScan(scan, plan, layouts, text, tile, threads, options, float_dtype, fixed, unseen)
+
+
+def _threads(scan: Scan, plan: StepPlan, options: Options) -> int:
+    """As many threads as have rows to work on; one where there is little to do."""
+    products = [(stage, node) for stage in plan.stages for node in stage.nodes if not isinstance(node, Statement)]
+    work = scan.steps * sum(2 * node.rows * node.inner * node.columns for _, node in products)
+    elements = scan.steps * sum(
+        prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement)
+    )
+    if not options.compiled or work + SLOWER * elements < LITTLE_WORK:
+        return 1
+    if plan.batch_axes:
+        return min(options.threads, scan.batch)
+    return options.threads if any(not stage.loop for stage, _ in products) else 1
 
 
 def _signed(seed: int) -> int:

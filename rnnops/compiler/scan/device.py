@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
-from rnnops.compiler.scan.lower_ops import UnsupportedError
+from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.shrink import past_end_reads
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 
@@ -35,10 +36,11 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
         if call.op.type == "RecurrentNetwork":
             twin = gradients.get(call.op.outputs[-1])
             try:
-                made: dict[str, ForwardScan | BackwardScan] = {call.op.key: compile_forward(call, options)}
+                made: dict[str, ForwardScan | BackwardScan] = {}
                 if twin is not None:
                     made[twin.op.key] = compile_backward(twin, options)
-                kernels.update(made)
+                read = past_end_reads(made[twin.op.key].compiled.plan) if twin is not None else None
+                kernels.update({call.op.key: compile_forward(call, options, read), **made})
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
     return Compiled(kernels, interpreted)

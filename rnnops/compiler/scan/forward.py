@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
-from rnnops.compiler.scan.lower_ops import UnsupportedError
+from rnnops.compiler.scan.demand import Demand, made_before
+from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer, allocate
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
-from rnnops.compiler.scan.residuals import ScanResiduals
+from rnnops.compiler.scan.residuals import PastEnd, ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
+from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.schema import Call, RunContext
+from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import OPAQUE, Array
 
 
@@ -25,6 +29,7 @@ from rnnops.types import OPAQUE, Array
 class ForwardScan:
     """Runs a RecurrentNetwork op."""
 
+    call: Call
     recurrence: Recurrence
     states: list[StateTensor]
     rings: set[str]
@@ -35,19 +40,46 @@ class ForwardScan:
         """All outputs of the op; those that nobody reads are None."""
         recurrence, scan = self.recurrence, self.compiled.scan
         bound = dict(zip(recurrence.ports(), arrays, strict=True))
-        memory = {
-            f"tensor {name}": np.empty((tensor.length, *tensor.shape), tensor.dtype)
-            for name, tensor in scan.tensors.items()
-            if name not in bound and not name.startswith("state ")
-        }
+        memory = {f"tensor {name}": allocate(buffer) for name, buffer in self.tensors.items()}
         memory.update((f"tensor {name}", bound[name]) for name in recurrence.sequences if name in scan.tensors)
         for state in self.states:
             if state.name in scan.tensors:
-                ring = state.state.input in self.rings
-                memory[f"tensor {state.name}"] = state.filled(bound[state.state.input], ring)
+                state.fill(memory[f"tensor {state.name}"], bound[state.state.input])
         memory.update(run_before(self.hoisted, bound))
-        self.compiled.run(memory, context)
+        try:
+            self.compiled.run(memory, context)
+        except TypeRuleError:  # the reference says at which op, and what came
+            schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
+            raise
         return self._results(memory, context)
+
+    @cached_property
+    def tensors(self) -> dict[str, Buffer]:
+        """Memory for all steps of states, of what is kept, and of step outputs."""
+        tensors = self.compiled.scan.tensors
+        names = [name for name in tensors if name not in self.recurrence.sequences]
+        shapes = {name: (tensors[name].length, *tensors[name].shape) for name in names}
+        labels = {name: name.removeprefix("kept ") for name in names}
+        return {name: Buffer(labels[name], self._kind(name), tensors[name].dtype, shapes[name]) for name in names}
+
+    def _kind(self, tensor: str) -> str:
+        read, blobs = self.recurrence.backward_reads, self.recurrence.cell.output_blobs
+        for state in self.states:
+            if state.name == tensor:
+                return KEPT if {state.state.input, blobs[state.state.output]} & read else OUTPUT
+        name = tensor.removeprefix("output ")
+        return KEPT if name == tensor or blobs[name] in read else OUTPUT
+
+    def demand(self) -> Demand:
+        """The memory that a run takes."""
+        compiled, tensors = self.compiled, self.tensors
+        results: list[tuple[Buffer, ...]] = []
+        for name in (*(s.name for s in self.states), *(f"output {name}" for name in self.recurrence.step_outputs)):
+            results += [(tensors[name],) if name in tensors else ()] * 2
+        if self.recurrence.keeps_workspaces:
+            results.append(tuple(buffer for buffer in tensors.values() if buffer.kind == KEPT))
+        made, lent = (*tensors.values(), *made_before(self.hoisted)), tuple(compiled.lent.values())
+        return Demand(made, tuple(results), lent=lent, lasting=tuple(compiled.lasting.values()))
 
     def _results(self, memory: dict[str, Array], context: RunContext) -> tuple[object, ...]:
         recurrence = self.recurrence
@@ -76,7 +108,14 @@ class ForwardScan:
             name: memory[f"tensor output {name}"] for name in recurrence.wanted_step_outputs if blobs[name] in read
         }
         kept = {name: memory[f"tensor kept {name}"] for name in recurrence.keep}
-        return ScanResiduals(states, outputs, kept, context, tuple(self.states))
+        return ScanResiduals(states, outputs, kept, context, tuple(self.states), self._past_end(memory))
+
+    def _past_end(self, memory: dict[str, Array]) -> PastEnd | None:
+        plan, unseen = self.compiled.plan, self.compiled.unseen
+        if not plan.lengths:
+            return None
+        axes = {slot.tensor: plan.batch_axes.get(owner) for owner, slot in plan.slots.items() if slot.tensor in unseen}
+        return PastEnd(memory[plan.lengths], {tensor.removeprefix("kept "): axis for tensor, axis in axes.items()})
 
 
 def run_before(hoisted: Hoisted, bound: dict[str, Array]) -> dict[str, Array]:
@@ -91,15 +130,19 @@ def run_before(hoisted: Hoisted, bound: dict[str, Array]) -> dict[str, Array]:
     }
 
 
-def compile_forward(call: Call, options: Options) -> ForwardScan:
-    """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form."""
+def compile_forward(call: Call, options: Options, read_past_end: frozenset[str] | None) -> ForwardScan:
+    """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form.
+
+    Args:
+        read_past_end: tensors that the backward pass reads in rows that are over, None for all.
+    """
     try:
-        return _compile(call, options, frozenset())
+        return _compile(call, options, read_past_end, frozenset())
     except RingError as error:
-        return _compile(call, options, error.tensors)
+        return _compile(call, options, read_past_end, error.tensors)
 
 
-def _compile(call: Call, options: Options, whole: frozenset[str]) -> ForwardScan:
+def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None, whole: frozenset[str]) -> ForwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
@@ -153,8 +196,17 @@ def _compile(call: Call, options: Options, whole: frozenset[str]) -> ForwardScan
         {state.state.input: state.access() for state in states if state.state.input in reads},
         frozenset([*recurrence.sequences, *(state.name for state in states)]),
     )
-    compiled = compile_scan(scan, call.float_dtype, options)
-    return ForwardScan(recurrence, states, rings, hoisted, compiled)
+    kept = {f"kept {name}" for name in recurrence.keep}
+    unseen = frozenset() if read_past_end is None else frozenset(kept - read_past_end)
+    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options), unseen)
+    return ForwardScan(call, recurrence, states, rings, hoisted, compiled)
+
+
+def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]:
+    """References that are inputs of the net whose values never change."""
+    return frozenset(
+        name for kind, name, outer in recurrence.bindings() if kind == "reference" and outer in options.fixed
+    )
 
 
 def refuse_empty(call: Call, steps: int, step: Program) -> None:

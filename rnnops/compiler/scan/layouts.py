@@ -84,13 +84,14 @@ def affine(numbers: Array) -> Layout | None:
 
 
 def box(mask: Array) -> tuple[slice, ...] | None:
-    """The slices that hold all true elements, None where some element inside is false or none is true."""
+    """The slices, with steps, that hold all true elements and no others; None where there are none."""
     if not mask.any():
         return None
     slices = []
     for axis in range(mask.ndim):
         others = tuple(other for other in range(mask.ndim) if other != axis)
         found = np.flatnonzero(mask.any(axis=others))
-        slices.append(slice(int(found[0]), int(found[-1]) + 1))
+        step = int(found[1] - found[0]) if found.size > 1 else 1
+        slices.append(slice(int(found[0]), int(found[-1]) + 1, step))
     region = tuple(slices)
-    return region if mask[region].all() else None
+    return region if mask[region].all() and mask[region].size == mask.sum() else None

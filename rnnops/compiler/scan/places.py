@@ -7,7 +7,7 @@ step, in scratch of one step; one that passes from stage to stage, in scratch of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -32,7 +32,11 @@ class Place:
         shift: added to t.
         ring: steps after which it comes round, 0 where it does not.
         row: numbers from one row of the batch to the next.
+        rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
+            `j` (those of a tile), `r` (a thread's own at a step).
         thread: numbers from one thread to the next.
+        extent: in scratch, what it serves: a `row`, a `step` or a `tile`.
+        size: numbers that it takes of scratch, for all threads.
     """
 
     array: str
@@ -42,7 +46,10 @@ class Place:
     shift: int = 0
     ring: int = 0
     row: int = 0
+    rows: str = "n"
     thread: int = 0
+    extent: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,13 @@ class Layouts:
     Args:
         scratch: dtype -> numbers, for each array of scratch.
         arrays: names of arrays that the caller gives, by what lies in them.
+        past_end: all places for the stages of rows that are over.
     """
 
     places: Mapping[str, Place]
     scratch: Mapping[str, int]
     arrays: Mapping[str, str]
+    past_end: Mapping[str, Place] = field(default_factory=dict)
 
 
 class _Scratch:
@@ -86,12 +95,31 @@ def lay_out(scan: Scan, plan: StepPlan, tile: int, threads: int) -> Layouts:
             places[owner] = _in_tensor(scan, plan, owner, row, arrays)
         elif owner in plan.invariant or owner in plan.accumulators:
             places[owner] = Place(arrays[owner], row=row)
-    for owner, extent in _extents(plan.stages, set(places)).items():
+    lasting, over = (
+        {**places, **_scratch_places(scratch, plan, _extents(stages, set(places)), tile, threads)}
+        for stages in (plan.stages, plan.past_end)
+    )
+    return Layouts(lasting, scratch.sizes, arrays, over)
+
+
+def _scratch_places(
+    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int
+) -> dict[str, Place]:
+    places = {}
+    for owner, extent in extents.items():
         kind = plan.types[owner]
-        places[owner] = _in_scratch(
-            scratch, kind, extent, tile, threads, _row_stride(owner, kind, plan), plan.batch_axes.get(owner)
-        )
-    return Layouts(places, scratch.sizes, arrays)
+        axis, row = plan.batch_axes.get(owner), _row_stride(owner, kind, plan)
+        every = threads if plan.batch_axes and axis is None else 1
+        place = _in_scratch(scratch, kind, extent, tile, threads, row, axis, every)
+        places[owner] = _side_by_side(place, kind, extent, axis) if plan.lengths else place
+    return places
+
+
+def _side_by_side(place: Place, kind: Type, extent: str, batch_axis: int | None) -> Place:
+    """The same place for rows that shrink: those that are not over lie one behind the other."""
+    if extent == "row" or batch_axis is None or prod(kind.shape[:batch_axis]) != 1:
+        return place
+    return replace(place, step=0, over="", rows="j" if extent == "tile" else "r")
 
 
 def _row_stride(owner: str, kind: Type, plan: StepPlan) -> int:
@@ -131,15 +159,20 @@ def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
 
 
 def _in_scratch(
-    scratch: _Scratch, kind: Type, extent: str, tile: int, threads: int, row: int, batch_axis: int | None
+    scratch: _Scratch, kind: Type, extent: str, tile: int, threads: int, row: int, batch_axis: int | None, every: int
 ) -> Place:
+    """A place in scratch, for each of `every` threads: what is the same for all rows each computes for itself."""
     size = prod(kind.shape)
     if extent == "row" and batch_axis in (None, 0):
         own = size if batch_axis is None else row
         width = -(-own // 16) * 16 + 16
-        return Place(f"w_{kind.dtype}", scratch.take(kind.dtype, width * threads), thread=width)
+        all_threads = width * threads
+        start = scratch.take(kind.dtype, all_threads)
+        return Place(f"w_{kind.dtype}", start, thread=width, extent=extent, size=all_threads)
     steps = tile if extent == "tile" else 1
     over = "i" if extent == "tile" else ""
-    own = -(-size * steps // 16) * 16 if batch_axis is None and threads > 1 else 0  # each thread computes it for itself
-    start = scratch.take(kind.dtype, own * threads or size * steps)
-    return Place(f"w_{kind.dtype}", start, size if over else 0, over, row=row, thread=own)
+    own = -(-size * steps // 16) * 16 if every > 1 else 0
+    whole = max(own * every, size * steps)
+    start = scratch.take(kind.dtype, whole)
+    step = size if over else 0
+    return Place(f"w_{kind.dtype}", start, step, over, row=row, thread=own, extent=extent, size=whole)

@@ -118,13 +118,15 @@ def dense_over(statement: Statement, inner: int) -> object:
     return dense(shape).with_axes(tuple(order), statement.extents)
 
 
-def as_contraction(statement: Statement, sizes: Mapping[str, int]) -> Contraction | None:
+def as_contraction(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> Contraction | None:
     """The statement as a product that folds the batch; None where it is none. `sizes` as for `as_product`."""
     if statement.form != "product" or statement.fold != "add" or statement.row_axis not in statement.folded_axes():
         return None
     left, right = statement.operands
     if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
         return None
+    if left.owner in invariant or right.owner in invariant:
+        return None  # which has no rows for each step
     folded = statement.folded_axes()
     kept = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size > 1]
     of_left = [axis for axis in kept if left.layout.strides[axis] and not right.layout.strides[axis]]
@@ -214,6 +216,7 @@ def merge_folds(statements: Sequence[Statement], stored: Collection[str]) -> lis
             first is None
             or statement.fold != "add"
             or statement.form != "copy"
+            or statement.target.index is not None
             or first.form != "product"
             or not isinstance(source, Access)
             or source.owner in stored

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rnnops.compiler.scalar_text import Constants, Place, scalar_expression, typed_expression
 from rnnops.compiler.scan.nests import Nest, is_register_fold
 from rnnops.compiler.scan.statements import FORMS, Access, Number, Statement
@@ -87,6 +89,9 @@ class RowWriter:
         self.writes = Counter(s.target.owner for nest in nests for s in nest.statements)
         for nest, needed in zip(nests, later, strict=True):
             self._nest(nest, needed)
+        if "status" in self.result.scalars:
+            self.result.lines.insert(0, f"{INDENT}wrong = 0")
+            self.result.lines += [f"{INDENT}if wrong > 0:", f"{INDENT * 2}status[0] = 1"]
         if not self.result.lines:
             self.result.lines.append(f"{INDENT}pass")
         return self.result
@@ -121,22 +126,42 @@ class RowWriter:
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
         name = self.accumulators[id(statement)]
         if statement.start is None:
-            self._store(statement, name, depth)
-            return
-        self._keep(statement, name, depth, needed)
+            self._add(statement, name, depth)
+        else:
+            self._keep(statement, name, depth, needed)
+
+    def _add(self, statement: Statement, name: str, depth: int) -> None:
+        """Join what a register has gathered with what lies in memory."""
+        place = self._element(statement.target, depth)
+        old = f"({place} != 0)" if self.types[statement.target.owner].dtype == BOOL else place
+        self._line(depth, f"{place} = {ADD_TO_MEMORY[statement.fold].format(acc=old, x=name)}")
+        self.local = {key: known for key, known in self.local.items() if key[0] != statement.target.owner}
 
     def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
-        value = self._value(statement, depth)
         if id(statement) in self.accumulators:
             name = self.accumulators[id(statement)]
-            self._line(depth, f"{name} = {FOLD_TEXT[statement.fold].format(acc=name, x=value)}")
+            self._line(depth, f"{name} = {self._folded(statement, name, depth, FOLD_TEXT)}")
             return
         if statement.fold and statement.start is None:
-            self._store(statement, value, depth)
+            self._accumulate(statement, depth)
             return
         name = self._variable()
-        self._line(depth, f"{name} = {value}")
+        self._line(depth, f"{name} = {self._value(statement, depth)}")
         self._keep(statement, name, depth, needed)
+
+    def _accumulate(self, statement: Statement, depth: int) -> None:
+        """Join a value with what lies in memory."""
+        place = self._element(statement.target, depth)
+        old = f"({place} != 0)" if self.types[statement.target.owner].dtype == BOOL else place
+        self._line(depth, f"{place} = {self._folded(statement, old, depth, ADD_TO_MEMORY)}")
+        self.local = {key: name for key, name in self.local.items() if key[0] != statement.target.owner}
+
+    def _folded(self, statement: Statement, old: str, depth: int, texts: Mapping[str, str]) -> str:
+        """An accumulator joined with the statement's value; sums of products are multiply-adds."""
+        if statement.form == "product" and statement.fold == "add":
+            factors = ", ".join(self._operand(o, depth) for o in statement.operands if isinstance(o, Access))
+            return f"{'add_product_any_order' if texts is FOLD_TEXT else 'add_product'}({old}, {factors})"
+        return texts[statement.fold].format(acc=old, x=self._value(statement, depth))
 
     def _keep(self, statement: Statement, name: str, depth: int, needed: Collection[str]) -> None:
         """Remember a value under its owner, and store it where others read it from memory."""
@@ -155,13 +180,7 @@ class RowWriter:
         return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
 
     def _store(self, statement: Statement, value: str, depth: int) -> None:
-        place = self._element(statement.target, depth)
-        dtype = self.types[statement.target.owner].dtype
-        if statement.fold and statement.start is None:
-            old = f"{place} != 0" if dtype == BOOL else place
-            value = ADD_TO_MEMORY[statement.fold].format(acc=f"({old})" if dtype == BOOL else old, x=value)
-            self.local = {key: name for key, name in self.local.items() if key[0] != statement.target.owner}
-        self._line(depth, f"{place} = {value}")
+        self._line(depth, f"{self._element(statement.target, depth)} = {value}")
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -171,6 +190,8 @@ class RowWriter:
             return scalar_expression(statement.made_by(), self._with_missing(statement, operands), self.constants)
         if statement.form == "uniform":
             return self._uniform(statement, depth)
+        if statement.form == "labels":
+            return self._label(statement, operands[0], depth)
         if statement.form == "dropped":
             return self._dropped(statement, operands)
         text = FORMS.get(statement.form) or " + ".join(f"{{{i}}}" for i in range(len(operands)))
@@ -190,7 +211,9 @@ class RowWriter:
     def _operand(self, access: Access, depth: int) -> str:
         if access.owner in self.known_scalars:
             return self._scalar(self.known_scalars[access.owner])
-        if access.owner in self.variables and access.index is None:
+        if access.owner in self.variables:
+            if access.index is not None:
+                self._index(access, depth)  # there is one element, but the index may be wrong
             return self.variables[access.owner]
         key = element(access)
         if access.index is not None or key not in self.local:
@@ -214,9 +237,28 @@ class RowWriter:
 
     def _index(self, access: Access, depth: int) -> str:
         assert access.index is not None
-        raw, name, size = self._operand(access.index, depth), self._variable(), self._size(access.index_size)
+        raw, step = self._operand(access.index, depth), self._size(access.index_step)
+        if access.index_size == 0:
+            return f"{raw} * {step}"
+        name, size = self._variable(), self._size(access.index_size)
+        self._note_wrong(f"({raw} < -{size}) | ({raw} >= {size})", depth)
         self._line(depth, f"{name} = inside({raw}, {size})")
-        return f"{name} * {self._size(access.index_step)}"
+        return f"{name} * {step}"
+
+    def _note_wrong(self, test: str, depth: int) -> None:
+        """Count what is out of range; the function tells by its status, and the reference says what it was."""
+        self._scalar("status")
+        self._line(depth, f"wrong += {test}")
+
+    def _label(self, statement: Statement, label: str | Number, depth: int) -> str:
+        classes, ignored = (statement.made_by().attr(name) for name in ("classes", "ignore_index"))
+        name, zero = self._variable(), self.constants.name(0, statement.dtype)
+        self._line(depth, f"{name} = {self._text(label, statement.dtype)}")
+        test = f"({name} < {zero}) | ({name} >= {self.constants.name(classes, statement.dtype)})"
+        if ignored is not None and int(np.array(ignored).astype(statement.dtype)) == ignored:
+            test = f"({test}) & ({name} != {self.constants.name(ignored, statement.dtype)})"
+        self._note_wrong(test, depth)
+        return name
 
     def _uniform(self, statement: Statement, depth: int) -> str:
         """Whether an element stays: its number within all rows says which random number is its own."""
@@ -230,12 +272,15 @@ class RowWriter:
         drawn = f"uniform({seed}, {self._size(call.attr('ordinal'))}, {t}, {element} // {size}, {element} % {size})"
         return f"{active} == 0 or {drawn} >= {self.constants.name(call.attr('ratio'), 'float64')}"
 
+    def _text(self, operand: str | Number, dtype: str) -> str:
+        return operand if isinstance(operand, str) else self.constants.name(operand, dtype)
+
     def _dropped(self, statement: Statement, operands: Sequence[str | Number]) -> str:
         active = self._scalar("active")
         scale = self.constants.name(1.0 / (1.0 - statement.made_by().attr("ratio")), statement.dtype)
         zero = self.constants.name(0.0, statement.dtype)
         x, mask = operands
-        x = x if isinstance(x, str) else self.constants.name(x, statement.dtype)
+        x = self._text(x, statement.dtype)
         return f"({x} * {scale} if {mask} else {zero}) if {active} != 0 else {x}"
 
     # -- names ---------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Scan:
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
         accesses: how inputs lie at their slots, where that is not row by row.
         row_tensors: tensors each step of which has the batch axis first.
+        gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
     """
 
     program: Program
@@ -74,3 +75,4 @@ class Scan:
     batch_axes: Mapping[str, int] = field(default_factory=dict)
     accesses: Mapping[str, Access] = field(default_factory=dict)
     row_tensors: frozenset[str] = frozenset()
+    gradients: frozenset[str] = frozenset()

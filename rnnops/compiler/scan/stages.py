@@ -7,8 +7,9 @@ its steps (odd numbers); elementwise work stays in the loop that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -18,6 +19,7 @@ from rnnops.compiler.scan.products import Contraction, Product
 from rnnops.compiler.scan.statements import Statement
 
 Node = Statement | Product | Contraction
+SomeNode = TypeVar("SomeNode", bound=Node)
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,13 @@ class Stage:
     loop: bool
     cyclic: bool
 
+    @property
+    def head(self) -> str:
+        """How its nodes run."""
+        return ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
+
     def __str__(self) -> str:
-        head = ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
-        return "\n    ".join([head, *map(str, self.nodes)])
+        return "\n    ".join([self.head, *map(str, self.nodes)])
 
 
 def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[Stage]:
@@ -72,6 +78,17 @@ def node_reads(node: Node) -> list[str]:
 
 def node_writes(node: Node) -> str:
     return node.target.owner if isinstance(node, Statement) else node.target
+
+
+def live_nodes(nodes: Sequence[SomeNode], wanted: Collection[str]) -> list[SomeNode]:
+    """The nodes that owners which are wanted depend on."""
+    needed = set(wanted)
+    result: list[SomeNode] = []
+    for node in reversed(nodes):
+        if node_writes(node) in needed:
+            needed.update(node_reads(node))
+            result.append(node)
+    return result[::-1]
 
 
 def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:

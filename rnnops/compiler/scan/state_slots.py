@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from rnnops.compiler.scan.layouts import Layout, dense
 from rnnops.compiler.scan.scan import Slot, Tensor
 from rnnops.compiler.scan.statements import Access
@@ -85,9 +83,8 @@ class StateTensor:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def filled(self, initial: Array, ring: bool) -> Array:
-        """New memory with the initial steps in it."""
-        tensor = np.empty((self.tensor(ring).length, *self.shape), self.dtype)
+    def fill(self, tensor: Array, initial: Array) -> None:
+        """Put the initial steps into new memory, which rolls where it is shorter than the state."""
         steps = initial if initial.ndim == len(self.shape) + 1 else initial[None]
         if self.reverse:
             places = [(self.length - 1 - p) % len(tensor) for p in range(self.initial_steps)]
@@ -95,7 +92,6 @@ class StateTensor:
             places = list(range(self.initial_steps))
         for p, place in enumerate(places):
             tensor[place] = steps[min(p, len(steps) - 1)]
-        return tensor
 
     def every(self, tensor: Array) -> Array:
         """`_all` of a tensor that does not roll."""

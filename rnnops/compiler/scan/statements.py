@@ -24,7 +24,7 @@ class Access:
         layout: over the axes of the statement that reads or writes it.
         index: where given, its element (an integer, counted from the end where negative) times `index_step` is added
             to the element number.
-        index_size: indices lie in `[-index_size, index_size)`.
+        index_size: indices must lie in `[-index_size, index_size)`; 0 where they are known to lie in `[0, ...)`.
     """
 
     owner: str
@@ -40,7 +40,8 @@ class Statement:
 
     Args:
         blob: what is computed, for people.
-        form: `apply` (the call's Pointwise form), or one of `FORMS`.
+        form: `apply` (the call's Pointwise form), one of `FORMS`, or what row programs have words for: `sum`,
+            `uniform`, `dropped`, `labels`.
         call: the op it comes from, None for copies.
         fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`.
         start: what a fold starts from; None where it goes on from what is there.

@@ -7,13 +7,15 @@ is summed apart. Where a step mixes rows, all its rows are one, on one thread, a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from rnnops.compiler.scan.batch_axis import find_batch_axes
 from rnnops.compiler.scan.layouts import Layout, dense
+from rnnops.compiler.scan.linear_sums import MixedError, late_calls
 from rnnops.compiler.scan.lower_ops import lower_ops
+from rnnops.compiler.scan.lowered import Lowered
 from rnnops.compiler.scan.products import (
     Contraction,
     Product,
@@ -23,12 +25,10 @@ from rnnops.compiler.scan.products import (
     sum_products,
 )
 from rnnops.compiler.scan.scan import Scan, Slot
-from rnnops.compiler.scan.stages import Node, Stage, node_reads, split_stages
+from rnnops.compiler.scan.stages import Node, Stage, live_nodes, node_reads, split_stages
 from rnnops.compiler.scan.statements import Access, Number, Statement
 from rnnops.schema import Call
 from rnnops.types import Array, Type
-
-LINEAR = ("Add", "Sum", "Sub", "Neg", "SumTo", "ReduceSum", "Identity")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ class StepPlan:
         sums: result -> accumulator that it is, or from which `epilogue` computes it.
         epilogue: ops that run once, on sums.
         whole: why all rows are one, `""` where rows are independent.
+        lengths: the reference by which rows end, where `stages` are for rows that are not over; else `""`.
+        past_end: the stages for rows that are over, in which nothing is that lengths mask.
+        unshrunk: why rows cost the same past their end although there are lengths.
     """
 
     stages: tuple[Stage, ...]
@@ -60,6 +63,9 @@ class StepPlan:
     sums: Mapping[str, str]
     epilogue: tuple[Call, ...]
     whole: str
+    lengths: str = ""
+    past_end: tuple[Stage, ...] = ()
+    unshrunk: str = ""
 
 
 def plan_step(scan: Scan) -> StepPlan:
@@ -67,24 +73,34 @@ def plan_step(scan: Scan) -> StepPlan:
     if scan.batch > 1:
         try:
             return _Planner(scan, by_rows=True).plan("")
-        except _MixedError as mixed:
+        except MixedError as mixed:
             reason = str(mixed)
     else:
         reason = "the batch is one row"
     return _Planner(scan, by_rows=False).plan(reason)
 
 
-class _MixedError(Exception):
-    """Rows of the batch are not independent."""
+def carried_owners(scan: Scan, slots: Mapping[str, Slot]) -> list[tuple[str, str]]:
+    """(Owner that a step reads, owner that an earlier step has written to the same tensor.)"""
+    written = [(owner, slot.tensor) for owner, slot in slots.items() if owner not in scan.reads]
+    return [(name, owner) for name, slot in scan.reads.items() for owner, tensor in written if tensor == slot.tensor]
+
+
+def views_of(scan: Scan) -> dict[str, str]:
+    """Blobs that lie in the memory of others -> those."""
+    return {blob: access.owner for blob, access in _lowered(scan).views.items() if access.owner != blob}
+
+
+def _lowered(scan: Scan) -> Lowered:
+    types = scan.program.types
+    given = {name: Access(name, dense(types[name].shape)) for name in scan.program.net.input_names}
+    return lower_ops(scan.program, {**given, **scan.accesses}, {})
 
 
 class _Planner:
     def __init__(self, scan: Scan, by_rows: bool) -> None:
         self.scan, self.by_rows = scan, by_rows
-        program = scan.program
-        given = {name: Access(name, dense(program.types[name].shape)) for name in program.net.input_names}
-        given.update(scan.accesses)
-        self.lowered = lower_ops(program, given, {})
+        self.lowered = _lowered(scan)
         self.slots: dict[str, Slot] = dict(scan.reads)
         self.scalars = {} if scan.timestep is None else {scan.timestep: "t"}
         self.accumulators: dict[str, bool] = {}
@@ -101,10 +117,10 @@ class _Planner:
         axes: Mapping[str, int] = {}
         contractions: dict[str, Contraction] = {}
         if self.by_rows:
-            statements, axes, contractions = self._by_rows(statements)
-        statements = _live(statements, [*self.slots, *self.accumulators, *contractions_reads(contractions)])
+            statements, axes, contractions = self._by_rows(statements, invariant)
+        statements = live_nodes(statements, [*self.slots, *self.accumulators, *contractions_reads(contractions)])
         nodes = self._nodes(statements, contractions, invariant, axes)
-        stages = split_stages(nodes, self._carried())
+        stages = split_stages(nodes, carried_owners(self.scan, self.slots))
         return StepPlan(
             tuple(stages), lowered.types, axes, self.slots, invariant, lowered.constants, self.scalars,
             self.accumulators, self.sums, tuple(self.epilogue), whole,
@@ -137,21 +153,19 @@ class _Planner:
         lowered.statements.append(_copy_statement(self.scan, blob, kind, target, operand, add))
         return owner
 
-    def _carried(self) -> list[tuple[str, str]]:
-        """(owner that reads, owner that an earlier step wrote)."""
-        written = [(owner, slot.tensor) for owner, slot in self.slots.items() if owner not in self.scan.reads]
-        return [
-            (name, owner)
-            for name, slot in self.scan.reads.items()
-            for owner, tensor in written
-            if tensor == slot.tensor
-        ]
-
     # -- sums over time ------------------------------------------------------------------------------------------
 
     def _sum_whole(self) -> None:
         for result, blob in self.scan.sums.items():
-            self.sums[result] = self._accumulate(blob)
+            zero = self.lowered.numbers.get(blob) == 0
+            self.sums[result] = self._nothing(blob) if zero else self._accumulate(blob)
+
+    def _nothing(self, blob: str) -> str:
+        """A sum to which no step adds."""
+        owner = self.lowered.fresh(f"{blob}/total")
+        self.lowered.own(owner, self.scan.program.types[blob])
+        self.accumulators[owner] = False
+        return owner
 
     def _accumulate(self, blob: str) -> str:
         lowered, kind = self.lowered, self.scan.program.types[blob]
@@ -163,24 +177,23 @@ class _Planner:
         return owner
 
     def _by_rows(
-        self, statements: list[Statement]
+        self, statements: list[Statement], invariant: Collection[str]
     ) -> tuple[list[Statement], Mapping[str, int], dict[str, Contraction]]:
-        lowered, scan = self.lowered, self.scan
-        known = self._known_axes()
+        lowered, known = self.lowered, self._known_axes()
         found = find_batch_axes(statements, lowered.types, known)
         if found.mixing:
-            raise _MixedError(f"'{found.mixing[0]}' reads across rows")
+            raise MixedError(f"'{found.mixing[0]}' reads across rows")
         for statement in found.statements:
             self._check_stored_once(statement)
         frontier = {s.target.owner for s in found.statements if s.row_axis in s.folded_axes()}
         writers = [s for s in found.statements if s.target.owner in frontier]
         if any(s.row_axis not in s.folded_axes() or s.fold != "add" for s in writers):
-            raise _MixedError("a fold over rows is written in parts, or is no sum")
+            raise MixedError("a fold over rows is written in parts, or is no sum")
         self._split_sums(frontier, found.axes)
         again = find_batch_axes(
             merge_folds(lowered.statements, [*self.slots, *self.accumulators]), lowered.types, known
         )
-        return self._row_sums(list(again.statements), again.axes, frontier)
+        return self._row_sums(list(again.statements), again.axes, frontier, invariant)
 
     def _known_axes(self) -> dict[str, int]:
         """Batch axes by meaning: of what is read, and of what lies in tensors of sequences and states."""
@@ -194,54 +207,45 @@ class _Planner:
     def _check_stored_once(self, statement: Statement) -> None:
         """What is the same for all rows is computed with each of them, which is no way to add to what is there."""
         if statement.row_axis is None and statement.fold and statement.target.owner in self.slots:
-            raise _MixedError(f"'{statement.blob}' is the same for all rows, and a fold that is stored")
+            raise MixedError(f"'{statement.blob}' is the same for all rows, and a fold that is stored")
 
     def _split_sums(self, frontier: set[str], axes: Mapping[str, int]) -> None:
         """What is summed over time: sums over rows at the frontier, linear ops on them later, the rest row by row."""
-        summed = {blob for blob, access in self.lowered.views.items() if access.owner in frontier}
-        late: list[Call] = []
-        for call in self.scan.program.calls:
-            if any(name in summed for name in call.op.inputs) and call.op.outputs[0] not in frontier:
-                self._check_linear(call, summed)
-                late.append(call)
-                summed.update(name for name in call.op.outputs if name)
-        sources = {s.target.owner for s in self.lowered.statements if s.call and s.call.op.outputs[0] in frontier}
-        makers = [s.call.op.outputs[0] for s in self.lowered.statements if s.target.owner in frontier and s.call]
+        lowered = self.lowered
+        late = late_calls(self.scan.program.calls, frontier, lowered, self.scan.references)
+        sources = {s.target.owner for s in lowered.statements if s.call and s.call.op.outputs[0] in frontier}
+        makers = [s.call.op.outputs[0] for s in lowered.statements if s.target.owner in frontier and s.call]
         if not set(makers) <= frontier or not sources <= frontier:
-            raise _MixedError("a sum over rows is used in its step")
-        if any(blob in summed for blob, *_ in (*self.scan.writes, *self.scan.additions)):
-            raise _MixedError("a sum over rows is stored at every step")
+            raise MixedError("a sum over rows is used in its step")
+        if any(blob in late.summed for blob, *_ in (*self.scan.writes, *self.scan.additions)):
+            raise MixedError("a sum over rows is stored at every step")
         needed: set[str] = set()
         for result, blob in self.scan.sums.items():
-            if blob in summed:
+            if blob in late.summed:
                 self.sums[result] = blob
                 needed.add(blob)
+            elif lowered.numbers.get(blob) == 0:
+                self.sums[result] = self._nothing(blob)
             else:
-                access = self.lowered.views.get(blob)
+                access = lowered.views.get(blob)
                 if access is None or access.owner not in axes:
-                    raise _MixedError(f"'{blob}' is the same for all rows, and summed")
+                    raise MixedError(f"'{blob}' is the same for all rows, and summed")
                 self.sums[result] = self._accumulate(blob)
-        self.epilogue = _needed_calls(late, needed)
-        late_outputs = {name for call in late for name in call.op.outputs}
+        self.epilogue = late.needed(needed)
+        late_outputs = {name for call in late.calls for name in call.op.outputs}
         stored = {*self.slots, *self.accumulators}
-        self.lowered.statements = [
+        lowered.statements = [
             s
-            for s in self.lowered.statements
+            for s in lowered.statements
             if s.call is None or s.call.op.outputs[0] not in late_outputs or s.target.owner in stored
         ]
-        if any(access.owner in frontier for s in self.lowered.statements for access in s.reads()):
-            raise _MixedError("a sum over rows is used in its step")
+        if any(access.owner in frontier for s in lowered.statements for access in s.reads()):
+            raise MixedError("a sum over rows is used in its step")
         wanted = needed | {name for call in self.epilogue for name in call.op.inputs}
         self.frontier_wanted = {name for name in wanted if name in frontier}
 
-    def _check_linear(self, call: Call, summed: set[str]) -> None:
-        from_rows = [name for name in call.op.inputs if name and name not in summed]
-        views = call.op.type in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Split", "Concat", "Slice", "Flatten")
-        if from_rows or not (call.op.type in LINEAR or views):
-            raise _MixedError(f"'{call.op.outputs[0]}' is no linear function of sums over rows")
-
     def _row_sums(
-        self, statements: list[Statement], axes: Mapping[str, int], frontier: set[str]
+        self, statements: list[Statement], axes: Mapping[str, int], frontier: set[str], invariant: Collection[str]
     ) -> tuple[list[Statement], Mapping[str, int], dict[str, Contraction]]:
         """Sums over rows: products over whole tiles, or one sum for each row, added up at the end."""
         result: list[Statement] = []
@@ -252,7 +256,7 @@ class _Planner:
             if owner not in frontier:
                 result.append(statement)
             elif owner in self.frontier_wanted:
-                contraction = as_contraction(statement, self._step_sizes())
+                contraction = as_contraction(statement, self._step_sizes(), invariant)
                 if contraction is not None:
                     contractions[owner] = contraction
                     self.accumulators[owner] = False
@@ -289,7 +293,8 @@ class _Planner:
                 products[product.target] = product
         stored = {*self.slots, *self.accumulators}
         used = {owner for s in statements for owner in node_reads(s)} | set(contractions_reads(contractions))
-        carried = _dependent(statements, self._state_inputs())
+        carried = _dependent(statements, self._inputs_in(self.scan.states))
+        carried -= _dependent(statements, self._inputs_in(self.scan.gradients))
         nodes: list[Node] = [
             *sum_products(statements, products, stored, invariant, carried, used, types),
             *contractions.values(),
@@ -315,8 +320,8 @@ class _Planner:
         tensors = {owner: self.scan.tensors[slot.tensor] for owner, slot in self.slots.items()}
         return {**sizes, **{owner: prod(tensor.shape) for owner, tensor in tensors.items()}}
 
-    def _state_inputs(self) -> set[str]:
-        return {name for name, slot in self.scan.reads.items() if slot.tensor in self.scan.states}
+    def _inputs_in(self, tensors: Collection[str]) -> set[str]:
+        return {name for name, slot in self.scan.reads.items() if slot.tensor in tensors}
 
 
 def _copy_statement(
@@ -327,27 +332,8 @@ def _copy_statement(
     return Statement(target.owner, kind.shape, target, (operand,), "copy", call, kind.dtype, fold)
 
 
-def _needed_calls(calls: Sequence[Call], needed: set[str]) -> list[Call]:
-    wanted, result = set(needed), []
-    for call in reversed(calls):
-        if any(name in wanted for name in call.op.outputs):
-            wanted.update(call.op.inputs)
-            result.append(call)
-    return result[::-1]
-
-
 def contractions_reads(contractions: Mapping[str, Contraction]) -> list[str]:
     return [owner for contraction in contractions.values() for owner in contraction.reads()]
-
-
-def _live(statements: Sequence[Statement], stored: Sequence[str]) -> list[Statement]:
-    """The statements that something stored depends on."""
-    wanted, result = set(stored), []
-    for statement in reversed(statements):
-        if statement.target.owner in wanted:
-            wanted.update(node_reads(statement))
-            result.append(statement)
-    return result[::-1]
 
 
 def _dependent(statements: Sequence[Statement], sources: set[str]) -> set[str]:

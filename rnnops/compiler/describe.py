@@ -1,0 +1,88 @@
+"""A plan as text: what the interpreter runs, and each recurrence with its loops, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from rnnops.compiler.plan import ForwardPlan, TrainingPlan
+from rnnops.compiler.scan.backward import BackwardScan
+from rnnops.compiler.scan.describe_scan import describe_scan
+from rnnops.compiler.scan.forward import ForwardScan
+from rnnops.interpreter import Program
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.schema import Call
+
+INDENT, WIDTH = "  ", 120
+RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
+Plan = ForwardPlan | TrainingPlan
+
+
+def describe_plan(plan: Plan, device: str) -> str:
+    """All of a plan."""
+    net = plan.program.net
+    feeds = ", ".join(f"{name} {plan.program.types[name]}" for name in net.input_names)
+    lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
+    if isinstance(plan, TrainingPlan):
+        lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
+    if not plan.compiled.kernels:
+        lines.append("everything runs in the interpreter, op by op")
+    for title, program in _programs(plan).items():
+        ops = [f"{call.op.type} -> {call.op.key}" for call in program.calls if call.op.type not in RECURRENT]
+        lines.append(f"around recurrences, in the interpreter, {title}: {', '.join(ops) or 'nothing'}")
+    lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
+    for title, call, kernel in recurrences_of(plan):
+        lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in _recurrence(call, kernel))]
+    return "\n".join(part for line in lines for part in _wrapped(line))
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in parts that are short enough to read."""
+    indent = line[: len(line) - len(line.lstrip())]
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return wrap(line, WIDTH, subsequent_indent=f"{indent}{INDENT * 2}", **options) or [line]  # type: ignore[arg-type]
+
+
+def recurrences_of(plan: Plan) -> Iterator[tuple[str, Call, ForwardScan | BackwardScan | None]]:
+    """Each pass of each recurrence: its title, its op, and what runs it; None for the interpreter."""
+    names: dict[str, str] = {}
+    for title, program in _programs(plan).items():
+        for call in program.calls:
+            if call.op.type in RECURRENT:
+                forward = call.op.type == RECURRENT[0]
+                name = call.op.key if forward else names[call.op.inputs[len(call.output_types)]]
+                names.update(dict.fromkeys(call.op.outputs, name))
+                yield f"recurrence '{name}', {title}", call, plan.compiled.kernels.get(call.op.key)
+
+
+def _programs(plan: Plan) -> dict[str, Program]:
+    programs = {"forward": plan.program}
+    return {**programs, "backward": plan.backward} if isinstance(plan, TrainingPlan) else programs
+
+
+def _recurrence(call: Call, kernel: ForwardScan | BackwardScan | None) -> Iterator[str]:
+    recurrence = Recurrence(call.op, call.net)
+    if call.op.type == RECURRENT[0]:
+        yield from _kept(recurrence)
+    else:
+        again = _again(recurrence)
+        yield f"computed again: {', '.join(again) or 'nothing'}"
+    if kernel is None:
+        yield "runs in the interpreter, step by step"
+    else:
+        yield from describe_scan(kernel.compiled, kernel.hoisted, kernel.demand())
+
+
+def _kept(recurrence: Recurrence) -> Iterator[str]:
+    """What the backward pass finds of each step."""
+    if recurrence.keeps_workspaces:
+        blobs, read = recurrence.cell.output_blobs, recurrence.backward_reads
+        states = [f"state {s.input}" for s in recurrence.states if {s.input, blobs[s.output]} & read]
+        outputs = [f"output {name}" for name in recurrence.step_outputs if blobs[name] in read]
+        yield f"kept of each step: {', '.join([*states, *outputs, *recurrence.keep]) or 'nothing'}"
+
+
+def _again(recurrence: Recurrence) -> list[str]:
+    """Blobs of the step that the backward pass computes a second time."""
+    made = {name for op in recurrence.cell.ops for name in op.outputs if name}
+    return [name for op in recurrence.op.attributes["backward"].ops for name in op.outputs if name in made]

@@ -1,0 +1,170 @@
+"""What memory a run holds from op to op: the plan walked through as a run would, and the moment when it holds most.
+
+Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come
+from outside, and what the interpreter needs within an op: temporaries of NumPy, the steps of a recurrence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rnnops.compiler.interpreted_memory import buffers_of, results_of
+from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
+from rnnops.compiler.plan import ForwardPlan, TrainingPlan
+from rnnops.compiler.scan.demand import Demand
+from rnnops.compiler.scan.device import Compiled
+from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
+from rnnops.interpreter import Program
+from rnnops.schema import Call
+from rnnops.types import OPAQUE, Type
+
+NOTE = "Not counted: what the interpreter needs within an op."
+PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
+Rows = tuple[MemoryRow, ...]
+
+
+def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
+    """The memory of a plan."""
+    timeline = _Timeline(plan.compiled)
+    keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
+    timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
+    outputs = timeline.copy_outputs(plan.program)
+    forward = PassMemory("forward", timeline.most, timeline.at)
+    if isinstance(plan, ForwardPlan):
+        return MemoryTable(forward, note=timeline.note)
+    names = (*plan.residuals.kept, *plan.residuals.free)
+    held = {name: timeline.alive.get(name, ()) for name in names}
+    timeline.begin({**held, **{f"output {name}": rows for name, rows in outputs.items()}})
+    timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT))
+    timeline.copy_gradients(plan.backward)
+    return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), timeline.note)
+
+
+def _kinds(program: Program, kind: str) -> dict[str, str]:
+    return dict.fromkeys(program.net.output_blobs.values(), kind)
+
+
+@dataclass
+class _Timeline:
+    """The walk.
+
+    Args:
+        alive: blob -> the memory it lies in, none for what is borrowed; several blobs may lie in one row.
+        block: of scratch, as the last recurrence cut it; the next one takes it again.
+        names: workspaces of a recurrence -> its first result.
+        lasting: what recurrences keep for the next call.
+        most: the rows of the moment with the most bytes, which is at op `at`.
+        note: what is not counted.
+    """
+
+    compiled: Compiled
+    alive: dict[str, Rows] = field(default_factory=dict)
+    block: Rows = ()
+    lasting: list[MemoryRow] = field(default_factory=list)
+    most: Rows = ()
+    at: str = ""
+    note: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+
+    def begin(self, alive: Mapping[str, Rows]) -> None:
+        """Begin another pass with these blobs alive."""
+        self.alive, self.most, self.at = dict(alive), (), ""
+        self._note(None)
+
+    def walk(self, program: Program, keep: Collection[str], kinds: Mapping[str, str]) -> None:
+        """Run all ops; blobs in `keep` stay, beside outputs."""
+        stay = {*keep, *program.net.output_blobs.values(), *program.net.input_names}
+        for call, _, dead in program.steps:
+            results = self._run(call, kinds)
+            for name, rows in zip(call.op.outputs, results, strict=True):
+                if name:
+                    self.alive[name] = self._owned(call, program.types.get(name), rows) if name in keep else rows
+            self._note(call)
+            for name in set(dead) - stay:
+                self.alive.pop(name, None)
+
+    def copy_outputs(self, program: Program) -> dict[str, Rows]:
+        """Outputs as the caller gets them: copies where they lie in feeds, or alone in a larger piece of memory."""
+        blobs = program.net.output_blobs
+        whole = {id(row) for blob in blobs.values() for row in self._whole(blob, program)}
+        outputs: dict[str, Rows] = {}
+        for name, blob in blobs.items():
+            rows = self.alive.get(blob, ())
+            alone = not any(id(row) in whole for row in rows)
+            copied = alone or blob in [blobs[other] for other in outputs]
+            outputs[name] = self._new(blob, program.types[blob], OUTPUT) if copied else rows
+        self._note(None, [row for rows in outputs.values() for row in rows])
+        return outputs
+
+    def copy_gradients(self, program: Program) -> None:
+        """Gradients as the caller gets them: copies where they lie in what was given, or in another gradient."""
+        copies: list[MemoryRow] = []
+        seen: set[int] = set()
+        for blob in program.net.output_blobs.values():
+            rows = self.alive.get(blob, ())
+            if not rows or any(id(row) in seen for row in rows):
+                copies += self._new(blob, program.types[blob], GRADIENT)
+            seen.update(map(id, rows))
+        self._note(None, copies)
+
+    # -- ops -----------------------------------------------------------------------------------------------------
+
+    def _run(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
+        """The rows that each result of an op lies in."""
+        kernel = self.compiled.kernels.get(call.op.key)
+        if kernel is None:
+            return self._interpret(call, kinds)
+        demand = kernel.demand()
+        moments = demand.moments()
+        made = {id(buffer): self._row(call, buffer) for buffers in moments for buffer in buffers}
+        self._lend(call, demand)
+        self.lasting += [self._row(call, buffer) for buffer in demand.lasting]
+        for buffers in moments:
+            self._note(call, [made[id(buffer)] for buffer in buffers])
+        return [tuple(made[id(buffer)] for buffer in buffers) for buffers in demand.results]
+
+    def _lend(self, call: Call, demand: Demand) -> None:
+        """Cut the block into what an op wants, or take a larger one."""
+        rest = sum(row.nbytes for row in self.block) - sum(buffer.nbytes for buffer in demand.lent)
+        unused = [Buffer("scratch that others use", SCRATCH, "uint8", (rest,))] if rest > 0 else []
+        self.block = tuple(self._row(call, buffer) for buffer in (*demand.lent, *unused))
+
+    def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
+        self.note = NOTE
+        if call.op.type == "RecurrentNetwork":
+            made = {buffer: self._row(call, buffer) for buffer in buffers_of(call)}
+            return [tuple(made[buffer] for buffer in buffers) for buffers in results_of(call, made)]
+        typed = zip(call.op.outputs, call.output_types, strict=True)
+        return [self._new(name, kind, kinds.get(name, SCRATCH)) if name else () for name, kind in typed]
+
+    def _new(self, name: str, kind: Type, purpose: str) -> Rows:
+        return () if kind.dtype == OPAQUE else (MemoryRow(name, name, kind.shape, kind.dtype, purpose),)
+
+    def _owned(self, call: Call, kind: Type | None, rows: Rows) -> Rows:
+        """A kept result: the memory it lies in, or a copy where it is a small part of that."""
+        if kind is None or kind.dtype == OPAQUE or len(rows) != 1 or kind.nbytes >= PART * rows[0].nbytes:
+            return rows
+        return self._new(call.op.key, kind, KEPT)
+
+    def _whole(self, blob: str, program: Program) -> Rows:
+        rows, kind = self.alive.get(blob, ()), program.types[blob]
+        return rows if len(rows) == 1 and kind.nbytes >= PART * rows[0].nbytes else ()
+
+    def _note(self, call: Call | None, more: Iterable[MemoryRow] = ()) -> None:
+        """Look whether what is alive, and more, is the most so far; it is at an op, or at the end of the pass."""
+        blobs = [row for rows in self.alive.values() for row in rows]
+        rows = {id(row): row for row in (*blobs, *more, *self.lasting, *self.block)}.values()
+        if sum(row.nbytes for row in rows) > sum(row.nbytes for row in self.most):
+            self.most, self.at = tuple(sorted(rows, key=lambda row: KINDS.index(row.kind))), self._name(call)
+
+    def _row(self, call: Call, buffer: Buffer) -> MemoryRow:
+        return MemoryRow(buffer.what, self._name(call), buffer.shape, buffer.dtype, buffer.kind)
+
+    def _name(self, call: Call | None) -> str:
+        """The op, by its first result; a recurrence has one name for both passes."""
+        if call is None:
+            return ""
+        if call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes:
+            self.names[call.op.outputs[-1]] = call.op.key
+        return next((self.names[name] for name in call.op.inputs if name in self.names), call.op.key)

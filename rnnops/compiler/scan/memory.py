@@ -1,0 +1,117 @@
+"""Memory of compiled recurrences: the buffers that a plan asks for, one function that allocates them, lent scratch.
+
+Scratch is cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes
+share it, so that a run holds about as much of it as its largest scan needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rnnops.types import Array, Shape
+
+ALIGNMENT = 64  # bytes: a line of the cache
+SMALL = 1024  # bytes from which on alignment is worth its overhead
+IDLE_BLOCKS = 16  # that wait in a pool: one for each call at a time
+
+KEPT, OUTPUT, GRADIENT, SUMS = "kept", "output", "gradient", "sums"
+SCRATCH, PACKED = "scratch", "packed weights"
+KINDS = (KEPT, OUTPUT, GRADIENT, SUMS, PACKED, SCRATCH)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a plan asks for.
+
+    Args:
+        what: it holds, for people.
+        kind: what it is for: one of `KINDS`.
+    """
+
+    what: str
+    kind: str
+    dtype: str
+    shape: Shape
+
+    @cached_property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def allocate(buffer: Buffer, zeros: bool = False) -> Array:
+    """The one function that gives compiled recurrences memory; from 1 KiB on it begins at a line of the cache.
+
+    It is uninitialised unless zeros are wanted.
+    """
+    make = np.zeros if zeros else np.empty
+    if buffer.nbytes < SMALL:
+        return make(buffer.shape, buffer.dtype)
+    memory = make(buffer.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
+
+
+class Block:
+    """Scratch that one scan uses at a time."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = allocate(Buffer("scratch", SCRATCH, "uint8", (nbytes,)))
+        self._parts: WeakKeyDictionary[object, dict[str, Array]] = WeakKeyDictionary()
+
+    def parts(self, user: object, wanted: Mapping[str, Buffer]) -> Mapping[str, Array]:
+        """The buffers that a user wants, cut from the block; worked out once for each user."""
+        found = self._parts.get(user)
+        if found is None:
+            found = self._parts[user] = self._cut(wanted)
+        return found
+
+    def _cut(self, wanted: Mapping[str, Buffer]) -> dict[str, Array]:
+        parts, start = {}, 0
+        for name, buffer in wanted.items():
+            part = self.memory[start : start + buffer.nbytes]
+            parts[name] = part.view(buffer.dtype).reshape(buffer.shape)
+            start += rounded(buffer.nbytes)
+        return parts
+
+
+class Pool:
+    """Blocks that wait for the next scan; `pop` and `append` need no lock."""
+
+    def __init__(self) -> None:
+        self._idle: list[Block] = []
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least so many bytes; one that is too small makes room for it."""
+        try:
+            block = self._idle.pop()
+        except IndexError:
+            return Block(nbytes)
+        if block.memory.nbytes >= nbytes:
+            return block
+        del block
+        return Block(nbytes)
+
+    def give(self, block: Block) -> None:
+        """Give a block back."""
+        if len(self._idle) < IDLE_BLOCKS:
+            self._idle.append(block)
+
+    def clear(self) -> None:
+        """Let go of all blocks that wait."""
+        self._idle.clear()
+
+
+def block_bytes(wanted: Iterable[Buffer]) -> int:
+    """Bytes of a block from which these buffers can be cut."""
+    return sum(rounded(buffer.nbytes) for buffer in wanted)
+
+
+def rounded(count: int) -> int:
+    """Bytes up to the next line of the cache."""
+    return -(-count // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,35 @@
+"""The order in which rows of a batch are shared out among threads, so that each has long ones and short ones."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from rnnops.types import Array
+
+
+def order_rows(lengths: Array, steps: int, order: Array, ends: Array) -> None:
+    """Put rows in an order of which every stretch holds about as many rows that last until step t as any other.
+
+    Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
+
+    Args:
+        lengths: steps of each row.
+        steps: that a row has at most.
+        order, ends: get the rows in their order, and how many steps each has.
+    """
+    lasting = np.minimum(lengths, steps)
+    order[...] = np.arange(len(lengths))
+    if (lasting != lasting[0]).any():
+        order[...] = np.argsort(-lasting.astype(np.int64), kind="stable")[_scattered(len(lengths))]
+    ends[...] = lasting[order]
+
+
+@cache
+def _scattered(count: int) -> Array:
+    """The numbers below `count` by their bits read backwards: neighbours are far apart (van der Corput)."""
+    numbers, backwards = np.arange(count), np.zeros(count, np.int64)
+    for bit in range(count.bit_length()):
+        backwards = 2 * backwards + (numbers >> bit & 1)
+    return np.argsort(backwards, kind="stable")

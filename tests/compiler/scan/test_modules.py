@@ -1,0 +1,107 @@
+"""Generated modules: files named by their text, written as a whole, shared by processes, in a folder one can choose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import tanh
+from pathlib import Path
+
+import pytest
+
+from rnnops.compiler.scan import modules
+from rnnops.compiler.scan.modules import cache_folder, load_module
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache folder, and no module remembered."""
+    monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
+    modules._load.cache_clear()
+    yield tmp_path / "cache"
+    modules._load.cache_clear()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.py"))
+
+
+def test_a_text_is_one_file(folder: Path) -> None:
+    one, again, other = (load_module(f"NUMBER = {n}\n") for n in (1, 1, 2))
+    assert one is again
+    assert (one.NUMBER, other.NUMBER) == (1, 2)
+    assert len(files(folder)) == 2
+    assert files(folder)[0].name.startswith("rnnops_generated_")
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_a_file_that_is_there_is_used(folder: Path) -> None:
+    load_module("NUMBER = 1\n")
+    (path,) = files(folder)
+    before = path.stat()
+    modules._load.cache_clear()
+    assert load_module("NUMBER = 1\n").NUMBER == 1
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("left", ["", "NUMB", "NUMBER = 5\n"])
+def test_a_half_written_file_is_written_again(folder: Path, left: str) -> None:
+    """What a process that was killed left under the name of a text."""
+    load_module("NUMBER = 1\n")
+    (path,) = files(folder)
+    path.write_text(left)
+    modules._load.cache_clear()
+    assert load_module("NUMBER = 1\n").NUMBER == 1
+    assert path.read_text() == "NUMBER = 1\n"
+
+
+def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "chosen"))
+    assert cache_folder() == tmp_path / "chosen"
+    monkeypatch.delenv("RNNOPS_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "rnnops"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "rnnops"
+
+
+def test_without_a_folder_of_the_users_there_is_one_for_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.delenv("RNNOPS_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    own = cache_folder()
+    assert own.is_dir()
+    assert own == cache_folder()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "locked"))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cache_folder() == own, "a folder that may not be written to is as good as none"
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    """Both compile the same net into an empty folder, and both get it right."""
+    code = (
+        "import numpy as np, rnnops as ro\n"
+        "cell = ro.Net('c'); x, h = cell.inputs('x', 'h'); cell.outputs(h_t=ro.tanh(x + h))\n"
+        "net = ro.Net('n'); xs, h0 = net.inputs('xs', 'h0')\n"
+        "net.outputs(y=ro.recurrent_net(net, cell, [('x', xs)], [('h', h0)], {'h': 'h_t'})[0])\n"
+        "out = ro.compile(net, device='cpu')(xs=np.ones((3, 2, 2)), h0=np.zeros((2, 2)))['y']\n"
+        "print(repr(float(out[-1, 0, 0])))\n"
+    )
+    environment = {**os.environ, "RNNOPS_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert outputs[0] == outputs[1]
+    assert float(outputs[0]) == pytest.approx(tanh(1 + tanh(1 + tanh(1))), rel=1e-12)
+    assert not list(tmp_path.glob("*.tmp"))
