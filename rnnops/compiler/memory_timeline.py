@@ -14,7 +14,7 @@ from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.device import Compiled
-from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
+from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, block_bytes
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
@@ -118,15 +118,15 @@ class _Timeline:
         demand = kernel.demand()
         moments = demand.moments()
         made = {id(buffer): self._row(call, buffer) for buffers in moments for buffer in buffers}
-        self._lend(call, demand)
+        self._lend(call, demand, kernel.compiled.block)
         self.lasting += [self._row(call, buffer) for buffer in demand.lasting]
         for buffers in moments:
             self._note(call, [made[id(buffer)] for buffer in buffers])
         return [tuple(made[id(buffer)] for buffer in buffers) for buffers in demand.results]
 
-    def _lend(self, call: Call, demand: Demand) -> None:
-        """Cut the block into what an op wants, or take a larger one."""
-        rest = sum(row.nbytes for row in self.block) - sum(buffer.nbytes for buffer in demand.lent)
+    def _lend(self, call: Call, demand: Demand, block: int) -> None:
+        """Cut the block into what an op wants, and the rest."""
+        rest = block - block_bytes(demand.lent)
         unused = [Buffer("scratch that others use", SCRATCH, "uint8", (rest,))] if rest > 0 else []
         self.block = tuple(self._row(call, buffer) for buffer in (*demand.lent, *unused))
 

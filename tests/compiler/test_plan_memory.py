@@ -15,7 +15,7 @@ from small_runs import lstm_feeds, lstm_net, same
 import rnnops as ro
 from rnnops.compiler import MemoryRow, PassMemory
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options
-from rnnops.compiler.scan.memory import ALIGNMENT, Buffer, Pool, allocate
+from rnnops.compiler.scan.memory import ALIGNMENT, Block, Buffer, Pool, allocate
 
 CLOSE = 64 * 1024
 U = T * N * H * 4  # bytes of a float for each step, row and feature
@@ -142,14 +142,16 @@ def test_longer_runs_take_more_of_what_has_steps_only() -> None:
 
 
 @pytest.mark.usefixtures("_nothing_computed")
-def test_all_plans_of_a_run_share_scratch() -> None:
-    run = plain_run(recurrent_model("LSTM", False, False, 1))
-    blocks = []
+@pytest.mark.parametrize("recompute", [False, True])
+def test_both_passes_and_all_plans_of_a_run_share_scratch(recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[Block] = []
+    make = Block.__init__
+    monkeypatch.setattr(Block, "__init__", lambda self, nbytes: blocks.append(self) or make(self, nbytes))
+    run = plain_run(recurrent_model("LSTM", recompute, False, 1))
     for steps in (T, 3, 7, 1):
         train(run, {**feeds_of(run.net), "x": np.zeros((steps, N, H), "float32")})
-        blocks += run._options.pool._idle
-    assert len(blocks) == 4
-    assert all(block is blocks[0] for block in blocks)
+        assert len(blocks) == 1
+    assert run._options.pool._idle == blocks
 
 
 def test_a_pool_lends_each_block_once_and_replaces_small_ones() -> None:

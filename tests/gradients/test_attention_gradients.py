@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import check_gradient
 from random_feeds import bits, random_feeds
 
 import rnnops as ro
 from rnnops.cells.attention import ATTENTION_TYPES
-from rnnops.testing import check_gradient
 
 T, N, D, H, S, E = 2, 3, 2, 2, 3, 2
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checks import check_gradient
 from random_feeds import bits, random_feeds
 
 import rnnops as ro
-from rnnops.testing import check_gradient
 
 T, N, D, H, S, E = 3, 3, 2, 2, 3, 2
 PRESETS: dict[str, tuple[Any, dict[str, Any]]] = {

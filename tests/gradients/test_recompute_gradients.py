@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from checks import check_gradient
 from random_feeds import bits, random_feeds
 from stepped_nets import SHAPES, D, N, T, plain_cell, stepped
 
 import rnnops as ro
-from rnnops.testing import check_gradient
 
 
 def busy_cell() -> tuple[ro.Net, list[str]]:

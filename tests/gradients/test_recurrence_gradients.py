@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from checks import check_gradient
 from random_feeds import random_feeds
 from stepped_nets import SHAPES, D, N, T, plain_cell, stepped
 
 import rnnops as ro
-from rnnops.testing import check_gradient
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -94,7 +94,7 @@ class CompiledScan:
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
         sums = {owner: allocate(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
-        scratch, block = self._scratch(), self.options.pool.take(self._block_bytes)
+        scratch, block = self._scratch(), self.options.pool.take(self.block)
         given = {**scratch.arrays, **block.parts(self, self.lent), **self.plan.constants, **arrays, **sums}
         if self.plan.lengths:
             order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"])
@@ -185,8 +185,13 @@ class CompiledScan:
         return self._packed(fixed=True)
 
     @cached_property
-    def _block_bytes(self) -> int:
+    def block(self) -> int:
+        """Bytes of the block that it borrows."""
         return block_bytes(self.lent.values())
+
+    def reserve(self, block: int) -> None:
+        """Borrow a larger block, so that all scans of a plan use the same one."""
+        self.block = max(self.block, block)
 
     def _packed(self, fixed: bool) -> dict[str, Buffer]:
         """Packed matrices, those that are the same at every call or the others."""

@@ -43,6 +43,9 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
                 kernels.update({call.op.key: compile_forward(call, options, read), **made})
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
+    largest = max((kernel.compiled.block for kernel in kernels.values()), default=0)
+    for kernel in kernels.values():
+        kernel.compiled.reserve(largest)
     return Compiled(kernels, interpreted)
 
 

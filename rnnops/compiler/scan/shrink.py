@@ -30,7 +30,8 @@ def shrink_rows(scan: Scan, plan: StepPlan, unseen: Collection[str]) -> StepPlan
     reason = plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))
-        over, lasting = live_nodes(over, _stored(plan, unseen)), live_nodes(lasting, _stored(plan, ()))
+        over = live_nodes(over, [*_stored(plan, unseen), *_checked(scan, plan)])
+        lasting = live_nodes(lasting, _stored(plan, ()))
         if _work(over) < _work(lasting):
             first = gather_rows(scan, plan, lasting, "lasting")
             second = gather_rows(scan, first, over, "over")
@@ -47,6 +48,12 @@ def _work(nodes: Sequence[Node]) -> tuple[int, int]:
 
 def _stored(plan: StepPlan, unseen: Collection[str]) -> list[str]:
     return [*(owner for owner, slot in plan.slots.items() if slot.tensor not in unseen), *plan.accumulators]
+
+
+def _checked(scan: Scan, plan: StepPlan) -> list[str]:
+    """Owners of what is looked up: a wrong index or label is found in every row. What backward looks up is right."""
+    statements = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Statement)]
+    return [] if scan.gradients else [s.target.owner for s in statements if s.may_fail()]
 
 
 def past_end_reads(plan: StepPlan) -> frozenset[str]:

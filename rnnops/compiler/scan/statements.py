@@ -88,6 +88,11 @@ class Statement:
         still = [all(layout.strides[axis] == 0 for layout in layouts) for axis in range(len(self.extents))]
         return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
 
+    def may_fail(self) -> bool:
+        """Whether a run says so where an index or a label is out of range."""
+        accesses = [self.target, *(operand for operand in self.operands if isinstance(operand, Access))]
+        return self.form == "labels" or any(access.index is not None and access.index_size > 0 for access in accesses)
+
     def moved(self, order: tuple[int, ...]) -> Statement:
         """The same statement with its axes in another order."""
         extents = tuple(self.extents[axis] for axis in order)

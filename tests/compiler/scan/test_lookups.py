@@ -61,6 +61,28 @@ def test_an_index_out_of_range_is_the_references_error(device: str, training: bo
     )
 
 
+@pytest.mark.parametrize("wrong", [7, -8])
+def test_a_wrong_index_past_the_end_of_a_row_is_found_too(wrong: int) -> None:
+    """Rows that are over cost no product, but what they look up is checked as the reference does."""
+    cell = ro.Net("embedding")
+    i, h, table, w = cell.input("i", "int32"), cell.input("h"), cell.input("table"), cell.input("w")
+    n, t = cell.input("n", "int32"), cell.input("t", "int32")
+    new = ro.tanh(h @ w + ro.gather(table, i, axis=0))
+    cell.outputs(h_t=cell.append("SelectValid", [new, h, n, t], {"drop": 0})[0])
+    net = ro.Net("outer")
+    ids, h0, lengths = net.input("ids", "int32"), net.input("h0"), net.input("lengths", "int32")
+    options = {"timestep": "t", "references": {"n": lengths}}
+    net.outputs(y=ro.recurrent_net(net, cell, [("i", ids)], [("h", h0)], {"h": "h_t"}, **options)[0])
+    feeds = {**feeds_with(good_ids()), "w": np.eye(D), "lengths": np.array([4, 2, 4], "int32")}
+    run = DEVICES["plain"](net)
+    np.testing.assert_allclose(run(feeds)["y"], DEVICES["reference"](net)(feeds)["y"], rtol=1e-12)
+    (plan,) = run._forward._plans.values()
+    assert [kernel.compiled.plan.lengths for kernel in plan.compiled.kernels.values()] == ["n"], "rows shrink"
+    feeds["ids"][3, 1] = wrong
+    with pytest.raises(ro.TypeRuleError, match=f"came|got {wrong}"):
+        run(feeds)
+
+
 def label_net(ignore_index: int | None = None) -> ro.Net:
     """A loss at every step of a recurrence."""
     cell = ro.Net("loss")
