@@ -88,7 +88,7 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
     inner = len(statement.extents) - 1
     if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
         return None
-    if left.owner in invariant:
+    if left.owner in invariant or statement.extents[inner] == 1:  # an outer product is elementwise work
         return None
     columns = inner - 1
     moving = [axis for axis, stride in enumerate(right.layout.strides) if stride and statement.extents[axis] > 1]

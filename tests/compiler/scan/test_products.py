@@ -57,6 +57,7 @@ def test_blocked_products(name: str) -> None:
 
 
 OTHERS: dict[str, tuple[Build, dict[str, tuple[int, ...]], list[str]]] = {
+    "an outer product": (lambda x, w: x @ w, {"x": (N, 1), "w": (1, H)}, ["w"]),
     "a matrix that changes": (lambda x, w: x @ w, {"x": (N, D), "w": (D, H)}, []),
     "two fixed matrices": (lambda x, w: x @ w, {"x": (N, D), "w": (D, H)}, ["x", "w"]),
     "one column": (lambda x, w: x @ w, {"x": (N, D), "w": (D, 1)}, ["w"]),
