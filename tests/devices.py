@@ -15,7 +15,8 @@ from rnnops.compiler.scan.compiled_scan import Options
 
 Device = Callable[[ro.Net], ro.Run]
 
-PLAIN = Options(compiled=False, tile=2)  # what would be compiled, as plain Python, with several tiles where T > 2
+# what would be compiled, as plain Python: several tiles where T > 2, and all ops around recurrences that can be fused
+PLAIN = Options(compiled=False, tile=2, least_work=0)
 DEVICES: dict[str, Device] = {
     "reference": partial(ro.compile, device="reference"),
     "plain": partial(ro.compile, device="cpu", threads=2, tuning=PLAIN),

@@ -1,4 +1,4 @@
-"""A plan as text: what the interpreter runs, and each recurrence with its loops, forward and backward."""
+"""A plan as text: what the interpreter runs, and what runs compiled, forward and backward."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
-from rnnops.compiler.scan.backward import BackwardScan
 from rnnops.compiler.scan.describe_scan import describe_scan
-from rnnops.compiler.scan.forward import ForwardScan
+from rnnops.compiler.scan.device import Kernel
+from rnnops.compiler.scan.row_pass import RowPass
 from rnnops.interpreter import Program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
 
 INDENT, WIDTH = "  ", 120
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
+FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
 
 
@@ -28,11 +29,12 @@ def describe_plan(plan: Plan, device: str) -> str:
     if not plan.compiled.kernels:
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
-        ops = [f"{call.op.type} -> {call.op.key}" for call in program.calls if call.op.type not in RECURRENT]
+        ops = [f"{call.op.type} -> {call.op.key}" for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
         lines.append(f"around recurrences, in the interpreter, {title}: {', '.join(ops) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
-    for title, call, kernel in recurrences_of(plan):
-        lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in _recurrence(call, kernel))]
+    for title, call, kernel in compiled_ops(plan):
+        what = _fused if call.op.type == FUSED else _recurrence
+        lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in what(call, kernel))]
     return "\n".join(part for line in lines for part in _wrapped(line))
 
 
@@ -43,16 +45,19 @@ def _wrapped(line: str) -> list[str]:
     return wrap(line, WIDTH, subsequent_indent=f"{indent}{INDENT * 2}", **options) or [line]  # type: ignore[arg-type]
 
 
-def recurrences_of(plan: Plan) -> Iterator[tuple[str, Call, ForwardScan | BackwardScan | None]]:
-    """Each pass of each recurrence: its title, its op, and what runs it; None for the interpreter."""
+def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Kernel | None]]:
+    """Recurrences and fused ops of each pass: title, op, and what runs it; None for the interpreter."""
     names: dict[str, str] = {}
     for title, program in _programs(plan).items():
+        kernels = plan.compiled.forward if title == "forward" else plan.compiled.backward
         for call in program.calls:
             if call.op.type in RECURRENT:
                 forward = call.op.type == RECURRENT[0]
                 name = call.op.key if forward else names[call.op.inputs[len(call.output_types)]]
                 names.update(dict.fromkeys(call.op.outputs, name))
-                yield f"recurrence '{name}', {title}", call, plan.compiled.kernels.get(call.op.key)
+                yield f"recurrence '{name}', {title}", call, kernels.get(call.op.key)
+            elif call.op.type == FUSED:
+                yield f"fused ops '{call.op.key}', {title}", call, kernels.get(call.op.key)
 
 
 def _programs(plan: Plan) -> dict[str, Program]:
@@ -60,7 +65,16 @@ def _programs(plan: Plan) -> dict[str, Program]:
     return {**programs, "backward": plan.backward} if isinstance(plan, TrainingPlan) else programs
 
 
-def _recurrence(call: Call, kernel: ForwardScan | BackwardScan | None) -> Iterator[str]:
+def _fused(call: Call, kernel: Kernel | None) -> Iterator[str]:
+    body = call.op.attributes["body"]
+    yield f"{', '.join(call.op.inputs)} -> {', '.join(call.op.outputs)}: {', '.join(op.type for op in body.ops)}"
+    if kernel is None:
+        yield "run in the interpreter, op by op"
+    else:
+        yield from describe_scan(kernel.compiled, None, kernel.demand())
+
+
+def _recurrence(call: Call, kernel: Kernel | None) -> Iterator[str]:
     recurrence = Recurrence(call.op, call.net)
     if call.op.type == RECURRENT[0]:
         yield from _kept(recurrence)
@@ -70,7 +84,8 @@ def _recurrence(call: Call, kernel: ForwardScan | BackwardScan | None) -> Iterat
     if kernel is None:
         yield "runs in the interpreter, step by step"
     else:
-        yield from describe_scan(kernel.compiled, kernel.hoisted, kernel.demand())
+        hoisted = None if isinstance(kernel, RowPass) else kernel.hoisted
+        yield from describe_scan(kernel.compiled, hoisted, kernel.demand())
 
 
 def _kept(recurrence: Recurrence) -> Iterator[str]:

@@ -13,7 +13,7 @@ from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.demand import Demand
-from rnnops.compiler.scan.device import Compiled
+from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, block_bytes
 from rnnops.interpreter import Program
 from rnnops.schema import Call
@@ -26,7 +26,7 @@ Rows = tuple[MemoryRow, ...]
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
-    timeline = _Timeline(plan.compiled)
+    timeline = _Timeline(plan.compiled.forward)
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
     outputs = timeline.copy_outputs(plan.program)
@@ -35,7 +35,8 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
         return MemoryTable(forward, note=timeline.note)
     names = (*plan.residuals.kept, *plan.residuals.free)
     held = {name: timeline.alive.get(name, ()) for name in names}
-    timeline.begin({**held, **{f"output {name}": rows for name, rows in outputs.items()}})
+    alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
+    timeline.begin(plan.compiled.backward, alive)
     timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT))
     timeline.copy_gradients(plan.backward)
     return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), timeline.note)
@@ -50,6 +51,7 @@ class _Timeline:
     """The walk.
 
     Args:
+        kernels: what runs ops of this pass, by key.
         alive: blob -> the memory it lies in, none for what is borrowed; several blobs may lie in one row.
         block: of scratch, as the last recurrence cut it; the next one takes it again.
         names: workspaces of a recurrence -> its first result.
@@ -58,7 +60,7 @@ class _Timeline:
         note: what is not counted.
     """
 
-    compiled: Compiled
+    kernels: Mapping[str, Kernel]
     alive: dict[str, Rows] = field(default_factory=dict)
     block: Rows = ()
     lasting: list[MemoryRow] = field(default_factory=list)
@@ -67,9 +69,9 @@ class _Timeline:
     note: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, alive: Mapping[str, Rows]) -> None:
+    def begin(self, kernels: Mapping[str, Kernel], alive: Mapping[str, Rows]) -> None:
         """Begin another pass with these blobs alive."""
-        self.alive, self.most, self.at = dict(alive), (), ""
+        self.kernels, self.alive, self.most, self.at = kernels, dict(alive), (), ""
         self._note(None)
 
     def walk(self, program: Program, keep: Collection[str], kinds: Mapping[str, str]) -> None:
@@ -112,7 +114,7 @@ class _Timeline:
 
     def _run(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
         """The rows that each result of an op lies in."""
-        kernel = self.compiled.kernels.get(call.op.key)
+        kernel = self.kernels.get(call.op.key)
         if kernel is None:
             return self._interpret(call, kinds)
         demand = kernel.demand()

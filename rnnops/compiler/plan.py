@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rnnops.autodiff import GradientNet, differentiate
 from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
+from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.device import Compiled, compile_programs
@@ -55,7 +56,7 @@ def live_net(net: Net) -> Net:
 
 def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
     """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter."""
-    program = prepare(net, types, float_dtype)
+    program = _fused(prepare(net, types, float_dtype), (), options)
     return ForwardPlan(program, Compiled() if options is None else compile_programs(options, program))
 
 
@@ -69,8 +70,14 @@ def plan_training(
     residuals = choose_residuals(program, gradient.reads, set(net.input_names))
     net = backward_net(program, gradient, residuals)
     backward = prepare(net, input_types(net), float_dtype)
+    program = _fused(program, (*residuals.kept, *residuals.free), options)
+    backward = _fused(backward, (), options)
     compiled = Compiled() if options is None else compile_programs(options, program, backward)
     return TrainingPlan(program, gradient, residuals, backward, compiled)
+
+
+def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:
+    return program if options is None else fuse_ops(program, keep, options.least_work)
 
 
 def input_types(net: Net) -> dict[str, Type]:

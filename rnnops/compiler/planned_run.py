@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rnnops.compiler.describe import describe_plan, recurrences_of
+from rnnops.compiler.describe import compiled_ops, describe_plan
 from rnnops.compiler.memory_table import MemoryTable
 from rnnops.compiler.memory_timeline import memory_of
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
@@ -33,9 +33,7 @@ class PlannedRun:
     @property
     def source(self) -> str:
         """The generated modules, one behind the other; `""` where everything runs in the interpreter."""
-        parts = [
-            f"# {title}\n{kernel.compiled.text.source}" for title, _, kernel in recurrences_of(self.plan) if kernel
-        ]
+        parts = [f"# {title}\n{kernel.compiled.text.source}" for title, _, kernel in compiled_ops(self.plan) if kernel]
         return "\n\n".join(parts)
 
     def __str__(self) -> str:

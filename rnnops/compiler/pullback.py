@@ -56,7 +56,7 @@ class Pullback:
         for output, name in self._plan.gradient.output_grads.items():
             workspace[name] = given[output] if output in given else self._zeros(name)
         try:
-            execute(self._plan.backward, workspace, self._context, kernels=self._plan.compiled.kernels)
+            execute(self._plan.backward, workspace, self._context, kernels=self._plan.compiled.backward)
         finally:
             self._release()
         return self._results(workspace)

@@ -81,7 +81,7 @@ class Run:
             kinds, lambda: plan_forward(self._live, *self._types(arrays, kinds), options=self._options)
         )
         workspace = _filled(arrays)
-        execute(plan.program, workspace, context, kernels=plan.compiled.kernels)
+        execute(plan.program, workspace, context, kernels=plan.compiled.forward)
         return _outputs(plan.program, workspace, arrays)
 
     def vjp(
@@ -102,7 +102,7 @@ class Run:
         )
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
-        execute(plan.program, workspace, context, plan.residuals.kept, kept, plan.compiled.kernels)
+        execute(plan.program, workspace, context, plan.residuals.kept, kept, plan.compiled.forward)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         return outputs, Pullback(plan, held, outputs, context)

@@ -201,7 +201,7 @@ def test_compiled_code_allocates_nothing() -> None:
     for steps in (2, 9):
         feeds = lstm_feeds("float32", steps)
         train(run, feeds)
-        kernels = run.plan(feeds).plan.compiled.kernels.values()
+        kernels = run.plan(feeds).plan.compiled.kernels
         handed = sum(len(kernel.compiled.text.arrays) + 3 for kernel in kernels)  # barrier, status and sizes too
         _nrt_python.memsys_enable_stats()
         before = rtsys.get_allocation_stats()

@@ -51,6 +51,12 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
     return BatchAxes(axes, tuple(marked), tuple(mixing))
 
 
+def axes_along(statement: Statement, axis: int, types: Mapping[str, Type]) -> dict[str, int]:
+    """The axis of each owner that an axis of the statement runs along."""
+    found = {a.owner: _owner_axis(a, axis, types[a.owner].shape) for a in statement.accesses()}
+    return {owner: own for owner, own in found.items() if own is not None}
+
+
 def _hand_on(statement: Statement, types: Mapping[str, Type], axes: dict[str, int]) -> bool:
     """Give the batch axis to what the statement reads or writes along its own; True where that was news."""
     row = _row_axis(statement, types, axes)

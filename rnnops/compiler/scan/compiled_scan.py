@@ -32,6 +32,7 @@ from rnnops.types import Array
 
 LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
 SLOWER = 100  # an elementwise result costs about so many operations of a product
+LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 
 
@@ -45,6 +46,7 @@ class Options:
         compiled: whether kernels are compiled, or plain Python.
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
+        least_work: elementwise results from which on ops around recurrences are fused and compiled.
         pool: where scans borrow scratch.
     """
 
@@ -53,6 +55,7 @@ class Options:
     compiled: bool = True
     tile: int | None = None
     fixed: frozenset[str] = frozenset()
+    least_work: float = LEAST_WORK
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
 
 

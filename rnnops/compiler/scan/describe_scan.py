@@ -21,14 +21,14 @@ from rnnops.compiler.scan.step_plan import StepPlan, views_of
 INDENT = "  "
 
 
-def describe_scan(compiled: CompiledScan, hoisted: Hoisted, demand: Demand) -> list[str]:
-    """Lines on one pass of a recurrence."""
+def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Demand) -> list[str]:
+    """Lines on one pass of a recurrence; without `hoisted`, on a pass over rows that has no steps."""
     plan = compiled.plan
     rows = "each row" if plan.batch_axes else "all rows at once"
     return [
-        *_loops(compiled),
+        *(_loops(compiled) if hoisted else _rows(compiled)),
         *_once(hoisted, compiled),
-        *(line for stage in plan.stages for line in _stage(stage, compiled.scan.steps, rows)),
+        *(line for stage in plan.stages for line in _stage(stage, compiled.scan.steps, rows, hoisted is None)),
         *_past_end(compiled),
         *_sums(plan),
         *_axes(plan),
@@ -55,9 +55,15 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
         yield f"rows cost as much past their end: {plan.unshrunk}"
 
 
-def _once(hoisted: Hoisted, compiled: CompiledScan) -> Iterator[str]:
+def _rows(compiled: CompiledScan) -> Iterator[str]:
+    plan = compiled.plan
+    rows = "all rows are one" if plan.whole else f"{count(compiled.scan.batch, 'row')}, shared out among threads"
+    yield f"{count(compiled.threads, 'thread')}, {rows}"
+
+
+def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
     """What is the same at every step."""
-    if hoisted.before is not None:
+    if hoisted is not None and hoisted.before is not None:
         yield "once, before the first step:"
         yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.before.calls)
     for when, buffers in (("packed once a run", compiled.lent), ("packed once, as it is bound", compiled.lasting)):
@@ -69,8 +75,8 @@ def _once(hoisted: Hoisted, compiled: CompiledScan) -> Iterator[str]:
 # -- stages ----------------------------------------------------------------------------------------------------------
 
 
-def _stage(stage: Stage, steps: int, rows: str) -> Iterator[str]:
-    yield f"{stage.head}:"
+def _stage(stage: Stage, steps: int, rows: str, stepless: bool = False) -> Iterator[str]:
+    yield ("row by row:" if stage.loop else "all rows at once:") if stepless else f"{stage.head}:"
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = list(group)
         lines = [_row_program(nodes, rows)] if is_row else [_product(node, steps) for node in nodes]

@@ -1,17 +1,22 @@
-"""The CPU device: which ops of a net run as compiled scans, and which in the interpreter, and why."""
+"""The CPU device: which ops of a net run compiled, and which in the interpreter, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rnnops.compiler.fuse_ops import body_program
+from rnnops.compiler.row_groups import group_of
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
 from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.row_pass import RowPass, compile_fused
 from rnnops.compiler.scan.shrink import past_end_reads
 from rnnops.interpreter import Program
 from rnnops.schema import Call
+
+Kernel = ForwardScan | BackwardScan | RowPass
 
 
 @dataclass(frozen=True)
@@ -19,34 +24,56 @@ class Compiled:
     """What runs the ops of a plan.
 
     Args:
-        kernels: key of an op -> what runs it in place of its reference.
-        interpreted: label of a recurrence that the interpreter runs -> why.
+        forward: key of an op of the forward pass -> what runs it in place of its reference.
+        backward: likewise; the backward pass may run ops of the forward pass again.
+        interpreted: label of an op that the interpreter runs -> why.
     """
 
-    kernels: Mapping[str, ForwardScan | BackwardScan] = field(default_factory=dict)
+    forward: Mapping[str, Kernel] = field(default_factory=dict)
+    backward: Mapping[str, Kernel] = field(default_factory=dict)
     interpreted: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All that is compiled, of both passes."""
+        return (*self.forward.values(), *self.backward.values())
 
 
 def compile_programs(options: Options, forward: Program, backward: Program | None = None) -> Compiled:
-    """Compile the recurrences of a plan; a forward pass is compiled only if its backward pass is."""
-    kernels: dict[str, ForwardScan | BackwardScan] = {}
+    """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is."""
     interpreted: dict[str, str] = {}
+    ahead = _fused(forward, options, interpreted)
+    behind = {} if backward is None else _fused(backward, options, interpreted)
     gradients = _gradients(backward)
     for call in forward.calls:
         if call.op.type == "RecurrentNetwork":
             twin = gradients.get(call.op.outputs[-1])
             try:
-                made: dict[str, ForwardScan | BackwardScan] = {}
-                if twin is not None:
-                    made[twin.op.key] = compile_backward(twin, options)
-                read = past_end_reads(made[twin.op.key].compiled.plan) if twin is not None else None
-                kernels.update({call.op.key: compile_forward(call, options, read), **made})
+                gradient = None if twin is None else compile_backward(twin, options)
+                read = None if gradient is None else past_end_reads(gradient.compiled.plan)
+                ahead[call.op.key] = compile_forward(call, options, read)
+                if twin is not None and gradient is not None:
+                    behind[twin.op.key] = gradient
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
-    largest = max((kernel.compiled.block for kernel in kernels.values()), default=0)
-    for kernel in kernels.values():
+    compiled = Compiled(ahead, behind, interpreted)
+    largest = max((kernel.compiled.block for kernel in compiled.kernels), default=0)
+    for kernel in compiled.kernels:
         kernel.compiled.reserve(largest)
-    return Compiled(kernels, interpreted)
+    return compiled
+
+
+def _fused(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, Kernel]:
+    """What runs the FusedOps of a net; the reason goes into `interpreted` where the interpreter has to."""
+    kernels: dict[str, Kernel] = {}
+    for call in program.calls:
+        if call.op.type == "FusedOps":
+            body = body_program(call)
+            try:
+                kernels[call.op.key] = compile_fused(call, body, group_of(body), options)
+            except UnsupportedError as reason:
+                interpreted[call.op.label] = str(reason)
+    return kernels
 
 
 def _gradients(backward: Program | None) -> dict[str, Call]:

@@ -34,11 +34,12 @@ def lower_ops(program: Program, given: Mapping[str, Access], constants: Mapping[
         elif name in constants:
             lowered.know(name, constants[name])
     for call in program.calls:
-        _lower(lowered, call)
+        lower_op(lowered, call)
     return lowered
 
 
-def _lower(lowered: Lowered, call: Call) -> None:
+def lower_op(lowered: Lowered, call: Call) -> None:
+    """Add one op's statements and views. Raises UnsupportedError for an op without a compiled form."""
     if len(call.op.outputs) == 1 and call.output_values and call.output_values[0] is not None:
         return lowered.know(call.op.outputs[0], call.output_values[0])
     form = schema_of(call.op.type).loop_form(call)

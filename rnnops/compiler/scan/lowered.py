@@ -33,6 +33,12 @@ class Lowered:
     types: dict[str, Type] = field(default_factory=dict)
     statements: list[Statement] = field(default_factory=list)
 
+    def copy(self) -> Lowered:
+        """A copy that can grow by itself."""
+        return Lowered(
+            dict(self.views), dict(self.numbers), dict(self.constants), dict(self.types), list(self.statements)
+        )
+
     def own(self, name: str, kind: Type) -> Access:
         """Give a blob memory of its own."""
         self.types[name] = kind

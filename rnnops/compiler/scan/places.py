@@ -16,7 +16,7 @@ from rnnops.compiler.scan.layouts import dense
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
 from rnnops.compiler.scan.statements import Statement
-from rnnops.compiler.scan.step_plan import StepPlan
+from rnnops.compiler.scan.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 
 ALIGNMENT = 64  # bytes: a line of the cache
@@ -32,6 +32,7 @@ class Place:
         shift: added to t.
         ring: steps after which it comes round, 0 where it does not.
         row: numbers from one row of the batch to the next.
+        together: rows that share a place, as they add to one sum.
         rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
             `j` (those of a tile), `r` (a thread's own at a step).
         thread: numbers from one thread to the next.
@@ -46,6 +47,7 @@ class Place:
     shift: int = 0
     ring: int = 0
     row: int = 0
+    together: int = 1
     rows: str = "n"
     thread: int = 0
     extent: str = ""
@@ -94,7 +96,8 @@ def lay_out(scan: Scan, plan: StepPlan, tile: int, threads: int) -> Layouts:
         if owner in plan.slots:
             places[owner] = _in_tensor(scan, plan, owner, row, arrays)
         elif owner in plan.invariant or owner in plan.accumulators:
-            places[owner] = Place(arrays[owner], row=row)
+            together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
+            places[owner] = Place(arrays[owner], row=row, together=together)
     lasting, over = (
         {**places, **_scratch_places(scratch, plan, _extents(stages, set(places)), tile, threads)}
         for stages in (plan.stages, plan.past_end)

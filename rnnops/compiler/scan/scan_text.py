@@ -16,7 +16,7 @@ from rnnops.compiler.scan.row_text import INDENT, RowText, RowWriter, Sizes
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.stages import Node, Stage, node_reads
 from rnnops.compiler.scan.statements import Access, Statement
-from rnnops.compiler.scan.step_plan import StepPlan
+from rnnops.compiler.scan.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active")
 
@@ -112,13 +112,14 @@ class _Writer:
 
     def _driver(self) -> list[str]:
         rows = "N" if self.plan.batch_axes else "1"
+        together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else "1"
         parts = [_Part(self.plan.stages, self.layouts.places, LastingRows() if self.plan.lengths else AllRows())]
         if self.plan.past_end:  # of each row behind the others, or before them in reverse
             over = _Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]
         self.lines = []
-        self._line(1, f"n0, n1 = part(rank, threads, {rows}, 1)")
+        self._line(1, f"n0, n1 = part(rank, threads, {rows}, {together})")
         self._packing()
         self._line(1, "for tile in range(0, T, K):")
         self._line(2, "steps = min(K, T - tile)")
@@ -203,7 +204,8 @@ class _Writer:
                 position = f"({position}) % {self._size(place.ring)}" if place.ring > 1 else "0"
             terms.append(f"({position}) * {self._size(place.step)}")
         if place.row and self.plan.batch_axes:
-            terms.append(f"{row} * {self._size(place.row)}")
+            place_of = row if place.together == 1 else f"{row} // {self._size(place.together)}"
+            terms.append(f"{place_of} * {self._size(place.row)}")
         if place.thread:
             terms.append(f"rank * {self._size(place.thread)}")
         return " + ".join(terms) or "0"

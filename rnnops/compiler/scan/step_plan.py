@@ -30,6 +30,8 @@ from rnnops.compiler.scan.statements import Access, Number, Statement
 from rnnops.schema import Call
 from rnnops.types import Array, Type
 
+SUM_PARTS = 64  # sums over rows are added up from at most so many
+
 
 @dataclass(frozen=True)
 class StepPlan:
@@ -43,7 +45,7 @@ class StepPlan:
         invariant: owners that no step changes.
         constants: arrays known before a run.
         scalars: owners that are numbers of the step -> name.
-        accumulators: owners summed over steps -> whether one for each row of the batch, added up at the end.
+        accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
         sums: result -> accumulator that it is, or from which `epilogue` computes it.
         epilogue: ops that run once, on sums.
         whole: why all rows are one, `""` where rows are independent.
@@ -66,6 +68,11 @@ class StepPlan:
     lengths: str = ""
     past_end: tuple[Stage, ...] = ()
     unshrunk: str = ""
+
+
+def rows_of_sum(batch: int) -> int:
+    """How many neighbouring rows add to one sum, all of them on one thread."""
+    return -(-batch // SUM_PARTS)
 
 
 def plan_step(scan: Scan) -> StepPlan:
@@ -267,7 +274,8 @@ class _Planner:
     def _row_sum(self, statement: Statement, axes: dict[str, int]) -> Statement:
         owner, types = statement.target.owner, self.lowered.types
         kind = types[owner]
-        types[owner] = Type(kind.dtype, (self.scan.batch, *kind.shape))
+        parts = -(-self.scan.batch // rows_of_sum(self.scan.batch))
+        types[owner] = Type(kind.dtype, (parts, *kind.shape))
         axes[owner] = 0
         self.accumulators[owner] = True
         layout = statement.target.layout

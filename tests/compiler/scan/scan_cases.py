@@ -51,7 +51,7 @@ def training_scans(net: ro.Net, tile: int | None = 2, **kinds: Any) -> tuple[lis
     wrt = tuple(name for name, kind in types.items() if kind.dtype == "float64")
     plan = plan_training(live_net(net), types, "float64", wrt, Options(compiled=False, tile=tile))
     assert not plan.compiled.interpreted
-    scans = plan.compiled.kernels.values()
+    scans = plan.compiled.kernels
     return [s for s in scans if isinstance(s, ForwardScan)], [s for s in scans if isinstance(s, BackwardScan)]
 
 

@@ -214,6 +214,6 @@ def test_a_plain_run_is_the_same_module_as_a_compiled_one() -> None:
         run = DEVICES[device](net)
         run(feeds_of(net))
         (plan,) = run._forward._plans.values()
-        (kernel,) = plan.compiled.kernels.values()
+        (kernel,) = plan.compiled.kernels
         texts.append(kernel.compiled.text.source.split("@row_program", 1)[1])
     assert texts[0] == texts[1]

@@ -61,7 +61,7 @@ def check(net: ro.Net, *feeds: Arrays, **context: Any) -> ro.Run:
 
 def kernels_of(run: ro.Run) -> list[ForwardScan | BackwardScan]:
     (plan,) = run._training._plans.values()
-    return list(plan.compiled.kernels.values())
+    return list(plan.compiled.kernels)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)

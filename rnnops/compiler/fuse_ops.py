@@ -1,0 +1,135 @@
+"""Fuses ops around recurrences: groups that work row by row become `FusedOps` ops, where that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, ClassVar
+
+from rnnops.compiler.expand_ops import expand_ops
+from rnnops.compiler.row_groups import RowGroup, group_rows
+from rnnops.fold_constants import fold_constants
+from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.loops import Kernel
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.prune import prune
+from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, register
+from rnnops.types import Array, Shape, Type
+
+
+class FusedOps(OpSchema):
+    """A net that works row by row, as one op. Its ports are the net's inputs and outputs."""
+
+    inputs = ("bound*",)
+    outputs = ("result",)
+    attributes: ClassVar[dict[str, Any]] = {"body": REQUIRED}
+    same_dtype = ()
+    internal = True
+    uses_context = True
+    loop = Kernel("row program")
+
+    def output_count(self, attributes: Mapping[str, Any]) -> int:
+        return len(attributes["body"].output_blobs)
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        body = attributes["body"]
+        return tuple(body.dtype_of(blob) for blob in body.output_blobs.values())
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        program = body_program(call)
+        return tuple(program.types[blob].shape for blob in program.net.output_blobs.values())
+
+    def reference(self, call: Call, *arrays: Array, context: RunContext) -> tuple[Array, ...]:
+        program, workspace = body_program(call), Workspace()
+        workspace.local.update(zip(program.net.input_names, arrays, strict=True))
+        execute(program, workspace, context)
+        return tuple(workspace[blob] for blob in program.net.output_blobs.values())
+
+
+fused_ops = register(FusedOps())
+
+
+def body_program(call: Call) -> Program:
+    """The body with the types of its inputs; worked out at the first use of a call."""
+    if "body" not in call.derived:
+        body: Net = call.op.attributes["body"]
+        types = {name: kind for name, kind in zip(body.input_names, call.types, strict=True) if kind is not None}
+        call.derived["body"] = prepare(body, types, call.float_dtype)
+    program: Program = call.derived["body"]
+    return program
+
+
+def fuse_ops(program: Program, keep: Iterable[str], least_work: float) -> Program:
+    """Fuse what works row by row.
+
+    rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
+
+    Args:
+        keep: blobs that must be there beside the outputs.
+        least_work: elementwise results that a group must at least compute to be fused.
+
+    Returns: the program itself where nothing is worth it.
+    """
+    folded = fold_constants(program)
+    expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
+    grouping = group_rows(expanded)
+    groups = [group for group in grouping.groups if group.work() >= least_work]
+    if not groups:
+        return program
+    wanted = {*keep, *program.net.output_blobs.values()}
+    net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted)).snapshot()
+    return prepare(net, _input_types(program), program.float_dtype)
+
+
+def _input_types(program: Program) -> dict[str, Type]:
+    return {name: program.types[name] for name in program.net.input_names}
+
+
+def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wanted: Collection[str]) -> list[Op]:
+    """Ops and groups as ops, each after what it reads, else by the place of their last op."""
+    grouped = {id(call): number for number, group in enumerate(groups) for call in group.own}
+    needed = {*wanted, *(name for group in groups for name in group.reads())}
+    places: dict[int, int] = {}
+    units: list[tuple[int, Op]] = []
+    optional = {id(call) for call in free}
+    for place, call in reversed(list(enumerate(program.calls))):
+        if id(call) in grouped:
+            places.setdefault(grouped[id(call)], place)
+        elif id(call) not in optional or any(name in needed for name in call.op.outputs):
+            units.append((place, call.op))
+            needed.update(call.op.inputs)
+    fused = [
+        (places[n], fused_op(program, group, needed)) for n, group in enumerate(groups) if group.results() & needed
+    ]
+    return _sorted([*units, *fused])
+
+
+def _sorted(units: Sequence[tuple[int, Op]]) -> list[Op]:
+    """Kahn's topological sort, lower places first."""
+    makers = {name: i for i, (_, op) in enumerate(units) for name in op.outputs if name}
+    waiting = [len({makers[name] for name in op.inputs if name in makers}) for _, op in units]
+    readers: dict[int, set[int]] = {}
+    for i, (_, op) in enumerate(units):
+        for name in op.inputs:
+            if name in makers:
+                readers.setdefault(makers[name], set()).add(i)
+    ready = [(place, i) for i, (place, _) in enumerate(units) if not waiting[i]]
+    heapify(ready)
+    order: list[Op] = []
+    while ready:
+        _, i = heappop(ready)
+        order.append(units[i][1])
+        for reader in readers.get(i, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heappush(ready, (units[reader][0], reader))
+    return order
+
+
+def fused_op(program: Program, group: RowGroup, needed: Collection[str]) -> Op:
+    """A group as one op; what others need is its results."""
+    results = [name for call in group.own for name in call.op.outputs if name in needed]
+    inputs = [Input(name, program.net.dtype_of(name), program.types[name].shape) for name in group.reads()]
+    body = prune(program.net.with_ops([call.op for call in group.calls], {name: name for name in results}, inputs), ())
+    return Op("FusedOps", body.input_names, tuple(results), {"body": body})

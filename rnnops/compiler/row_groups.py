@@ -1,0 +1,333 @@
+"""Groups of ops that work row by row: which ops around recurrences can run as one compiled pass over rows.
+
+Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of
+its first result, and whatever is read or written along it. An op joins a group if every row of its results follows from
+the same row of its operands, or if it sums over rows; what is such a sum is for later groups to read. Groups have
+levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less than reading what they make
+(constants, views, one-hot codes), are free: each group that reads one has it.
+
+Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from rnnops.compiler.scan.batch_axis import BatchAxes, axes_along, find_batch_axes
+from rnnops.compiler.scan.lower_ops import lower_op
+from rnnops.compiler.scan.lowered import Lowered, UnsupportedError
+from rnnops.compiler.scan.products import as_contraction, as_product
+from rnnops.compiler.scan.statements import Statement
+from rnnops.interpreter import Program
+from rnnops.loops import Pointwise, View
+from rnnops.schema import Call, schema_of
+from rnnops.types import OPAQUE, Type
+
+LARGEST_VIEW = 1 << 22  # elements
+LARGEST_GROUP = 64  # ops
+CANDIDATES = 8  # groups that an op tries to join, the last ones first
+EXPANDS = 4  # times as large as what it is computed from: such an op is free
+PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
+Types = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Ops that run as one pass over rows.
+
+    Args:
+        level: what it reads is made at lower levels.
+        calls: in order; free ops among them, which other groups may have as well.
+        own: those that only this group has.
+        axes: owner of memory -> its axis that runs over rows.
+        sums: blobs that are sums over rows.
+        lowered: the ops as statements.
+    """
+
+    level: int = 0
+    calls: tuple[Call, ...] = ()
+    own: tuple[Call, ...] = ()
+    axes: Mapping[str, int] = field(default_factory=dict)
+    sums: frozenset[str] = frozenset()
+    lowered: Lowered = field(default_factory=Lowered)
+
+    def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+        """The group with more ops, some of them its own; None where they do not fit."""
+        known = {id(call) for call in self.calls}
+        new = [call for call in calls if id(call) not in known]
+        if len(self.calls) + len(new) > LARGEST_GROUP or (self.calls and not self.axes):
+            return None
+        lowered = self.lowered.copy()
+        if not all(_lower(lowered, call, types) for call in new):
+            return None
+        group = replace(self, calls=(*self.calls, *new), own=(*self.own, *own), lowered=lowered)
+        return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
+
+    def scattering(self, call: Call, types: Types) -> RowGroup | None:
+        """A group of one op that scatters elements, all its rows being one; None for any other op."""
+        lowered = Lowered()
+        if not _lower(lowered, call, types) or not any(s.target.index for s in lowered.statements):
+            return None
+        return RowGroup(self.level, (call,), (call,), lowered=lowered)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; 1 where all are one."""
+        if not self.axes:
+            return 1
+        owner, axis = next(iter(self.axes.items()))
+        return self.lowered.types[owner].shape[axis]
+
+    def results(self) -> set[str]:
+        """Blobs that only this group makes."""
+        return {name for call in self.own for name in call.op.outputs if name}
+
+    def reads(self) -> dict[str, None]:
+        """Blobs that it needs, in order."""
+        made = {name for call in self.calls for name in call.op.outputs}
+        return dict.fromkeys(name for call in self.calls for name in call.op.inputs if name and name not in made)
+
+    def work(self) -> float:
+        """Elementwise results, with so many multiply-adds counted as one."""
+        return sum(_work(statement) for statement in self.lowered.statements)
+
+
+def group_of(program: Program) -> RowGroup:
+    """All ops of a net as one group. Raises UnsupportedError where they are none."""
+    group = RowGroup().joined(program.calls, program.calls, program.types)
+    if group is None and len(program.calls) == 1:
+        group = RowGroup().scattering(program.calls[0], program.types)
+    if group is None:
+        raise UnsupportedError(f"net '{program.net.name}' does not work row by row")
+    return group
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The ops of a net, some of them in groups.
+
+    Args:
+        groups: with ops of their own each.
+        free: ops that groups may have a copy of; their results are made only where something else reads them.
+    """
+
+    groups: tuple[RowGroup, ...]
+    free: tuple[Call, ...]
+
+
+def group_rows(program: Program) -> Grouping:
+    """Group the ops of a net of primitive ops; what is in no group runs by itself."""
+    walk = _Walk(program)
+    walk.walk()
+    walk.merge()
+    return Grouping(tuple(walk.found), tuple({id(call): call for call in walk.free.values()}.values()))
+
+
+@dataclass
+class _Walk:
+    """The state of the greedy walk.
+
+    Args:
+        found: all groups so far.
+        home: blob -> number of its group.
+        levels: blob -> level at which it is made; inputs and constants are not there.
+        free: blob -> the free op that makes it.
+        leaves: blob that a free op makes -> numbers that are read for it.
+    """
+
+    program: Program
+    found: list[RowGroup] = field(default_factory=list)
+    home: dict[str, int] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+    free: dict[str, Call] = field(default_factory=dict)
+    leaves: dict[str, int] = field(default_factory=dict)
+
+    def walk(self) -> None:
+        """Walk over all ops."""
+        for call in self.program.calls:
+            outputs = [name for name in call.op.outputs if name]
+            leaves = sum(self._read_for(name) for name in call.op.inputs if name)
+            number = None
+            if (_is_constant(call) or _is_view(call) or _expands(call, leaves)) and _may_join(call):
+                self.free.update(dict.fromkeys(outputs, call))
+                self.leaves.update(dict.fromkeys(outputs, leaves))
+            if _may_join(call) and not _is_constant(call) and not _is_view(call):
+                number = self._join(call)
+            if number is not None:
+                self.home.update(dict.fromkeys(outputs, number))
+            if not _is_constant(call):
+                level = self._level_after(call.op.inputs) if number is None else self.found[number].level
+                self.levels.update(dict.fromkeys(outputs, level))
+
+    def merge(self) -> None:
+        """Let groups run within the groups that read them, where nothing else needs them before."""
+        places = {id(call): place for place, call in enumerate(self.program.calls)}
+        for first in reversed(range(len(self.found))):
+            for second in range(len(self.found)):
+                if not self._may_wait(first, second):
+                    continue
+                a, b = self.found[first], self.found[second]
+                calls = sorted({id(call): call for call in (*a.calls, *b.calls)}.values(), key=lambda c: places[id(c)])
+                group = RowGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
+                if group is not None:
+                    self.found[second], self.found[first] = group, RowGroup(a.level)
+                    self.home.update(dict.fromkeys(a.results(), second))
+                    self.levels.update(dict.fromkeys(a.results(), b.level))
+                    break
+        self.found = [group for group in self.found if group.own]
+
+    def _may_wait(self, first: int, second: int) -> bool:
+        """Whether a group reads another, and all else that does comes later."""
+        a, b = self.found[first], self.found[second]
+        if first == second or not a.own or not b.own or b.level <= a.level or not a.results() & set(b.reads()):
+            return False
+        made, seen = self._made_of(a.results())
+        between = seen - a.results()  # free ops that run alone cannot run between the parts of a group
+        return not between & set(b.reads()) and all(
+            self.home.get(name) in (first, second) or self.levels[name] > b.level for name in made
+        )
+
+    def _made_of(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+        """What ops that read these blobs make, free ones looked through, and all that was read on the way."""
+        found, read = set(), set(names)
+        for call in self.program.calls:
+            if any(name in read for name in call.op.inputs):
+                outputs = {name for name in call.op.outputs if name}
+                if outputs & self.free.keys():
+                    read |= outputs
+                if not outputs & self.free.keys() or outputs & self.home.keys():
+                    found |= outputs
+        return found, read
+
+    def _join(self, call: Call) -> int | None:
+        """The number of the group that the op has joined."""
+        for wanted in (_any_op, _moves, _computes):
+            before = list(self._free_makers(call, wanted))
+            made = {name for one in before for name in one.op.outputs}
+            read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
+            for number in [n for n in reversed(range(len(self.found))) if self._may_read(n, read)][:CANDIDATES]:
+                group = self.found[number].joined((*before, call), (call,), self.program.types)
+                if group is not None:
+                    self.found[number] = group
+                    return number
+            new = RowGroup(self._level_after(read))
+            found = new.joined((*before, call), (call,), self.program.types)
+            found = found or new.scattering(call, self.program.types)
+            if found is not None:
+                self.found.append(found)
+                return len(self.found) - 1
+        return None
+
+    def _may_read(self, number: int, names: Iterable[str]) -> bool:
+        """Whether all of these are made in a group or before it."""
+        level = self.found[number].level
+        return all(self.home.get(name) == number or self.levels.get(name, -1) < level for name in names)
+
+    def _level_after(self, names: Iterable[str]) -> int:
+        return max((self.levels[name] for name in names if name in self.levels), default=-1) + 1
+
+    def _free_makers(self, call: Call, wanted: Callable[[Call], bool]) -> Iterator[Call]:
+        """The free ops that an op reads, and those that these read, in order, as far as they are wanted."""
+        for name in call.op.inputs:
+            maker = self.free.get(name)
+            if maker is not None and wanted(maker):
+                yield from self._free_makers(maker, wanted)
+                yield maker
+
+    def _read_for(self, name: str) -> int:
+        return self.leaves[name] if name in self.leaves else self.program.types[name].size
+
+
+def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
+    """Lower one more op; False where it has no compiled form."""
+    names = [name for name in (*call.op.inputs, *call.op.outputs) if name]
+    if any(types[name].size == 0 or types[name].dtype == OPAQUE for name in names):
+        return False
+    for name in filter(None, call.op.inputs):
+        if name not in lowered.views and name not in lowered.numbers:
+            lowered.own(name, types[name])
+    try:
+        lower_op(lowered, call)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _with_rows(group: RowGroup, statements: Sequence[Statement]) -> RowGroup | None:
+    """The group with the axes and sums of new statements; None where they do not work row by row."""
+    rows = _find_rows(group, statements) if statements else BatchAxes(dict(group.axes), (), ())
+    if rows is None:
+        return None
+    sums = {s.target.owner for s in rows.statements if s.row_axis in s.folded_axes()}
+    if any(s.fold != "add" or s.start is None for s in rows.statements if s.target.owner in sums):
+        return None
+    views = group.lowered.views
+    blobs = group.sums | {name for name, access in views.items() if access.owner in sums}
+    if any(access.owner in blobs | sums for s in rows.statements for access in s.reads()):
+        return None
+    return replace(group, axes=rows.axes, sums=blobs) if rows.axes else None
+
+
+def _find_rows(group: RowGroup, statements: Sequence[Statement]) -> BatchAxes | None:
+    """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds."""
+    types = group.lowered.types
+    if group.axes:
+        return _rows_known(statements, types, group.axes)
+    first = statements[0]
+    if not first.extents:
+        return None
+    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in (0, *first.folded_axes())}
+    blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
+    return blocked[0] if blocked else found[0]
+
+
+def _rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str, int]) -> BatchAxes | None:
+    found = find_batch_axes(statements, types, known)
+    return None if found.mixing or any(s.row_axis is None for s in found.statements) else found
+
+
+def _is_blocked(found: BatchAxes, types: Types) -> bool:
+    """Whether the first statement is a product that runs in blocks."""
+    first = found.statements[0]
+    owners = {access.owner for access in first.accesses()}
+    sizes, fixed = {owner: types[owner].size for owner in owners}, owners - set(found.axes)
+    return bool(as_product(first, sizes, fixed) or as_contraction(first, sizes, fixed))
+
+
+def _may_join(call: Call) -> bool:
+    if not _is_view(call):
+        return "recurrence" not in str(getattr(schema_of(call.op.type).loop_form(call), "name", ""))
+    return all(kind is None or kind.size <= LARGEST_VIEW for kind in (*call.types, *call.output_types))
+
+
+def _is_constant(call: Call) -> bool:
+    return all(value is not None for value in call.output_values)
+
+
+def _expands(call: Call, leaves: int) -> bool:
+    """Whether an op is so much larger than what is read for it that it is better computed than read."""
+    form = schema_of(call.op.type).loop_form(call)
+    return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
+
+
+def _is_view(call: Call) -> bool:
+    return isinstance(schema_of(call.op.type).loop_form(call), View)
+
+
+def _any_op(call: Call) -> bool:
+    return True
+
+
+def _moves(call: Call) -> bool:
+    """Whether elements do not stay in order, so that a view is no array of its own."""
+    return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def _computes(call: Call) -> bool:
+    return not _is_view(call)
+
+
+def _work(statement: Statement) -> float:
+    return prod(statement.extents) / (PRODUCT_SPEED if statement.form == "product" else 1)

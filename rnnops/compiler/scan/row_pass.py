@@ -1,0 +1,98 @@
+"""A `FusedOps` op as a compiled scan of one step, whose rows are those of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from rnnops.compiler.row_groups import RowGroup
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, compile_scan
+from rnnops.compiler.scan.demand import Demand
+from rnnops.compiler.scan.memory import OUTPUT, Buffer, allocate
+from rnnops.compiler.scan.scan import Scan, Slot, Tensor
+from rnnops.compiler.scan.totals import Totals, totals_of
+from rnnops.errors import TypeRuleError
+from rnnops.interpreter import Program
+from rnnops.schema import Call, RunContext, schema_of
+from rnnops.types import Array
+
+
+@dataclass
+class RowPass:
+    """Runs a FusedOps op."""
+
+    call: Call
+    program: Program
+    compiled: CompiledScan
+    totals: Totals
+
+    def __call__(self, arrays: Sequence[Array], context: RunContext) -> tuple[Array, ...]:
+        given = dict(zip(self.program.net.input_names, arrays, strict=True))
+        slots = self.compiled.scan.reads
+        memory = {f"tensor {slots[name].tensor}" if name in slots else name: array for name, array in given.items()}
+        memory.update((f"tensor {name}", allocate(buffer)) for name, buffer in self.tensors.items())
+        try:
+            sums = self.compiled.run(memory, context)
+        except TypeRuleError:  # the reference says at which op, and what came
+            schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
+            raise
+        totals = self.totals.results(sums, memory)
+        return tuple(
+            totals[name].reshape(self.program.types[name].shape) if name in totals else memory[f"tensor result {name}"]
+            for name in self.program.net.output_blobs
+        )
+
+    @cached_property
+    def tensors(self) -> dict[str, Buffer]:
+        """Memory for results that have rows."""
+        tensors = self.compiled.scan.tensors
+        names = [slot.tensor for _, slot in self.compiled.scan.writes]
+        label = "result "
+        return {n: Buffer(n.removeprefix(label), OUTPUT, tensors[n].dtype, tensors[n].shape) for n in names}
+
+    def demand(self) -> Demand:
+        """The memory that a run takes."""
+        totals = self.totals.made()
+        sums = {**self.compiled.accumulators, **totals}
+        results = tuple(self._lies_in(name, sums) for name in self.program.net.output_blobs)
+        return Demand(
+            made=tuple(self.tensors.values()),
+            results=results,
+            sums=(*self.compiled.accumulators.values(), *totals.values()),
+            lent=tuple(self.compiled.lent.values()),
+            lasting=tuple(self.compiled.lasting.values()),
+        )
+
+    def _lies_in(self, name: str, sums: dict[str, Buffer]) -> tuple[Buffer, ...]:
+        found = self.tensors.get(f"result {name}") or sums.get(self.compiled.plan.sums.get(name, ""))
+        return () if found is None else (found,)
+
+
+def compile_fused(call: Call, program: Program, rows: RowGroup, options: Options) -> RowPass:
+    """Compile a FusedOps op. Raises UnsupportedError where an op has no compiled form.
+
+    Args:
+        rows: the ops of its body as a group.
+    """
+    names, results = program.net.input_names, program.net.output_blobs.values()
+    reads = {name: Slot(f"input {name}") for name in names if name in rows.axes}
+    writes = tuple((name, Slot(f"result {name}")) for name in results if name not in rows.sums)
+    kinds = {slot.tensor: program.types[name] for name, slot in (*reads.items(), *writes)}
+    scan = Scan(
+        program,
+        steps=1,
+        batch=rows.rows,
+        reverse=False,
+        reads=reads,
+        references=tuple(name for name in names if name not in reads),
+        timestep=None,
+        writes=writes,
+        additions=(),
+        sums={name: name for name in results if name in rows.sums},
+        tensors={name: Tensor(kind.dtype, kind.shape, 1) for name, kind in kinds.items()},
+        batch_axes={name: rows.axes[name] for name in reads},
+    )
+    fixed = frozenset(name for name in names if name in options.fixed)
+    compiled = compile_scan(scan, call.float_dtype, replace(options, tile=1), fixed)
+    return RowPass(call, program, compiled, totals_of(compiled.plan, program))

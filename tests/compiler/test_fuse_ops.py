@@ -1,0 +1,203 @@
+"""Ops around recurrences fused: texts before and after, agreement with the reference, the same bits for all threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import rnnops as ro
+from rnnops.compiler.fuse_ops import fuse_ops
+from rnnops.compiler.scan import compiled_scan
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.interpreter import Program, prepare
+from rnnops.op import Op
+from rnnops.types import Shape, Type
+
+Arrays = dict[str, np.ndarray]
+
+
+def typed(text: str, **shapes: Shape) -> Program:
+    net = ro.parse_net(text)
+    dtypes = {name: "float32" if net.dtype_of(name) == "float" else net.dtype_of(name) for name in shapes}
+    return prepare(net, {name: Type(dtypes[name], shape) for name, shape in shapes.items()}, "float32")
+
+
+def groups(program: Program) -> list[str]:
+    """What is left of a net when all that can be is fused, a fused op written as the types of its ops."""
+    fused = fuse_ops(program, (), least_work=0)
+    return [f"{', '.join(call.op.outputs)} = {what(call.op)}" for call in fused.calls]
+
+
+def what(op: Op) -> str:
+    if op.type != "FusedOps":
+        return op.type
+    return f"{' '.join(inner.type for inner in op.attributes['body'].ops)}({', '.join(op.inputs)})"
+
+
+PROJECTION = """
+net n(h, w, c)
+    a = MatMul(h, w)
+    b = Add(a, c)
+    y = Tanh(b)
+    return y=y
+"""
+
+
+def test_row_local_ops_become_one() -> None:
+    program = typed(PROJECTION, h=(6, 4, 3), w=(3, 5), c=(5,))
+    assert groups(program) == ["y = MatMul Add Tanh(h, w, c)"]
+
+
+def test_little_work_stays_as_it_is() -> None:
+    program = typed(PROJECTION, h=(6, 4, 3), w=(3, 5), c=(5,))
+    assert fuse_ops(program, (), least_work=1000) is program
+
+
+def test_kept_blobs_stay_readable() -> None:
+    program = typed(PROJECTION, h=(6, 4, 3), w=(3, 5), c=(5,))
+    (call,) = fuse_ops(program, ("a",), least_work=0).calls
+    assert call.op.outputs == ("a", "y")
+
+
+def test_what_mixes_rows_stays_outside() -> None:
+    """Rows reversed in time are read across rows."""
+    text = """
+net n(x)
+    a = Exp(x)
+    b = Slice(a, starts=[-1], ends=[-100], axes=[0], steps=[-1])
+    y = Add(a, b)
+    return y=y
+"""
+    assert groups(typed(text, x=(6, 4))) == ["a = Exp(x)", "b = Slice", "y = Add(a, b)"]
+
+
+def test_a_sum_over_rows_is_read_by_a_later_group() -> None:
+    text = """
+net n(x)
+    a = Exp(x)
+    s = ReduceSum(a, axes=[0])
+    y = Div(a, s)
+    return y=y
+"""
+    assert groups(typed(text, x=(6, 4))) == ["a, s = Exp ReduceSum(x)", "y = Div(a, s)"]
+
+
+def test_a_reshape_of_rows_costs_nothing_outside() -> None:
+    text = """
+net n(x, w)
+    a = Exp(x)
+    b = Reshape(a, shape=[-1, 3])
+    y = MatMul(b, w)
+    return y=y
+"""
+    assert groups(typed(text, x=(6, 4, 3), w=(3, 5))) == ["a = Exp(x)", "b = Reshape", "y = MatMul(b, w)"]
+
+
+def test_a_group_waits_for_the_one_that_reads_it() -> None:
+    """`b` could run at once, but nothing reads it before `s` is there."""
+    text = """
+net n(x, z)
+    s = ReduceSum(z, axes=[0])
+    b = Exp(x)
+    y = Mul(b, s)
+    return y=y
+"""
+    assert groups(typed(text, x=(6, 4), z=(5, 4))) == ["s = ReduceSum(z)", "y = Exp Mul(x, s)"]
+
+
+def test_one_hot_codes_are_made_where_they_are_read() -> None:
+    """The sum of the codes is needed first; `code` is made twice rather than stored."""
+    text = """
+net n(labels: int32, classes: int32)
+    places = Unsqueeze(labels, axes=[1])
+    hot = Equal(places, classes)
+    code = Cast(hot, to="float")
+    total = ReduceSum(code, axes=[0])
+    y = Mul(code, total)
+    return y=y
+"""
+    assert groups(typed(text, labels=(60,), classes=(9,))) == [
+        "total = Unsqueeze Equal Cast ReduceSum(labels, classes)",
+        "y = Unsqueeze Equal Cast Mul(labels, classes, total)",
+    ]
+
+
+def test_scattered_rows_are_one() -> None:
+    text = "net n(g, i: int32)\n    y = ScatterAdd(g, i, axis=0, size=7)\n    return y=y\n"
+    assert groups(typed(text, g=(20, 3), i=(20,))) == ["y = ScatterAdd(g, i)"]
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+ROWS, COLUMNS, CLASSES = 130, 24, 11
+
+
+def classifier() -> ro.Net:
+    """An embedding, a product, a softmax, a loss: all that surrounds a recurrence in a language model."""
+    net = ro.Net("classifier")
+    tokens, labels = net.input("tokens", "int32"), net.input("labels", "int32")
+    x = ro.gather(net.parameter("table", (CLASSES, COLUMNS)), tokens, axis=0)
+    x = ro.dropout(ro.layer_normalization(x, net.parameter("s", (COLUMNS,), "ones"), None), 0.3)
+    scores = ro.tanh(x) @ net.parameter("w", (COLUMNS, CLASSES)) + net.parameter("b", (CLASSES,))
+    loss = ro.softmax_cross_entropy_loss(ro.reshape(scores, [-1, CLASSES]), ro.reshape(labels, [-1]))
+    net.outputs(loss=loss, share=ro.softmax(scores, axis=-1), most=ro.reduce_max(scores, axes=[0]))
+    return net
+
+
+def feeds_of(net: ro.Net, dtype: str = "float64") -> Arrays:
+    rng = np.random.default_rng(0)
+    words = {name: rng.integers(0, CLASSES, (ROWS, 2)).astype("int32") for name in ("tokens", "labels")}
+    return {**ro.init_params(net, 0, dtype), **words}
+
+
+def results(run: ro.Run, feeds: Mapping[str, np.ndarray]) -> Arrays:
+    """Outputs, and gradients for one that is given to each."""
+    rng = np.random.default_rng(1)
+    out, pullback = run.vjp(dict(feeds), seed=3)
+    grads = pullback({name: np.asarray(rng.normal(size=a.shape), a.dtype) for name, a in out.items()})
+    return {**out, **{f"grad {name}": grad for name, grad in grads.items()}}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_are_those_of_the_reference(dtype: str, compiled: bool) -> None:
+    net = classifier()
+    feeds = feeds_of(net, dtype)
+    wanted = results(ro.compile(net, device="reference"), feeds)
+    run = ro.compile(net, device="cpu", threads=2, tuning=Options(compiled=compiled, least_work=0))
+    assert "fused ops" in run.plan(feeds).describe()
+    for name, array in results(run, feeds).items():
+        limit = (1e-5 if dtype == "float32" else 1e-12) * max(1.0, np.abs(wanted[name]).max())
+        np.testing.assert_allclose(array, wanted[name], rtol=0, atol=limit, err_msg=name)
+        assert array.dtype == wanted[name].dtype
+
+
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over more rows than there are parts of a sum are shared by neighbours."""
+    monkeypatch.setattr(compiled_scan, "LITTLE_WORK", 0)
+    net = classifier()
+    feeds = feeds_of(net)
+    one, *others = (
+        results(ro.compile(net, device="cpu", threads=count, tuning=Options(least_work=0)), feeds)
+        for count in (1, 2, 3)
+    )
+    for other in others:
+        for name, array in one.items():
+            np.testing.assert_array_equal(other[name], array, err_msg=name)
+
+
+def test_an_index_out_of_range_names_the_op() -> None:
+    net = classifier()
+    feeds = feeds_of(net)
+    feeds["tokens"][3, 1] = CLASSES
+    run = ro.compile(net, device="cpu", tuning=Options(compiled=False, least_work=0))
+    with pytest.raises(ro.TypeRuleError, match="Gather"):
+        run(feeds)
+
+
+def test_memory_of_a_plan_lists_fused_ops() -> None:
+    net = classifier()
+    run = ro.compile(net, device="cpu", tuning=Options(compiled=False, least_work=0))
+    assert run.plan(feeds_of(net)).memory().total > 0
