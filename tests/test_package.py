@@ -20,7 +20,7 @@ LAYERS = (
     {"infer", "text"},
     {"op"},
     {"net"},
-    {"parse", "prune"},
+    {"merge_equal_ops", "parse", "prune"},
     {"ops"},
     {"interpreter"},
     {"autodiff", "fold_constants"},

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Generic, TypeVar
 
 from rnnops.autodiff import GradientNet, differentiate
@@ -16,8 +17,9 @@ from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.device import Compiled, compile_programs
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
+from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
-from rnnops.prune import prune_cells
+from rnnops.prune import prune, prune_cells
 from rnnops.recurrent.training_form import training_form
 from rnnops.types import Type
 
@@ -49,14 +51,34 @@ class TrainingPlan:
     compiled: Compiled = field(default_factory=Compiled)
 
 
+REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
+    number_random_ops,  # first: no later pass changes what is drawn
+    merge_equal_ops,
+    prune_cells,  # last: what others left unread
+)
+REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
+    fold_constants,  # sizes and what follows from them become constants,
+    lambda program: merge_equal_ops(program.net),  # many of them the same,
+    lambda program: prune(program.net),  # and what they were computed from is read no more
+)
+
+
 def live_net(net: Net) -> Net:
-    """The net with its random ops numbered and without ops that no output needs, in cells too."""
-    return prune_cells(number_random_ops(net))
+    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too."""
+    return reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
+
+
+def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
+    """A live net once shapes are known, rewritten."""
+    program = prepare(net, types, float_dtype)
+    for rewrite in REWRITES_OF_SHAPES:
+        program = prepare(rewrite(program), types, float_dtype)
+    return program
 
 
 def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
     """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter."""
-    program = _fused(prepare(net, types, float_dtype), (), options)
+    program = _fused(_rewritten(net, types, float_dtype), (), options)
     return ForwardPlan(program, Compiled() if options is None else compile_programs(options, program))
 
 
@@ -64,11 +86,11 @@ def plan_training(
     net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], options: Options | None = None
 ) -> TrainingPlan:
     """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`."""
-    folded = prepare(fold_constants(prepare(net, types, float_dtype)), types, float_dtype)
-    program = prepare(training_form(folded, wrt), types, float_dtype)
+    live = _rewritten(net, types, float_dtype)
+    program = prepare(training_form(live, wrt), types, float_dtype)
     gradient = differentiate(program, wrt)
     residuals = choose_residuals(program, gradient.reads, set(net.input_names))
-    net = backward_net(program, gradient, residuals)
+    net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     program = _fused(program, (*residuals.kept, *residuals.free), options)
     backward = _fused(backward, (), options)

@@ -1,0 +1,91 @@
+"""Common subexpressions: of ops that compute the same from the same blobs the first stays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rnnops.net import Net
+from rnnops.op import Op
+from rnnops.schema import schema_of
+from rnnops.text import is_net
+
+Key = tuple[Hashable, ...]
+
+
+def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
+    """Drop ops that compute what an earlier op of their layer computes; nets in attributes are merged within first.
+
+    Only ops that agree to the last bit of their attributes are equal; a random op is equal to one of the same ordinal.
+    Blobs that were `.named`, that a recurrence is to recompute, or that are in `keep`, keep their ops.
+
+    rewrite: `a = Exp(x); b = Exp(x); y = Add(a, b)`  -->  `a = Exp(x); y = Add(a, a)`
+    """
+    found: dict[Key, Op] = {}
+    same: dict[str, str] = {}
+    ops = []
+    for before in net.ops:
+        op = _renamed(_merged_within(before), same)
+        key = _key(op)
+        first = op if key is None else found.setdefault(key, op)
+        if first is op or _is_kept(net, op, keep):
+            ops.append(op)
+        else:
+            same.update((name, other) for name, other in zip(op.outputs, first.outputs, strict=True) if name)
+    outputs = {name: same.get(blob, blob) for name, blob in net.output_blobs.items()}
+    unchanged = all(a is b for a, b in zip(ops, net.ops, strict=False)) and len(ops) == len(net.ops)
+    return net if unchanged else net.with_ops(ops, outputs=outputs).snapshot()
+
+
+def _merged_within(op: Op) -> Op:
+    """The op with its nets merged."""
+    recompute = op.attributes.get("recompute", ())
+    nets = {name: merge_equal_ops(value, recompute) for name, value in op.attributes.items() if is_net(value)}
+    changed = any(op.attributes[name] is not value for name, value in nets.items())
+    return replace(op, attributes={**op.attributes, **nets}) if changed else op
+
+
+def _renamed(op: Op, same: dict[str, str]) -> Op:
+    inputs = tuple(same.get(name, name) for name in op.inputs)
+    return op if inputs == op.inputs else replace(op, inputs=inputs)
+
+
+def _is_kept(net: Net, op: Op, keep: Collection[str]) -> bool:
+    return any(name in keep or net.is_capturable(name) for name in op.outputs if name)
+
+
+def _key(op: Op) -> Key | None:
+    """What equal ops agree in; None where an op is equal to none, as it draws random numbers of its own."""
+    if schema_of(op.type).random and "ordinal" not in op.attributes:
+        return None
+    attributes = []
+    for name, value in sorted(op.attributes.items()):
+        exact = _exact(value)
+        if exact is None:
+            return None
+        attributes.append((name, exact))
+    return (op.type, op.inputs, tuple(map(bool, op.outputs)), op.layer, *attributes)
+
+
+def _exact(value: Any) -> Hashable | None:
+    """A value such that equal ones are the same to the last bit: 0.0 is not -0.0, 1 is not True; None for no value."""
+    if is_net(value):
+        return _net_key(value)
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        parts = tuple(map(_exact, value))
+        return None if None in parts else ("tuple", *parts)
+    return (type(value).__name__, repr(value))
+
+
+def _net_key(net: Net) -> Hashable | None:
+    """Nets are equal where their inputs, ops and outputs are, names of blobs included."""
+    ops = [(_key(op), op.outputs) for op in net.ops]
+    if any(key is None for key, _ in ops):
+        return None
+    inputs = tuple((spec.name, spec.dtype, spec.shape, repr(spec.initializer)) for spec in net.input_specs)
+    return (net.float_dtype, inputs, tuple(ops), tuple(net.output_blobs.items()))
