@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnops.compiler.arena import Interval
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.memory import SCRATCH, Buffer
@@ -113,3 +114,14 @@ def _held(results: Iterable[tuple[Buffer, ...]]) -> list[tuple[Held, ...]]:
 
 def _alone(name: str, kind: Type) -> tuple[Buffer, ...]:
     return (Buffer(name, SCRATCH, kind.dtype, kind.shape),) if name and kind.dtype != OPAQUE else ()
+
+
+def intervals_of(lifetimes: Lifetimes) -> list[Interval]:
+    """From which op to which each piece is alive, in the order of the program."""
+    count = len(lifetimes.makes)
+    first, last = dict.fromkeys(lifetimes.given, 0), dict.fromkeys(lifetimes.given, 0)
+    for op in range(count):
+        first.update(dict.fromkeys(lifetimes.makes[op], op))
+        last.update(dict.fromkeys((*lifetimes.makes[op], *lifetimes.reads[op]), op))
+    last.update(dict.fromkeys(lifetimes.stays, count))
+    return [Interval(nbytes, first[piece], last[piece]) for piece, nbytes in enumerate(lifetimes.sizes)]
