@@ -7,7 +7,7 @@ outputs, its outputs the gradients of the inputs. Gradients of a blob that is us
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from rnnops.blob import Blob
@@ -31,12 +31,16 @@ class GradientNet:
         output_grads: forward output -> the input that takes its gradient.
         reads: forward blobs among its inputs.
         refused: forward output -> why no gradient may be given to it.
+        origins: blob that a gradient rule made -> key of the forward op that it is the rule of; sums have none.
+        contributions: (forward blob, key of a forward op that reads it, what that adds to the blob's gradient).
     """
 
     net: Net
     output_grads: Mapping[str, str]
     reads: tuple[str, ...]
     refused: Mapping[str, GradientError]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    contributions: tuple[tuple[str, str, str], ...] = ()
 
 
 def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
@@ -56,7 +60,8 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
         outputs = {name: builder.total_or_zeros(name).name for name in wrt}
     net = prune(builder.net.with_ops(builder.net.ops, outputs), keep_inputs=output_grads.values())
     reads = tuple(name for name in net.input_names if name not in output_grads.values())
-    return GradientNet(net.snapshot(), output_grads, reads, builder.refused)
+    contributions = tuple(builder.contributions)
+    return GradientNet(net.snapshot(), output_grads, reads, builder.refused, builder.origins, contributions)
 
 
 class _Builder:
@@ -68,6 +73,8 @@ class _Builder:
         self.active = _active_blobs(program, wrt)
         self.forbidden, self.refused = _refusals(program)
         self.grads: dict[str, list[Blob]] = {}
+        self.origins: dict[str, str] = {}
+        self.contributions: list[tuple[str, str, str]] = []
 
     def declare_output_grads(self) -> dict[str, str]:
         names = {}
@@ -88,11 +95,16 @@ class _Builder:
         if not (wanted and reached and schema.differentiable):
             return
         with name_scope(self.prefix), self.net.in_layer(op.layer):
-            result = schema.gradient(call, *self._arguments(call, schema))
+            arguments = self._arguments(call, schema)
+            before = len(self.net.ops)
+            result = schema.gradient(call, *arguments)
             grads = [result] if isinstance(result, Blob) or result is None else list(result)
             for i in wanted:
                 if i < len(grads) and (grad := grads[i]) is not None:
-                    self._collect(op.inputs[i], self._fitted(call, schema, i, grad))
+                    fitted = self._fitted(call, schema, i, grad)
+                    self._collect(op.inputs[i], fitted)
+                    self.contributions.append((op.inputs[i], op.key, fitted.name))
+            self.origins.update((name, op.key) for made in self.net.ops[before:] for name in made.outputs)
 
     def total_or_zeros(self, name: str) -> Blob:
         with name_scope(self.prefix):

@@ -100,7 +100,7 @@ def execute(
     stay = frozenset(program.net.output_blobs.values())
     wanted = frozenset(keep)
     for call, schema, dead in program.steps:
-        results = _results(call, schema, workspace if kept is None else kept, context, (kernels or {}).get(call.op.key))
+        results = run_call(call, schema, workspace if kept is None else kept, context, (kernels or {}).get(call.op.key))
         for name, array in zip(call.op.outputs, results, strict=True):
             if name in wanted and kept is not None:
                 kept[name] = owned(array)
@@ -111,9 +111,10 @@ def execute(
                 workspace.drop(name)
 
 
-def _results(
+def run_call(
     call: Call, schema: OpSchema, workspace: Workspace, context: RunContext, kernel: Kernel | None
 ) -> tuple[Any, ...]:
+    """The results of one op, run by its kernel, or by its reference where that is None."""
     arrays = [workspace[name] if name else None for name in call.op.inputs]
     if kernel is not None:
         return kernel(arrays, context)

@@ -105,6 +105,14 @@ def as_array(net: str, name: str, value: Any) -> Array:
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
 
 
+def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
+    """The caller's own arrays of some inputs, to be changed in place; `arrays` may hold copies of them."""
+    merged: dict[str, Any] = {}
+    for feeds in given:
+        merged.update(feeds)
+    return {name: merged[name] if type(merged.get(name)) is np.ndarray else arrays[name] for name in names}
+
+
 def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
     """The one float dtype of all float feeds, None where there are none. Raises FeedError where there are two."""
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet, differentiate
 from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
@@ -42,13 +42,19 @@ class TrainingPlan:
         residuals: what is kept and what is run again.
         backward: the ops to run again, then the gradient ops.
         compiled: the ops that do not run in the interpreter.
+        unfused: the forward net in training form as it was before ops were fused.
+        options: those of the CPU device, None for the interpreter.
+        derived: backward passes cut into layers, made when they are asked for.
     """
 
     program: Program
     gradient: GradientNet
     residuals: Residuals
     backward: Program
-    compiled: Compiled = field(default_factory=Compiled)
+    compiled: Compiled
+    unfused: Program
+    options: Options | None
+    derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
 
 
 REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
@@ -92,10 +98,10 @@ def plan_training(
     residuals = choose_residuals(program, gradient.reads, set(net.input_names))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
-    program = _fused(program, (*residuals.kept, *residuals.free), options)
+    unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)
     backward = _fused(backward, (), options)
     compiled = Compiled() if options is None else compile_programs(options, program, backward)
-    return TrainingPlan(program, gradient, residuals, backward, compiled)
+    return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:

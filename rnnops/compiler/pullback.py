@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.feeds import as_array
+from rnnops.compiler.layer_steps import LayerGradients, run_steps, steps_of
 from rnnops.compiler.plan import TrainingPlan
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
@@ -26,10 +27,16 @@ class Pullback:
     """
 
     def __init__(
-        self, plan: TrainingPlan, held: dict[str, Array], outputs: Mapping[str, Array], context: RunContext
+        self,
+        plan: TrainingPlan,
+        held: dict[str, Array],
+        outputs: Mapping[str, Array],
+        context: RunContext,
+        fed: Mapping[str, Array],
     ) -> None:
         self._plan, self._context = plan, context
         self._held: dict[str, Array] | None = held
+        self._fed: Mapping[str, Array] = fed
         self._lock = threading.Lock()
         lent = [array for array in outputs.values() if _is_read(array, held)]
         for array in lent:
@@ -45,21 +52,53 @@ class Pullback:
         Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
         no gradient, a wrong shape or dtype, and for a second use.
         """
-        given = self._checked(grads)
-        with self._lock:
-            held, self._held = self._held, None
-        if held is None:
-            raise self._used()
-        workspace = Workspace()
-        workspace.local.update(held)
-        del held
-        for output, name in self._plan.gradient.output_grads.items():
-            workspace[name] = given[output] if output in given else self._zeros(name)
+        workspace, _ = self._take(self._checked(grads))
         try:
             execute(self._plan.backward, workspace, self._context, kernels=self._plan.compiled.backward)
         finally:
             self._release()
         return self._results(workspace)
+
+    def layers(
+        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
+    ) -> Generator[LayerGradients, None, None]:
+        """Run the backward pass layer by layer, the last one first; nothing runs until it is iterated.
+
+        Args:
+            grads: as in a call.
+            output: layers of whose inputs the gradients are wanted.
+            freeze: the last layer to run; nothing is computed for those below.
+
+        Yields: for each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are of inputs
+        in `wrt` that no layer below uses; values, the arrays that were fed, may be overwritten from then on. The last
+        is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
+        Raises what a call raises, and GradientError for a name that is no layer.
+        """
+        given = self._checked(grads)
+        if self._held is None:
+            raise self._used()
+        steps = steps_of(self._plan, output, freeze)
+        workspace, fed = self._take(given)
+        iterator = run_steps(steps, workspace, self._context, fed, self)
+        weakref.finalize(iterator, self._release)  # where it is dropped before it was started
+        return iterator
+
+    def release(self) -> None:
+        """Give outputs that were lent to this pullback back to the caller."""
+        self._release()
+
+    def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
+        """All that a backward pass reads, and the feeds, which the pullback holds no longer."""
+        with self._lock:
+            held, self._held = self._held, None
+            fed, self._fed = self._fed, {}
+        if held is None:
+            raise self._used()
+        workspace = Workspace()
+        workspace.local.update(held)
+        for output, name in self._plan.gradient.output_grads.items():
+            workspace[name] = given[output] if output in given else self._zeros(name)
+        return workspace, fed
 
     def step_blobs(self, name: str) -> Array:
         """All steps of a blob of a cell, `[T, ...]`.

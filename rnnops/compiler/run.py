@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.feeds import as_arrays, checked_seed, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
 from rnnops.compiler.planned_run import PlannedRun
@@ -105,7 +105,8 @@ class Run:
         execute(plan.program, workspace, context, plan.residuals.kept, kept, plan.compiled.forward)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
-        return outputs, Pullback(plan, held, outputs, context)
+        fed = as_given(names, arrays, (*dicts, feeds))
+        return outputs, Pullback(plan, held, outputs, context, fed)
 
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
@@ -140,7 +141,10 @@ class Run:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params})
         options = None if self._options is None else replace(self._options, fixed=frozenset(arrays))
-        return Run(self.net, self.device, options, {name: array.copy() for name, array in arrays.items()})
+        copies = {name: array.copy() for name, array in arrays.items()}
+        for array in copies.values():
+            array.flags.writeable = False  # packed copies would not follow
+        return Run(self.net, self.device, options, copies)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""

@@ -47,7 +47,7 @@ class _Backward:
         self.state_grads = {
             state.input: np.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
             for state in recurrence.states
-            if is_float((kind := self.types[state.input]).dtype)
+            if state.input in self.net.output_blobs and is_float((kind := self.types[state.input]).dtype)
         }
         wanted = [name for name in (*recurrence.sequences, *recurrence.references) if name in self.net.output_blobs]
         self.grads = {name: np.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}

@@ -42,8 +42,8 @@ class Compiled:
 def compile_programs(options: Options, forward: Program, backward: Program | None = None) -> Compiled:
     """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is."""
     interpreted: dict[str, str] = {}
-    ahead = _fused(forward, options, interpreted)
-    behind = {} if backward is None else _fused(backward, options, interpreted)
+    ahead = compile_groups(forward, options, interpreted)
+    behind = {} if backward is None else compile_groups(backward, options, interpreted)
     gradients = _gradients(backward)
     for call in forward.calls:
         if call.op.type == "RecurrentNetwork":
@@ -63,14 +63,14 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
     return compiled
 
 
-def _fused(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, Kernel]:
+def compile_groups(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, Kernel]:
     """What runs the FusedOps of a net; the reason goes into `interpreted` where the interpreter has to."""
     kernels: dict[str, Kernel] = {}
     for call in program.calls:
         if call.op.type == "FusedOps":
             body = body_program(call)
             try:
-                kernels[call.op.key] = compile_fused(call, body, group_of(body), options)
+                kernels[call.op.key] = compilecompile_groups(call, body, group_of(body), options)
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
     return kernels
