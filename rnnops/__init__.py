@@ -16,14 +16,19 @@ from rnnops.cells import (
     LayerNormMILSTM as LayerNormMILSTM,
 )
 from rnnops.errors import (
+    BudgetError as BudgetError,
+    CheckpointError as CheckpointError,
     DeviceError as DeviceError,
     FeedError as FeedError,
     GradientError as GradientError,
     NetError as NetError,
+    NoBottleneckError as NoBottleneckError,
+    NothingToRecomputeError as NothingToRecomputeError,
     ParseError as ParseError,
     RecurrentError as RecurrentError,
     RnnopsError as RnnopsError,
     TypeRuleError as TypeRuleError,
+    UnknownCheckpointError as UnknownCheckpointError,
 )
 from rnnops.initializers import init_params as init_params
 from rnnops.net import Net as Net
@@ -108,12 +113,13 @@ from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
 
 if TYPE_CHECKING:
-    from rnnops import testing as testing
+    from rnnops import checkpoints as checkpoints, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
 
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
-_LAZY = {"compile": "rnnops.compiler", "Run": "rnnops.compiler", "Pullback": "rnnops.compiler", "testing": "rnnops"}
+_MODULES = ("checkpoints", "testing")
+_LAZY = {**dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"), **dict.fromkeys(_MODULES, "rnnops")}
 
 
 def __dir__() -> list[str]:
@@ -124,6 +130,6 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'rnnops' has no attribute '{name}'")
-    value = import_module("rnnops.testing") if name == "testing" else getattr(import_module(_LAZY[name]), name)
+    value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -64,6 +64,26 @@ class GradientError(RnnopsError):
     """A gradient was asked for where there is none, or a pullback was used wrongly."""
 
 
+class CheckpointError(RnnopsError):
+    """A checkpoint policy, or an argument of one, that makes no sense."""
+
+
+class UnknownCheckpointError(CheckpointError):
+    """A checkpoint policy names blobs that are not there."""
+
+
+class NothingToRecomputeError(CheckpointError):
+    """A checkpoint policy leaves nothing to compute again, though it was asked to."""
+
+
+class NoBottleneckError(CheckpointError):
+    """No blobs were found at which a net can be cut into segments."""
+
+
+class BudgetError(CheckpointError):
+    """No way to run a net backward fits a memory budget."""
+
+
 class DeviceError(RnnopsError):
     """A device is unknown or cannot do what was asked."""
 

@@ -48,6 +48,7 @@ class Net:
         self._producer: dict[str, int] = {}
         self._consumers: dict[str, list[int]] = {}
         self._named: set[str] = set()
+        self._checkpoints: set[str] = set()
         self._counts: dict[str, int] = {}
         self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
         self._layer = ""
@@ -143,6 +144,19 @@ class Net:
                 raise NetError("this output is declared already", net=self.name, blob=name)
             self._outputs[check_name(name, "output", self.name)] = blob.name
 
+    def checkpoint(self, blob: Blob) -> Blob:
+        """Register a blob to be kept under `checkpoints="collection"`, and return it. Raises NetError for an input."""
+        self._check_growing()
+        if self._own(blob) in self._inputs or not isinstance(blob, Blob):
+            raise NetError("an input is at hand anyway", net=self.name, blob=self._own(blob))
+        self._checkpoints.add(blob.name)
+        return blob
+
+    @property
+    def checkpoints(self) -> frozenset[str]:
+        """Blobs that were registered by `checkpoint`."""
+        return frozenset(self._checkpoints)
+
     def constant(self, value: Any, dtype: object = None) -> Blob:
         """A constant blob; Python and NumPy floats take the run's float dtype unless `dtype` says otherwise."""
         array = np.asarray(value)
@@ -201,7 +215,7 @@ class Net:
         like = dtype or next((value.dtype for value in values if isinstance(value, Blob)), FLOAT)
         return [value if isinstance(value, Blob) else self._constant_like(value, like) for value in values]
 
-    def add_op(self, op: Op, named: Collection[str] = ()) -> None:
+    def add_op(self, op: Op, named: Collection[str] = (), checkpoints: Collection[str] = ()) -> None:
         """Append an op whose names, attributes and layer are complete; for readers of nets.
 
         Args:
@@ -217,6 +231,7 @@ class Net:
         check_ports(op, self.name)
         self._add_op(op)
         self._named.update(named)
+        self._checkpoints.update(checkpoints)
 
     def rename(self, blob: Blob, name: str) -> None:
         """Give a blob another name; ops and outputs that mention it follow."""
@@ -236,6 +251,7 @@ class Net:
         copy = Net(name or self.name, self.float_dtype)
         copy._inputs, copy._outputs, copy._dtypes = dict(self._inputs), dict(self._outputs), dict(self._dtypes)
         copy._types, copy._values, copy._named = dict(self._types), dict(self._values), set(self._named)
+        copy._checkpoints = set(self._checkpoints)
         copy._ops, copy._producer = list(self._ops), dict(self._producer)
         copy._consumers = {blob: list(users) for blob, users in self._consumers.items()}
         copy._frozen = True
@@ -253,6 +269,7 @@ class Net:
         for op in ops:
             copy._add_op(op)
         copy._named = {name for name in self._named if name in copy._dtypes}
+        copy._checkpoints = {name for name in self._checkpoints if name in copy._dtypes}
         for name, blob in (self._outputs if outputs is None else outputs).items():
             copy.blob(blob)
             copy._outputs[name] = blob
@@ -386,6 +403,7 @@ class Net:
             }
         self._outputs = {name: new if blob == old else blob for name, blob in self._outputs.items()}
         self._named.discard(old)
+        self._checkpoints = {new if name == old else name for name in self._checkpoints}
         self._blobs[new].name = new
 
     def _check_growing(self) -> None:

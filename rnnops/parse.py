@@ -30,7 +30,7 @@ TOKEN = re.compile(
     | (?P<name> [A-Za-z_][\w./-]* )
     | (?P<number> -Infinity | -?[0-9]+ (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? )
     | (?P<string> "[^"\\\n]* (?: \\.[^"\\\n]* )*" )
-    | (?P<sign> [\[\](){}=:,@*] ) | (?P<wrong> . )
+    | (?P<sign> [\[\](){}=:,@*^] ) | (?P<wrong> . )
     """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
@@ -176,8 +176,8 @@ class _Reader:
 
     def op(self, net: Net) -> None:
         """`results = Type(inputs, attributes) @ layer { nets }`."""
-        line, named = self.token.line, set[str]()
-        results = self.listed("=", lambda: self.result(named))
+        line, named, checkpoints = self.token.line, set[str](), set[str]()
+        results = self.listed("=", lambda: self.result(named, checkpoints))
         op_type = self.expect("name", "the name of an op")
         inputs, attributes = list[str](), dict[str, Any]()
         self.expect("(")
@@ -190,13 +190,14 @@ class _Reader:
         self.expect("newline")
         op = Op(op_type, tuple(inputs), tuple(results), attributes, layer)
         with _located(line), np.errstate(all="ignore"):  # a typed net folds integers, which may divide by zero
-            net.add_op(op, named)
+            net.add_op(op, named, checkpoints)
 
-    def result(self, named: set[str]) -> str:
-        """A blob that an op writes, noted in `named` where it has the mark."""
-        mark = self.accept("*")
-        name = self.name("blob") if mark else self.optional_name("blob, or 'return'")
+    def result(self, named: set[str], checkpoints: set[str]) -> str:
+        """A blob that an op writes, noted in `named` and `checkpoints` where it has their marks."""
+        checkpoint, mark = self.accept("^"), self.accept("*")
+        name = self.name("blob") if mark or checkpoint else self.optional_name("blob, or 'return'")
         named.update([name] * mark)
+        checkpoints.update([name] * checkpoint)
         return name
 
     def argument(self, inputs: list[str], attributes: dict[str, Any]) -> None:

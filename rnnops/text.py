@@ -5,11 +5,11 @@
         *i, f = Split(matmul_0, axis=-1, num_outputs=2) @ gates
         return h_t=i, f
 
-Here `i` was given its name with `.named`, which `*` marks, and the Split belongs to layer `gates`. `_` stands for an
-optional input left out and for an output that is not wanted. Names that are no plain words stand in double quotes. Nets
-inside attributes stand in braces, indented. After the head of a net whose sizes are known while it is built comes its
-float dtype. What follows `#` is a comment; under a RecurrentNetwork comments show what each blob of the cell is bound
-to.
+Here `i` was given its name with `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer
+`gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are no plain words
+stand in double quotes. Nets inside attributes stand in braces, indented. After the head of a net whose sizes are known
+while it is built comes its float dtype. What follows `#` is a comment; under a RecurrentNetwork comments show what each
+blob of the cell is bound to.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _format_op(net: Net, op: Op) -> Iterator[str]:
 
 def _format_target(net: Net, name: str) -> str:
     # op outputs are no inputs, so those that a cell may find by name are those that were `.named`
-    return ("*" if net.is_capturable(name) else "") + format_name(name) if name else "_"
+    marks = ("^" if name in net.checkpoints else "") + ("*" if net.is_capturable(name) else "")
+    return marks + format_name(name) if name else "_"
 
 
 def is_net(value: object) -> bool:

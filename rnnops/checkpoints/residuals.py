@@ -7,16 +7,24 @@ from them by elementwise ops and views, are not kept; their producers run again,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnops.autodiff import GradientNet
+from rnnops.checkpoints.bottlenecks import find_cuts
 from rnnops.checkpoints.minimum_cut import minimum_cut
+from rnnops.checkpoints.policy import ALL, MEMORY, SPEED, Policy
+from rnnops.errors import NoBottleneckError
 from rnnops.interpreter import Program
+from rnnops.loops import Product, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.schema import Call, schema_of
+from rnnops.text import is_net
 from rnnops.types import Type
+
+DEFAULT_POLICY = Policy()
+SHORT = 3  # blobs that backward reads: cutting a net with no more is no use
 
 
 @dataclass(frozen=True)
@@ -35,26 +43,99 @@ class Residuals:
 
 
 def choose_residuals(
-    program: Program, reads: Sequence[str], free: Collection[str], recompute: Collection[str] = ()
+    program: Program,
+    reads: Sequence[str],
+    free: Collection[str],
+    recompute: Collection[str] = (),
+    policy: Policy = DEFAULT_POLICY,
+    nbytes: Mapping[str, int] | None = None,
 ) -> Residuals:
-    """Choose what to keep.
+    """Choose what to keep. Raises NoBottleneckError where the policy `memory` finds none in an outer net.
 
     Args:
         reads: forward blobs that the gradient net reads.
         free: blobs that cost nothing to keep.
         recompute: blobs that must not be kept.
+        policy: what may be computed again.
+        nbytes: of every blob, where types do not say it; only the policy `memory` of an outer net asks.
     """
     forbidden = cheap_descendants(program, recompute, free)
     again = _ancestors(program, recompute, free)
-    cut = _cut(program, [name for name in reads if name not in free], free, forbidden, again)
-    return _replayed(program, reads, free, cut, again)
+    targets = [name for name in reads if name not in free]
+    saved = _saved(program, policy, targets, free, nbytes)
+    if saved is None:
+        price = _redone_by_speed if policy.kind == SPEED else _is_cheap
+        saved = _cut(program, targets, free, forbidden, again, price)
+        return _replayed(program, reads, free, saved, again, price)
+    return _replayed(program, reads, free, saved - forbidden, again, lambda call: True)
+
+
+def _saved(
+    program: Program, policy: Policy, targets: Sequence[str], free: Collection[str], nbytes: Mapping[str, int] | None
+) -> set[str] | None:
+    """The blobs that a policy keeps where it reads them; None where the smallest cut decides."""
+    if policy.kind == ALL:
+        return _without_views(program, targets)
+    if policy.kind == MEMORY:
+        if nbytes is None:
+            return set()
+        recurrences = [call for call in program.calls if _holds_net(call)]
+        states = {name for call in recurrences for name in call.op.outputs if name}
+        kept = find_cuts(program, targets, {*free, *states}, nbytes).kept
+        if not kept and not states and len(targets) > SHORT:
+            raise NoBottleneckError(
+                "no bottleneck was found at which the net can be cut",
+                net=program.net.name,
+                hint='Give the blobs to keep as a list, or use checkpoints="speed".',
+            )
+        return states | kept if kept else None
+    named = policy.saved(program.net)
+    return None if named is None else set(named)
+
+
+def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
+    """The targets, with what views show in place of views, which cost nothing to make again."""
+    found = set(targets)
+    for call in reversed(program.calls):
+        if isinstance(schema_of(call.op.type).loop_form(call), View) and any(n in found for n in call.op.outputs):
+            found -= set(call.op.outputs)
+            found.update(name for name in call.op.inputs if name)
+    return found
+
+
+def _redone_by_speed(call: Call) -> bool:
+    """Whether a call is no product, nor a net in itself."""
+    form = schema_of(call.op.type).loop_form(call)
+    return not (isinstance(form, Product) or call.op.type == "Gemm" or _holds_net(call))
+
+
+def _holds_net(call: Call) -> bool:
+    return any(is_net(value) for value in call.op.attributes.values())
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:
-    """The gradient net with the ops to run again in front; its inputs are what is kept or at hand anyway."""
+    """The gradient net with the ops to run again; its inputs are what is kept or at hand anyway."""
     forward = [_typed_input(name, program.types) for name in (*residuals.free, *residuals.kept)]
     grads = [spec for spec in gradient.net.input_specs if spec.name in set(gradient.output_grads.values())]
-    return gradient.net.with_ops([*residuals.rerun, *gradient.net.ops], inputs=[*forward, *grads]).snapshot()
+    ops = in_time(residuals.rerun, gradient.net.ops)
+    return gradient.net.with_ops(ops, inputs=[*forward, *grads]).snapshot()
+
+
+def in_time(again: Sequence[Op], ops: Sequence[Op]) -> list[Op]:
+    """Ops with those to run again, each just before it is needed, so that segment after segment is there."""
+    makers = {name: op for op in again for name in op.outputs if name}
+    done: set[int] = set()
+    order: list[Op] = []
+    for op in ops:
+        waiting = [op]
+        while waiting:
+            missing = [makers[name] for name in waiting[-1].inputs if name in makers and id(makers[name]) not in done]
+            if missing:
+                waiting.append(missing[0])
+            else:
+                done.add(id(last := waiting.pop()))
+                order.append(last)
+    return order
 
 
 def _typed_input(name: str, types: object) -> Input:
@@ -84,7 +165,14 @@ def _ancestors(program: Program, names: Iterable[str], free: Collection[str]) ->
     return found
 
 
-def _cut(program: Program, targets: list[str], free: Collection[str], forbidden: set[str], again: set[str]) -> set[str]:
+def _cut(
+    program: Program,
+    targets: list[str],
+    free: Collection[str],
+    forbidden: set[str],
+    again: set[str],
+    redone: Callable[[Call], bool],
+) -> set[str]:
     cost = {
         name: None if name in forbidden else max(program.types[name].nbytes, 1)
         for op in program.net.ops
@@ -94,7 +182,7 @@ def _cut(program: Program, targets: list[str], free: Collection[str], forbidden:
     edges: list[tuple[str, str]] = []
     sources: list[str] = []
     for call in program.calls:
-        for name, reads in _recipes(call, again):
+        for name, reads in _recipes(call, again, redone):
             if name not in cost:
                 continue
             if reads is None:
@@ -104,24 +192,29 @@ def _cut(program: Program, targets: list[str], free: Collection[str], forbidden:
     return minimum_cut(cost, edges, sources, targets)
 
 
-def _recipes(call: Call, again: set[str]) -> list[tuple[str, tuple[str, ...] | None]]:
+def _recipes(call: Call, again: set[str], redone: Callable[[Call], bool]) -> list[tuple[str, tuple[str, ...] | None]]:
     """For each output: the blobs it can be computed from again, None where it must not be."""
     outputs = [name for name in call.op.outputs if name]
-    if _is_cheap(call) or any(name in again for name in outputs):
+    if redone(call) or any(name in again for name in outputs):
         return [(name, call.op.inputs) for name in outputs]
     replay = schema_of(call.op.type).replay(call.op)
     return [(name, replay.inputs if replay and name in replay.outputs else None) for name in outputs]
 
 
 def _replayed(
-    program: Program, reads: Sequence[str], free: Collection[str], cut: set[str], again: set[str]
+    program: Program,
+    reads: Sequence[str],
+    free: Collection[str],
+    cut: set[str],
+    again: set[str],
+    redone: Callable[[Call], bool],
 ) -> Residuals:
     """Walk backwards from the reads to the cut and collect the ops in between."""
     needed, rerun = set(reads), []
     for call in reversed(program.calls):
         wanted = [name for name in call.op.outputs if name in needed and name not in cut and name not in free]
         if wanted:
-            whole = _is_cheap(call) or any(name in again for name in call.op.outputs)
+            whole = redone(call) or any(name in again for name in call.op.outputs)
             op = (None if whole else schema_of(call.op.type).replay(call.op)) or call.op
             rerun.append(_without_stored(op, cut, free))
             needed.update(op.inputs)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
-from rnnops.autodiff import GradientNet, differentiate
-from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
+from rnnops.autodiff import GradientNet
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Saving
+from rnnops.checkpoints.residuals import Residuals, backward_net
+from rnnops.compiler.choose_saved import choose_saved
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
 from rnnops.compiler.scan.compiled_scan import Options
@@ -20,7 +22,6 @@ from rnnops.interpreter import Program, prepare
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
-from rnnops.recurrent.training_form import training_form
 from rnnops.types import Type
 
 
@@ -89,13 +90,19 @@ def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options:
 
 
 def plan_training(
-    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], options: Options | None = None
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None = None,
+    saving: Saving = DEFAULT_SAVING,
 ) -> TrainingPlan:
-    """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`."""
+    """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`.
+
+    Raises CheckpointError where what is to be saved does not fit the net.
+    """
     live = _rewritten(net, types, float_dtype)
-    program = prepare(training_form(live, wrt), types, float_dtype)
-    gradient = differentiate(program, wrt)
-    residuals = choose_residuals(program, gradient.reads, set(net.input_names))
+    program, gradient, residuals = choose_saved(live, types, wrt, saving)
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Saving, as_saving
 from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
@@ -30,16 +31,26 @@ Feeds = Mapping[str, Any]
 
 
 def compile(  # noqa: A001
-    net: Net, device: str = "cpu", threads: int | None = None, tuning: Options | None = None
+    net: Net,
+    device: str = "cpu",
+    checkpoints: Any = None,
+    memory_budget: int | float | None = None,
+    threads: int | None = None,
+    tuning: Options | None = None,
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
 
     Args:
         device: `"cpu"`, compiled kernels, or `"reference"`, the NumPy interpreter.
+        checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
+            `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
+        memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
+            fastest way that fits is taken.
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
-    Raises DeviceError for an unknown device or number of threads, NetError for a net without outputs.
+    Raises DeviceError for an unknown device or number of threads, NetError for a net without outputs, CheckpointError
+    for policies and budgets that make no sense.
     """
     require_net(net)
     if not isinstance(device, str) or device not in DEVICES:
@@ -48,14 +59,21 @@ def compile(  # noqa: A001
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
     options = None if device == "reference" else replace(tuning or Options(), threads=count)
-    return Run(net.snapshot(), device, options)
+    return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 
 
 class Run:
     """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
 
-    def __init__(self, net: Net, device: str, options: Options | None = None, bound: Feeds | None = None) -> None:
-        self.net, self.device, self._options = net, device, options
+    def __init__(
+        self,
+        net: Net,
+        device: str,
+        options: Options | None = None,
+        bound: Feeds | None = None,
+        saving: Saving = DEFAULT_SAVING,
+    ) -> None:
+        self.net, self.device, self._options, self._saving = net, device, options, saving
         self._live = live_net(net)
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)
@@ -98,7 +116,8 @@ class Run:
         arrays, kinds = self._read(dicts, feeds)
         context, names = self._context(seed, training), checked_wrt(self.net, wrt)
         plan = self._training.get(
-            (names, kinds), lambda: plan_training(self._live, *self._types(arrays, kinds), names, self._options)
+            (names, kinds),
+            lambda: plan_training(self._live, *self._types(arrays, kinds), names, self._options, self._saving),
         )
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
@@ -130,7 +149,8 @@ class Run:
         return PlannedRun(
             self.device,
             self._training.get(
-                (names, kinds), lambda: plan_training(self._live, types, float_dtype, names, self._options)
+                (names, kinds),
+                lambda: plan_training(self._live, types, float_dtype, names, self._options, self._saving),
             ),
         )
 
@@ -144,7 +164,7 @@ class Run:
         copies = {name: array.copy() for name, array in arrays.items()}
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow
-        return Run(self.net, self.device, options, copies)
+        return Run(self.net, self.device, options, copies, self._saving)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
-from rnnops.checkpoints.residuals import backward_net, cheap_descendants, choose_residuals
+from rnnops.checkpoints.policy import Policy
+from rnnops.checkpoints.residuals import DEFAULT_POLICY, backward_net, cheap_descendants, choose_residuals
 from rnnops.errors import GradientError
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
@@ -22,8 +23,11 @@ from rnnops.schema import Call, schema_of
 from rnnops.types import is_float
 
 
-def training_form(program: Program, wrt: Collection[str]) -> Net:
+def training_form(program: Program, wrt: Collection[str], policy: Policy = DEFAULT_POLICY) -> Net:
     """The net with every recurrence on a way from `wrt` in training form.
+
+    Args:
+        policy: what the steps of cells keep.
 
     Raises GradientError for a recurrence there that was built with forward_only.
     """
@@ -33,11 +37,19 @@ def training_form(program: Program, wrt: Collection[str]) -> Net:
         if differentiable and any(name in active for name in call.op.inputs):
             active.update(n for n in call.op.outputs if n and is_float(program.types[n].dtype))
         is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
-        ops.append(_training_op(call, active, program.types) if is_recurrence else call.op)
+        ops.append(_training_op(call, active, program.types, policy) if is_recurrence else call.op)
     return program.net.with_ops(ops).snapshot()
 
 
-def _training_op(call: Call, active: Collection[str], taken: Collection[str]) -> Op:
+def plain_form(op: Op) -> Op:
+    """A recurrence that keeps nothing, whether it was in training form or not."""
+    if "backward" not in op.attributes:
+        return op
+    attributes = {key: value for key, value in op.attributes.items() if key not in ("keep", "backward", "output_grads")}
+    return replace(op, outputs=op.outputs[:-1], attributes=attributes)
+
+
+def _training_op(call: Call, active: Collection[str], taken: Collection[str], policy: Policy) -> Op:
     recurrence = Recurrence(call.op, call.net)
     if call.op.attributes.get("forward_only"):
         raise GradientError(
@@ -49,10 +61,11 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str]) ->
     types, float_dtype = recurrence.step_types(input_types(recurrence, call)), call.float_dtype
     wrt = _wanted_inputs(recurrence, call, active)
     folded = prepare(fold_constants(cell_program(recurrence, call)), types, float_dtype)
-    program = prepare(training_form(folded, wrt), types, float_dtype)
+    program = prepare(training_form(folded, wrt, policy), types, float_dtype)
     gradient = differentiate(program, wrt)
     free = _free_blobs(recurrence, program)
-    residuals = choose_residuals(program, gradient.reads, free, recurrence.op.attributes.get("recompute", ()))
+    recompute = recurrence.op.attributes.get("recompute", ())
+    residuals = choose_residuals(program, gradient.reads, free, recompute, policy)
     attributes = {
         **call.op.attributes,
         "cell": program.net,

@@ -45,17 +45,18 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
     ahead = compile_groups(forward, options, interpreted)
     behind = {} if backward is None else compile_groups(backward, options, interpreted)
     gradients = _gradients(backward)
-    for call in forward.calls:
-        if call.op.type == "RecurrentNetwork":
-            twin = gradients.get(call.op.outputs[-1])
-            try:
-                gradient = None if twin is None else compile_backward(twin, options)
-                read = None if gradient is None else past_end_reads(gradient.compiled.plan)
-                ahead[call.op.key] = compile_forward(call, options, read)
-                if twin is not None and gradient is not None:
-                    behind[twin.op.key] = gradient
-            except UnsupportedError as reason:
-                interpreted[call.op.label] = str(reason)
+    for program, kernels in ((forward, ahead), *([] if backward is None else [(backward, behind)])):
+        for call in program.calls:
+            if call.op.type == "RecurrentNetwork":
+                twin = gradients.get(call.op.outputs[-1])
+                try:
+                    gradient = None if twin is None else compile_backward(twin, options)
+                    read = None if gradient is None else past_end_reads(gradient.compiled.plan)
+                    kernels[call.op.key] = compile_forward(call, options, read)
+                    if twin is not None and gradient is not None:
+                        behind[twin.op.key] = gradient
+                except UnsupportedError as reason:
+                    interpreted[call.op.label] = str(reason)
     compiled = Compiled(ahead, behind, interpreted)
     largest = max((kernel.compiled.block for kernel in compiled.kernels), default=0)
     for kernel in compiled.kernels:
@@ -70,7 +71,7 @@ def compile_groups(program: Program, options: Options, interpreted: dict[str, st
         if call.op.type == "FusedOps":
             body = body_program(call)
             try:
-                kernels[call.op.key] = compilecompile_groups(call, body, group_of(body), options)
+                kernels[call.op.key] = compile_fused(call, body, group_of(body), options)
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
     return kernels

@@ -1,0 +1,142 @@
+"""Checkpoint policies: what `checkpoints=` may say, and what each says of one net.
+
+A policy is one value for a whole model; it is asked at every level, by the outer net and by each cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rnnops.errors import CheckpointError, UnknownCheckpointError
+from rnnops.net import Net
+
+DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
+KINDS = (ALL, SPEED, MEMORY, COLLECTION)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is kept for the backward pass.
+
+    Args:
+        kind: `default`: no product is done again, and of what follows from products the smallest set is kept; `all`:
+            what backward reads; `speed`: results of products, or what is smaller and needs no product; `memory`: states
+            of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
+            blobs of these names or patterns.
+        names: for `names`.
+    """
+
+    kind: str = DEFAULT
+    names: tuple[str, ...] = ()
+
+    def saved(self, net: Net) -> frozenset[str] | None:
+        """The blobs of a net that `collection` and `names` keep; None where they say nothing of the net."""
+        made = [name for op in net.ops for name in op.outputs if name]
+        if self.kind == COLLECTION:
+            found = frozenset(net.checkpoints)
+        elif self.kind == NAMES:
+            found = frozenset(name for name in made if any(fnmatchcase(name, pattern) for pattern in self.names))
+        else:
+            return None
+        return found or None
+
+    def __str__(self) -> str:
+        return ", ".join(self.names) if self.kind == NAMES else self.kind
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a run keeps for its backward passes.
+
+    Args:
+        policy: what may be computed again.
+        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit.
+    """
+
+    policy: Policy = Policy()
+    budget: int | float | None = None
+
+
+DEFAULT_SAVING = Saving()
+
+
+def as_saving(checkpoints: object, memory_budget: object, net: Net) -> Saving:
+    """What the arguments of `compile` say. Raises CheckpointError for what makes no sense."""
+    policy = as_policy(checkpoints, net)
+    if memory_budget is None:
+        return Saving(policy)
+    number = isinstance(memory_budget, int | float) and not isinstance(memory_budget, bool)
+    if not number or not 0 < memory_budget < float("inf"):  # type: ignore[operator]
+        raise CheckpointError(
+            "memory_budget= is no budget",
+            net=net.name,
+            wanted="bytes as an int, or a fraction of what checkpoints='all' keeps as a float",
+            came=repr(memory_budget)[:80],
+        )
+    if policy != Policy():
+        raise CheckpointError(
+            "a budget chooses a policy by itself", net=net.name, hint="Give checkpoints= or memory_budget=, not both."
+        )
+    return Saving(policy, memory_budget)  # type: ignore[arg-type]
+
+
+def as_policy(value: object, net: Net) -> Policy:
+    """The policy that `checkpoints=` names, for this net.
+
+    Raises CheckpointError for what names none, UnknownCheckpointError where names or the collection hold no blob of it.
+    """
+    if value is None:
+        return Policy()
+    if isinstance(value, Policy):
+        return value
+    if isinstance(value, str):
+        if value not in KINDS:
+            raise CheckpointError("no such checkpoint policy", net=net.name, wanted=_wanted(), came=repr(value))
+        return _collection(net) if value == COLLECTION else Policy(value)
+    if isinstance(value, Sequence) and value and all(isinstance(name, str) for name in value):
+        return _names(tuple(value), net)
+    raise CheckpointError("checkpoints= names no policy", net=net.name, wanted=_wanted(), came=repr(value)[:80])
+
+
+def _wanted() -> str:
+    return f"None, one of {', '.join(map(repr, KINDS))}, or a list of blob names or patterns"
+
+
+def _collection(net: Net) -> Policy:
+    if not any(one.checkpoints for one in nets_in(net)):
+        raise UnknownCheckpointError(
+            'checkpoints="collection", but nothing is registered',
+            net=net.name,
+            hint="Call net.checkpoint(blob) in the net or in a cell.",
+        )
+    return Policy(COLLECTION)
+
+
+def _names(names: tuple[str, ...], net: Net) -> Policy:
+    made = {name for one in nets_in(net) for op in one.ops for name in op.outputs if name}
+    unknown = [pattern for pattern in names if not any(fnmatchcase(name, pattern) for name in made)]
+    if unknown:
+        raise UnknownCheckpointError(
+            "checkpoints= names what no op of the net or its cells makes",
+            net=net.name,
+            blob=unknown[0],
+            wanted=_some(made),
+            hint="Inputs and states are at hand anyway.",
+        )
+    return Policy(NAMES, names)
+
+
+def _some(names: Collection[str], limit: int = 12) -> str:
+    listed = sorted(names)
+    return f"some of {', '.join(listed[:limit])}" + (", ..." if len(listed) > limit else "")
+
+
+def nets_in(net: Net) -> Iterator[Net]:
+    """A net, the cells of its recurrences, and theirs."""
+    yield net
+    for op in net.ops:
+        cell = op.attributes.get("cell")
+        if isinstance(cell, Net):
+            yield from nets_in(cell)
