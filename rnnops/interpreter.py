@@ -70,6 +70,11 @@ class Program:
             (call, schema_of(call.op.type), dead) for call, dead in zip(self.calls, _dead_after(self.net), strict=True)
         )
 
+    @cached_property
+    def stays(self) -> frozenset[str]:
+        """Inputs and outputs."""
+        return frozenset([*self.net.input_names, *self.net.output_blobs.values()])
+
 
 def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
     """Infer all types of a net and make it ready to run. Raises TypeRuleError where something does not fit."""
@@ -88,6 +93,7 @@ def execute(
     keep: Iterable[str] = (),
     kept: Workspace | None = None,
     kernels: Mapping[str, Kernel] | None = None,
+    given: Iterable[str] = (),
 ) -> None:
     """Run every op of a program.
 
@@ -96,8 +102,9 @@ def execute(
         keep: blobs that stay, beside the outputs of the net.
         kept: where blobs in `keep` go, each with memory of its own; `workspace` if left out.
         kernels: what runs an op in place of its reference, by the op's key.
+        given: inputs that are dropped after their last use as well.
     """
-    stay = frozenset(program.net.output_blobs.values())
+    stay = program.stays if not given else program.stays - (set(given) - set(program.net.output_blobs.values()))
     wanted = frozenset(keep)
     for call, schema, dead in program.steps:
         results = run_call(call, schema, workspace if kept is None else kept, context, (kernels or {}).get(call.op.key))
@@ -135,13 +142,11 @@ def is_whole(array: Array) -> bool:
 
 
 def _dead_after(net: Net) -> list[tuple[str, ...]]:
-    """For each op, the blobs that are computed before or by it and read by no later one."""
+    """For each op, the blobs that are there after it and read by no later one."""
     last: dict[str, int] = {}
     for index, op in enumerate(net.ops):
         last.update((name, index) for name in (*op.outputs, *op.inputs) if name)
-    inputs = set(net.input_names)
     dead: list[list[str]] = [[] for _ in net.ops]
     for name, index in last.items():
-        if name not in inputs:
-            dead[index].append(name)
+        dead[index].append(name)
     return [tuple(names) for names in dead]

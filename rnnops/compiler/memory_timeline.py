@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
+from rnnops.compiler.recycle import Recycled
 from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.device import Kernel
-from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, block_bytes
+from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
@@ -26,7 +27,7 @@ Rows = tuple[MemoryRow, ...]
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
-    timeline = _Timeline(plan.compiled.forward)
+    timeline = _Timeline(plan.compiled.forward, plan.compiled.recycled[0])
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
     outputs = timeline.copy_outputs(plan.program)
@@ -36,8 +37,8 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     names = (*plan.residuals.kept, *plan.residuals.free)
     held = {name: timeline.alive.get(name, ()) for name in names}
     alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
-    timeline.begin(plan.compiled.backward, alive)
-    timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT))
+    timeline.begin(plan.compiled.backward, plan.compiled.recycled[1], alive)
+    timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT), plan.residuals.kept)
     timeline.copy_gradients(plan.backward)
     return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), timeline.note)
 
@@ -52,32 +53,42 @@ class _Timeline:
 
     Args:
         kernels: what runs ops of this pass, by key.
+        recycled: which of their buffers share a block.
         alive: blob -> the memory it lies in, none for what is borrowed; several blobs may lie in one row.
-        block: of scratch, as the last recurrence cut it; the next one takes it again.
+        borrowed: bytes of the block that ops or passes borrow in turn, once it is there.
+        scratch: what the op that runs has cut from it.
         names: workspaces of a recurrence -> its first result.
+        inside: all rows that lie in it, by id.
         lasting: what recurrences keep for the next call.
         most: the rows of the moment with the most bytes, which is at op `at`.
         note: what is not counted.
     """
 
     kernels: Mapping[str, Kernel]
+    recycled: Recycled
     alive: dict[str, Rows] = field(default_factory=dict)
-    block: Rows = ()
+    borrowed: int = 0
+    scratch: Rows = ()
+    inside: dict[int, MemoryRow] = field(default_factory=dict)
     lasting: list[MemoryRow] = field(default_factory=list)
     most: Rows = ()
     at: str = ""
     note: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, kernels: Mapping[str, Kernel], alive: Mapping[str, Rows]) -> None:
+    def begin(self, kernels: Mapping[str, Kernel], recycled: Recycled, alive: Mapping[str, Rows]) -> None:
         """Begin another pass with these blobs alive."""
-        self.kernels, self.alive, self.most, self.at = kernels, dict(alive), (), ""
+        self.kernels, self.recycled = kernels, recycled
+        self.alive, self.most, self.at = dict(alive), (), ""
         self._note(None)
 
-    def walk(self, program: Program, keep: Collection[str], kinds: Mapping[str, str]) -> None:
-        """Run all ops; blobs in `keep` stay, beside outputs."""
-        stay = {*keep, *program.net.output_blobs.values(), *program.net.input_names}
+    def walk(
+        self, program: Program, keep: Collection[str], kinds: Mapping[str, str], given: Collection[str] = ()
+    ) -> None:
+        """Run all ops; blobs in `keep` stay, beside outputs and inputs that are not in `given`."""
+        stay = {*keep, *program.net.output_blobs.values(), *set(program.net.input_names).difference(given)}
         for call, _, dead in program.steps:
+            self.scratch = ()
             results = self._run(call, kinds)
             for name, rows in zip(call.op.outputs, results, strict=True):
                 if name:
@@ -119,18 +130,30 @@ class _Timeline:
             return self._interpret(call, kinds)
         demand = kernel.demand()
         moments = demand.moments()
-        made = {id(buffer): self._row(call, buffer) for buffers in moments for buffer in buffers}
-        self._lend(call, demand, kernel.compiled.block)
+        made = {id(buffer): self._place(call, buffer) for buffers in moments for buffer in buffers}
+        self._lend(call, demand, kernel)
         self.lasting += [self._row(call, buffer) for buffer in demand.lasting]
         for buffers in moments:
             self._note(call, [made[id(buffer)] for buffer in buffers])
         return [tuple(made[id(buffer)] for buffer in buffers) for buffers in demand.results]
 
-    def _lend(self, call: Call, demand: Demand, block: int) -> None:
-        """Cut the block into what an op wants, and the rest."""
-        rest = block - block_bytes(demand.lent)
-        unused = [Buffer("scratch that others use", SCRATCH, "uint8", (rest,))] if rest > 0 else []
-        self.block = tuple(self._row(call, buffer) for buffer in (*demand.lent, *unused))
+    def _place(self, call: Call, buffer: Buffer) -> MemoryRow:
+        """The row of a buffer of an op, which may lie in the block that a pass borrows."""
+        row = self._row(call, buffer)
+        if id(buffer) in self.recycled.places.get(call.op.key, {}):
+            self.inside[id(row)] = row
+        return row
+
+    def _lend(self, call: Call, demand: Demand, kernel: Kernel) -> None:
+        """Cut what an op wants from the block, which is there from its first use on."""
+        self.borrowed = max(self.borrowed, self.recycled.nbytes if self.recycled.places else kernel.compiled.block)
+        self.scratch = tuple(self._row(call, buffer) for buffer in demand.lent)
+        self.inside.update((id(row), row) for row in self.scratch)
+
+    def _rest(self, rows: Iterable[MemoryRow]) -> Rows:
+        """What these rows leave over of the block."""
+        rest = self.borrowed - sum(row.nbytes for row in rows if id(row) in self.inside)
+        return (MemoryRow("scratch that others use", "", (rest,), "uint8", SCRATCH),) if rest > 0 else ()
 
     def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
         self.note = NOTE
@@ -156,7 +179,8 @@ class _Timeline:
     def _note(self, call: Call | None, more: Iterable[MemoryRow] = ()) -> None:
         """Look whether what is alive, and more, is the most so far; it is at an op, or at the end of the pass."""
         blobs = [row for rows in self.alive.values() for row in rows]
-        rows = {id(row): row for row in (*blobs, *more, *self.lasting, *self.block)}.values()
+        found = {id(row): row for row in (*blobs, *more, *self.lasting, *self.scratch)}.values()
+        rows = (*found, *self._rest(found))
         if sum(row.nbytes for row in rows) > sum(row.nbytes for row in self.most):
             self.most, self.at = tuple(sorted(rows, key=lambda row: KINDS.index(row.kind))), self._name(call)
 

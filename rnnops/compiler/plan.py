@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
+from rnnops.compiler.arrange import arrange
 from rnnops.compiler.choose_saved import choose_saved
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
@@ -86,7 +87,13 @@ def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program
 def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
     """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter."""
     program = _fused(_rewritten(net, types, float_dtype), (), options)
-    return ForwardPlan(program, Compiled() if options is None else compile_programs(options, program))
+    if options is None:
+        return ForwardPlan(program)
+    compiled = compile_programs(options, program)
+    if options.recycle:
+        program, recycled = arrange(program, compiled.forward)
+        compiled = compiled.sharing(options.pool, recycled)
+    return ForwardPlan(program, compiled)
 
 
 def plan_training(
@@ -108,6 +115,10 @@ def plan_training(
     unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)
     backward = _fused(backward, (), options)
     compiled = Compiled() if options is None else compile_programs(options, program, backward)
+    if options is not None and options.recycle:
+        program, ahead = arrange(program, compiled.forward, (*residuals.kept, *residuals.free))
+        backward, behind = arrange(backward, compiled.backward, given=residuals.kept)
+        compiled = compiled.sharing(options.pool, ahead, behind)
     return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
 
 

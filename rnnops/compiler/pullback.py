@@ -54,7 +54,8 @@ class Pullback:
         """
         workspace, _ = self._take(self._checked(grads))
         try:
-            execute(self._plan.backward, workspace, self._context, kernels=self._plan.compiled.backward)
+            with self._plan.compiled.running_backward() as kernels:
+                execute(self._plan.backward, workspace, self._context, (), None, kernels, self._plan.residuals.kept)
         finally:
             self._release()
         return self._results(workspace)
@@ -197,8 +198,9 @@ class Pullback:
 
 
 def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
-    """The arrays that a backward pass was given."""
-    return [a for a in (workspace[name] for name in plan.backward.net.input_names) if isinstance(a, np.ndarray)]
+    """The arrays that a backward pass was given, but those that are gone."""
+    given = (workspace.local.get(name) for name in plan.backward.net.input_names)
+    return [array for array in given if isinstance(array, np.ndarray)]
 
 
 def _is_read(array: Array, held: Mapping[str, Any]) -> bool:

@@ -36,6 +36,7 @@ def compile(  # noqa: A001
     checkpoints: Any = None,
     memory_budget: int | float | None = None,
     threads: int | None = None,
+    recycle: bool = True,
     tuning: Options | None = None,
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
@@ -47,6 +48,8 @@ def compile(  # noqa: A001
         memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
             fastest way that fits is taken.
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
+        recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
+            pass share memory, which the run keeps for its next call. Results have the same bits without it.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
     Raises DeviceError for an unknown device or number of threads, NetError for a net without outputs, CheckpointError
@@ -58,7 +61,7 @@ def compile(  # noqa: A001
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
-    options = None if device == "reference" else replace(tuning or Options(), threads=count)
+    options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 
 
@@ -99,7 +102,8 @@ class Run:
             kinds, lambda: plan_forward(self._live, *self._types(arrays, kinds), options=self._options)
         )
         workspace = _filled(arrays)
-        execute(plan.program, workspace, context, kernels=plan.compiled.forward)
+        with plan.compiled.running_forward() as kernels:
+            execute(plan.program, workspace, context, kernels=kernels)
         return _outputs(plan.program, workspace, arrays)
 
     def vjp(
@@ -121,7 +125,8 @@ class Run:
         )
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
-        execute(plan.program, workspace, context, plan.residuals.kept, kept, plan.compiled.forward)
+        with plan.compiled.running_forward() as kernels:
+            execute(plan.program, workspace, context, plan.residuals.kept, kept, kernels)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         fed = as_given(names, arrays, (*dicts, feeds))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arena_models import MODELS
 from memory_nets import NETS, H, N, T, feeds_of, recurrent_model
 from numba.core.runtime import _nrt_python, rtsys
 from small_runs import lstm_feeds, lstm_net, same
@@ -27,8 +28,8 @@ def _nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledScan, "_function", lambda self: lambda *arguments: None)
 
 
-def plain_run(net: ro.Net) -> ro.Run:
-    return ro.compile(net, device="cpu", tuning=Options(compiled=False))
+def plain_run(net: ro.Net, recycle: bool = True, least_work: float = 100_000) -> ro.Run:
+    return ro.compile(net, device="cpu", recycle=recycle, tuning=Options(compiled=False, least_work=least_work))
 
 
 def train(run: ro.Run, feeds: dict[str, np.ndarray]) -> None:
@@ -36,9 +37,8 @@ def train(run: ro.Run, feeds: dict[str, np.ndarray]) -> None:
     pullback({name: np.zeros_like(array) for name, array in outputs.items()})
 
 
-def measured(net: ro.Net, feeds: dict[str, np.ndarray]) -> tuple[int, int]:
+def measured(run: ro.Run, feeds: dict[str, np.ndarray]) -> tuple[int, int]:
     """The most bytes that are allocated during the forward pass, and during the backward pass."""
-    run = plain_run(net)
     train(run, feeds)  # plans, modules and what Python itself keeps are there
     run._options.pool.clear()
     gc.collect()
@@ -56,10 +56,9 @@ def measured(net: ro.Net, feeds: dict[str, np.ndarray]) -> tuple[int, int]:
         tracemalloc.stop()
 
 
-def check_totals(net: ro.Net) -> None:
-    feeds = feeds_of(net)
-    planned = plain_run(net).plan(feeds).memory()
-    forward, backward = measured(net, feeds)
+def check_totals(run: ro.Run, feeds: dict[str, np.ndarray]) -> None:
+    planned = run.plan(feeds).memory()
+    forward, backward = measured(run, feeds)
     assert planned.backward is not None
     assert abs(planned.forward.total - forward) <= CLOSE, f"{planned.forward}\nmeasured: {forward}"
     assert abs(planned.backward.total - backward) <= CLOSE, f"{planned.backward}\nmeasured: {backward}"
@@ -72,13 +71,26 @@ def check_totals(net: ro.Net) -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "LayerNormLSTM"])
 def test_totals_are_what_is_allocated(cell: str, recompute: bool, lengths: bool, rank: int) -> None:
-    check_totals(recurrent_model(cell, recompute, lengths, rank))
+    net = recurrent_model(cell, recompute, lengths, rank)
+    check_totals(plain_run(net), feeds_of(net))
 
 
 @pytest.mark.usefixtures("_nothing_computed")
 @pytest.mark.parametrize("name", NETS)
-def test_totals_of_nets_around_recurrences(name: str) -> None:
-    check_totals(NETS[name]())
+@pytest.mark.parametrize("recycle", [False, True])
+def test_totals_of_nets_around_recurrences(name: str, recycle: bool) -> None:
+    net = NETS[name]()
+    check_totals(plain_run(net, recycle), feeds_of(net))
+
+
+@pytest.mark.usefixtures("_nothing_computed")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("recycle", [False, True])
+def test_totals_of_models(name: str, recycle: bool) -> None:
+    net, shapes = MODELS[name]()
+    dtypes = {spec.name: spec.dtype.replace("float", "float32") for spec in net.input_specs}
+    feeds = {name: np.zeros(shape, dtypes[name]) for name, shape in shapes.items()}
+    check_totals(plain_run(net, recycle), {**ro.init_params(net, 0, "float32"), **feeds})
 
 
 @pytest.mark.usefixtures("_nothing_computed")

@@ -14,7 +14,7 @@ from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_before
 from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
 from rnnops.compiler.scan.layouts import Layout
-from rnnops.compiler.scan.memory import GRADIENT, SCRATCH, Buffer, allocate
+from rnnops.compiler.scan.memory import GRADIENT, PLAIN, SCRATCH, Buffer, Memory
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
@@ -40,7 +40,9 @@ class BackwardScan:
     compiled: CompiledScan
     totals: Totals
 
-    def __call__(self, arrays: Sequence[Array | None], context: RunContext) -> tuple[Array | None, ...]:
+    def __call__(
+        self, arrays: Sequence[Array | None], context: RunContext, make: Memory = PLAIN
+    ) -> tuple[Array | None, ...]:
         recurrence, tensors = self.recurrence, self.compiled.scan.tensors
         bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         residuals = arrays[len(recurrence.ports())]
@@ -59,7 +61,7 @@ class BackwardScan:
             if f"output {blobs[name]}" in tensors
         )
         for name, buffer in self.tensors.items():
-            memory[f"tensor {name}"] = allocate(buffer, zeros=buffer.kind != GRADIENT)
+            memory[f"tensor {name}"] = make(buffer, zeros=buffer.kind != GRADIENT)
         for state in self.states:
             if state.name in tensors:
                 state.fill(memory[f"tensor {state.name}"], arrays)
@@ -69,8 +71,8 @@ class BackwardScan:
             elif name in tensors and every is not None:
                 memory[f"tensor {name}"] = arrays[every]
         memory.update(run_before(self.hoisted, bound))
-        sums = self.totals.results(self.compiled.run(memory, residuals.context), memory)
-        return tuple(self._result(name, memory, sums) for name in recurrence.ports())
+        sums = self.totals.results(self.compiled.run(memory, residuals.context, make), memory, make)
+        return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
 
     @cached_property
     def given(self) -> dict[str, Places]:
@@ -100,15 +102,16 @@ class BackwardScan:
 
     def demand(self) -> Demand:
         """The memory that a run takes."""
-        compiled, totals = self.compiled, self.totals.made()
+        compiled, totals, before = self.compiled, self.totals.made(), made_before(self.hoisted)
         sums = {**compiled.accumulators, **totals}
         return Demand(
-            made=(*self.tensors.values(), *made_before(self.hoisted)),
+            made=(*self.tensors.values(), *before),
             results=tuple(self._lies_in(name, sums) for name in self.recurrence.ports()),
             sums=(*compiled.accumulators.values(), *totals.values()),
             late=tuple(self.initials.values()),
             lent=tuple(compiled.lent.values()),
             lasting=tuple(compiled.lasting.values()),
+            interpreted=(*self.totals.interpreted.values(), *before),
         )
 
     def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
@@ -122,11 +125,11 @@ class BackwardScan:
         if last is not None:
             tensor[0 if self.recurrence.reverse else -1] += arrays[last][0]  # type: ignore[index]
 
-    def _result(self, name: str, memory: dict[str, Array], sums: dict[str, Array]) -> Array | None:
+    def _result(self, name: str, memory: dict[str, Array], sums: dict[str, Array], make: Memory) -> Array | None:
         for state in self.states:
             if state.state.state.input == name:
                 there = f"tensor {state.name}" in memory
-                result = allocate(self.initials[name], zeros=not there)
+                result = make(self.initials[name], zeros=not there)
                 if there:
                     state.initial(memory[f"tensor {state.name}"], result)
                 return result

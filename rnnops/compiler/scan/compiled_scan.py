@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.scan.memory import GRADIENT, PACKED, SCRATCH, SUMS, Buffer, Pool, allocate, block_bytes
+from rnnops.compiler.scan.memory import (
+    GRADIENT,
+    PACKED,
+    PLAIN,
+    SCRATCH,
+    SUMS,
+    Buffer,
+    Memory,
+    Pool,
+    allocate,
+    block_bytes,
+)
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.row_order import order_rows
@@ -47,7 +58,8 @@ class Options:
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
         least_work: elementwise results from which on ops around recurrences are fused and compiled.
-        pool: where scans borrow scratch.
+        pool: where scans borrow scratch, and passes what they share.
+        recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
     """
 
     threads: int = 1
@@ -57,6 +69,7 @@ class Options:
     fixed: frozenset[str] = frozenset()
     least_work: float = LEAST_WORK
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    recycle: bool = True
 
 
 @dataclass
@@ -88,17 +101,18 @@ class CompiledScan:
     _pool: list[Scratch] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.Lock)
 
-    def run(self, arrays: Mapping[str, Array], context: RunContext) -> dict[str, Array]:
+    def run(self, arrays: Mapping[str, Array], context: RunContext, make: Memory = PLAIN) -> dict[str, Array]:
         """Run all steps.
 
         Args:
             arrays: `tensor <name>` -> its memory, and by name references.
+            make: where sums and scratch come from.
 
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
-        sums = {owner: allocate(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
-        scratch, block = self._scratch(), self.options.pool.take(self.block)
-        given = {**scratch.arrays, **block.parts(self, self.lent), **self.plan.constants, **arrays, **sums}
+        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        scratch, (block, start) = self._scratch(), make.borrow(self.options.pool, self.block)
+        given = {**scratch.arrays, **block.parts(self, self.lent, start), **self.plan.constants, **arrays, **sums}
         if self.plan.lengths:
             order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"])
         values = [_flat(given[name]) for name in self._given]
@@ -114,7 +128,7 @@ class CompiledScan:
         scratch.packed = True
         with self._lock:
             self._pool.append(scratch)
-        self.options.pool.give(block)
+        make.give_back(self.options.pool, block)
         if wrong:
             raise TypeRuleError("an index or a label is out of range", net=self.scan.program.net.name)
         return sums

@@ -19,6 +19,7 @@ class Demand:
         results: for each output of the op the buffers that it lies in.
         lent: what is cut from the block that it borrows.
         lasting: what it allocates at its first run and keeps for the next.
+        interpreted: those of all these that the interpreter makes within the op; all others the op asks for.
     """
 
     made: tuple[Buffer, ...]
@@ -27,6 +28,12 @@ class Demand:
     late: tuple[Buffer, ...] = ()
     lent: tuple[Buffer, ...] = ()
     lasting: tuple[Buffer, ...] = ()
+    interpreted: tuple[Buffer, ...] = ()
+
+    def asked_for(self) -> tuple[Buffer, ...]:
+        """What the op asks for when it runs, beside scratch."""
+        others = {id(buffer) for buffer in self.interpreted}
+        return tuple(buffer for buffer in (*self.made, *self.sums, *self.late) if id(buffer) not in others)
 
     def moments(self) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
         """What it has allocated when all sums are there, and at its end."""

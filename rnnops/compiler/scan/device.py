@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rnnops.compiler.fuse_ops import body_program
+from rnnops.compiler.recycle import Recycled, recycling
 from rnnops.compiler.row_groups import group_of
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
 from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.memory import Pool
 from rnnops.compiler.scan.row_pass import RowPass, compile_fused
 from rnnops.compiler.scan.shrink import past_end_reads
 from rnnops.interpreter import Program
@@ -27,11 +31,32 @@ class Compiled:
         forward: key of an op of the forward pass -> what runs it in place of its reference.
         backward: likewise; the backward pass may run ops of the forward pass again.
         interpreted: label of an op that the interpreter runs -> why.
+        recycled: what shares memory within the forward pass, and within the backward pass.
+        pool: where passes borrow that memory.
     """
 
     forward: Mapping[str, Kernel] = field(default_factory=dict)
     backward: Mapping[str, Kernel] = field(default_factory=dict)
     interpreted: Mapping[str, str] = field(default_factory=dict)
+    recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+
+    def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """The kernels of one forward pass, which share memory as long as this is open."""
+        return recycling(self.recycled[0], self.forward, self.pool)
+
+    def running_backward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """Those of one backward pass."""
+        return recycling(self.recycled[1], self.backward, self.pool)
+
+    def sharing(self, pool: Pool, forward: Recycled, backward: Recycled | None = None) -> Compiled:
+        """With memory shared within both passes; blocks are as large in both, so that they use the same one."""
+        recycled = (forward, backward or Recycled())
+        nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in self.kernels])
+        ahead, behind = (one.at_least(nbytes) for one in recycled)
+        for kernel in self.kernels:
+            kernel.compiled.reserve(nbytes)
+        return replace(self, recycled=(ahead, behind), pool=pool)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

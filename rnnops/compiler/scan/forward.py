@@ -12,7 +12,7 @@ from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.lowered import UnsupportedError
-from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer, allocate
+from rnnops.compiler.scan.memory import KEPT, OUTPUT, PLAIN, Buffer, Memory
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import PastEnd, ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
@@ -36,18 +36,18 @@ class ForwardScan:
     hoisted: Hoisted
     compiled: CompiledScan
 
-    def __call__(self, arrays: Sequence[Array], context: RunContext) -> tuple[object, ...]:
+    def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory = PLAIN) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
         recurrence, scan = self.recurrence, self.compiled.scan
         bound = dict(zip(recurrence.ports(), arrays, strict=True))
-        memory = {f"tensor {name}": allocate(buffer) for name, buffer in self.tensors.items()}
+        memory = {f"tensor {name}": make(buffer) for name, buffer in self.tensors.items()}
         memory.update((f"tensor {name}", bound[name]) for name in recurrence.sequences if name in scan.tensors)
         for state in self.states:
             if state.name in scan.tensors:
                 state.fill(memory[f"tensor {state.name}"], bound[state.state.input])
         memory.update(run_before(self.hoisted, bound))
         try:
-            self.compiled.run(memory, context)
+            self.compiled.run(memory, context, make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
             raise
@@ -78,8 +78,14 @@ class ForwardScan:
             results += [(tensors[name],) if name in tensors else ()] * 2
         if self.recurrence.keeps_workspaces:
             results.append(tuple(buffer for buffer in tensors.values() if buffer.kind == KEPT))
-        made, lent = (*tensors.values(), *made_before(self.hoisted)), tuple(compiled.lent.values())
-        return Demand(made, tuple(results), lent=lent, lasting=tuple(compiled.lasting.values()))
+        before = made_before(self.hoisted)
+        return Demand(
+            made=(*tensors.values(), *before),
+            results=tuple(results),
+            lent=tuple(compiled.lent.values()),
+            lasting=tuple(compiled.lasting.values()),
+            interpreted=before,
+        )
 
     def _results(self, memory: dict[str, Array], context: RunContext) -> tuple[object, ...]:
         recurrence = self.recurrence

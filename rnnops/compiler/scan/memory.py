@@ -1,11 +1,13 @@
 """Memory of compiled recurrences: the buffers that a plan asks for, one function that allocates them, lent scratch.
 
 Scratch is cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes
-share it, so that a run holds about as much of it as its largest scan needs.
+share it, so that a run holds about as much of it as its largest scan needs. A pass whose ops make results that die
+within it borrows one block for both, as `rnnops/compiler/recycle.py` has planned.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,24 +60,35 @@ def allocate(buffer: Buffer, zeros: bool = False) -> Array:
 
 
 class Block:
-    """Scratch that one scan uses at a time."""
+    """Memory that is lent to one scan or one pass at a time."""
 
     def __init__(self, nbytes: int) -> None:
         self.memory = allocate(Buffer("scratch", SCRATCH, "uint8", (nbytes,)))
+        self._owner: Array = self.memory if self.memory.base is None else self.memory.base
+        self._start = self.memory.ctypes.data - self._owner.ctypes.data
+        self._references = sys.getrefcount(self._owner)
         self._parts: WeakKeyDictionary[object, dict[str, Array]] = WeakKeyDictionary()
 
-    def parts(self, user: object, wanted: Mapping[str, Buffer]) -> Mapping[str, Array]:
-        """The buffers that a user wants, cut from the block; worked out once for each user."""
+    def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> Mapping[str, Array]:
+        """The buffers that a user wants, side by side from an offset on; worked out once for each user."""
         found = self._parts.get(user)
         if found is None:
-            found = self._parts[user] = self._cut(wanted)
+            found = self._parts[user] = self._cut(wanted, offset)
         return found
 
-    def _cut(self, wanted: Mapping[str, Buffer]) -> dict[str, Array]:
-        parts, start = {}, 0
+    def part(self, buffer: Buffer, offset: int) -> Array:
+        """One buffer, at an offset."""
+        part: Array = np.ndarray(buffer.shape, buffer.dtype, self._owner, self._start + offset)
+        return part
+
+    def is_held(self) -> bool:
+        """Whether somebody has a `part` of it, or a view of one."""
+        return sys.getrefcount(self._owner) > self._references + sum(map(len, self._parts.values()))
+
+    def _cut(self, wanted: Mapping[str, Buffer], start: int) -> dict[str, Array]:
+        parts = {}
         for name, buffer in wanted.items():
-            part = self.memory[start : start + buffer.nbytes]
-            parts[name] = part.view(buffer.dtype).reshape(buffer.shape)
+            parts[name] = self.part(buffer, start)
             start += rounded(buffer.nbytes)
         return parts
 
@@ -98,13 +111,32 @@ class Pool:
         return Block(nbytes)
 
     def give(self, block: Block) -> None:
-        """Give a block back."""
+        """Give a block back, of which nobody has a part."""
         if len(self._idle) < IDLE_BLOCKS:
             self._idle.append(block)
 
     def clear(self) -> None:
         """Let go of all blocks that wait."""
         self._idle.clear()
+
+
+class Memory:
+    """Where an op's memory comes from: each buffer by itself, scratch from a pool."""
+
+    def __call__(self, buffer: Buffer, zeros: bool = False) -> Array:
+        """Memory for a buffer."""
+        return allocate(buffer, zeros)
+
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Block, int]:
+        """A block with so many bytes of scratch, and where in it they begin."""
+        return pool.take(nbytes), 0
+
+    def give_back(self, pool: Pool, block: Block) -> None:
+        """The scratch is needed no longer."""
+        pool.give(block)
+
+
+PLAIN = Memory()
 
 
 def block_bytes(wanted: Iterable[Buffer]) -> int:

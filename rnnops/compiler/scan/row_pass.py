@@ -9,7 +9,7 @@ from functools import cached_property
 from rnnops.compiler.row_groups import RowGroup
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, compile_scan
 from rnnops.compiler.scan.demand import Demand
-from rnnops.compiler.scan.memory import OUTPUT, Buffer, allocate
+from rnnops.compiler.scan.memory import OUTPUT, PLAIN, Buffer, Memory
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.totals import Totals, totals_of
 from rnnops.errors import TypeRuleError
@@ -27,17 +27,17 @@ class RowPass:
     compiled: CompiledScan
     totals: Totals
 
-    def __call__(self, arrays: Sequence[Array], context: RunContext) -> tuple[Array, ...]:
+    def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory = PLAIN) -> tuple[Array, ...]:
         given = dict(zip(self.program.net.input_names, arrays, strict=True))
         slots = self.compiled.scan.reads
         memory = {f"tensor {slots[name].tensor}" if name in slots else name: array for name, array in given.items()}
-        memory.update((f"tensor {name}", allocate(buffer)) for name, buffer in self.tensors.items())
+        memory.update((f"tensor {name}", make(buffer)) for name, buffer in self.tensors.items())
         try:
-            sums = self.compiled.run(memory, context)
+            sums = self.compiled.run(memory, context, make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
             raise
-        totals = self.totals.results(sums, memory)
+        totals = self.totals.results(sums, memory, make)
         return tuple(
             totals[name].reshape(self.program.types[name].shape) if name in totals else memory[f"tensor result {name}"]
             for name in self.program.net.output_blobs
@@ -62,6 +62,7 @@ class RowPass:
             sums=(*self.compiled.accumulators.values(), *totals.values()),
             lent=tuple(self.compiled.lent.values()),
             lasting=tuple(self.compiled.lasting.values()),
+            interpreted=tuple(self.totals.interpreted.values()),
         )
 
     def _lies_in(self, name: str, sums: dict[str, Buffer]) -> tuple[Buffer, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rnnops.compiler.scan.memory import GRADIENT, SUMS, Buffer, allocate
+from rnnops.compiler.scan.memory import GRADIENT, PLAIN, SUMS, Buffer, Memory
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.op import Input
@@ -26,11 +26,13 @@ class Totals:
     float_dtype: str
     epilogue: Program | None
 
-    def results(self, sums: dict[str, Array], references: Mapping[str, Array]) -> dict[str, Array]:
+    def results(
+        self, sums: dict[str, Array], references: Mapping[str, Array], make: Memory = PLAIN
+    ) -> dict[str, Array]:
         """Totals by result, from sums over steps by owner and what is the same at every step."""
         added = dict(sums)
         for owner, buffer in self.over_rows.items():
-            added[owner] = sums[owner].sum(axis=0, out=allocate(buffer))
+            added[owner] = sums[owner].sum(axis=0, out=make(buffer))
         if self.epilogue is not None:
             workspace = Workspace()
             inputs = self.epilogue.net.input_names
@@ -45,11 +47,17 @@ class Totals:
         plan = self.plan
         return {o: self._buffer(o, plan.types[o].shape[1:]) for o, by_row in plan.accumulators.items() if by_row}
 
+    @cached_property
+    def interpreted(self) -> dict[str, Buffer]:
+        """What the interpreter makes of sums, by owner."""
+        if self.epilogue is None:
+            return {}
+        types = self.epilogue.types
+        return {name: self._buffer(name, types[name].shape) for name in self.epilogue.net.output_blobs}
+
     def made(self) -> dict[str, Buffer]:
         """All that is allocated here, by owner."""
-        types = {} if self.epilogue is None else self.epilogue.types
-        late = [] if self.epilogue is None else self.epilogue.net.output_blobs
-        return {**self.over_rows, **{name: self._buffer(name, types[name].shape) for name in late}}
+        return {**self.over_rows, **self.interpreted}
 
     def _buffer(self, owner: str, shape: Shape) -> Buffer:
         results = {blob: f"gradient of {result}" for result, blob in self.plan.sums.items()}
