@@ -15,13 +15,16 @@ from functools import partial
 from typing import Any
 
 from rnnops.compiler.arena import Interval, plan_arena
+from rnnops.compiler.scan.backward import BackwardScan
 from rnnops.compiler.scan.forward import ForwardScan
 from rnnops.compiler.scan.memory import SMALL, Block, Buffer, Memory, Pool, allocate, block_bytes
+from rnnops.compiler.scan.row_pass import RowPass
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 from rnnops.types import Array, is_float
 
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
+SHARING = (ForwardScan, BackwardScan, RowPass)  # take `make`
 Kernels = Mapping[str, Any]
 Key = tuple[int, int]  # number of an op, id of one of its buffers
 
@@ -49,9 +52,10 @@ def plan_recycling(program: Program, kernels: Kernels, keep: Collection[str] = (
     """Where buffers that die within a pass lie in its block.
 
     Args:
-        kernels: what runs ops compiled, by key.
+        kernels: what runs ops compiled, by key; those of other kinds than `SHARING` have memory of their own.
         keep: blobs that stay, beside outputs.
     """
+    kernels = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, SHARING)}
     found = _Lives(program, kernels).found({*keep, *program.net.output_blobs.values()})
     if not found:
         return Recycled()
@@ -115,7 +119,7 @@ def recycling(recycled: Recycled, kernels: Kernels, pool: Pool) -> Iterator[Kern
         return
     loan = _Loan(recycled, pool)
     try:
-        yield {key: partial(kernel, make=_Shared(loan, key)) for key, kernel in kernels.items()}
+        yield {**kernels, **{key: partial(kernels[key], make=_Shared(loan, key)) for key in recycled.places}}
     finally:
         loan.end()
 

@@ -33,7 +33,7 @@ class RowPass:
         memory = {f"tensor {slots[name].tensor}" if name in slots else name: array for name, array in given.items()}
         memory.update((f"tensor {name}", make(buffer)) for name, buffer in self.tensors.items())
         try:
-            sums = self.compiled.run(memory, context, make)
+            sums = self.compiled.run(memory, context, make=make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
             raise
