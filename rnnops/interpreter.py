@@ -123,8 +123,11 @@ def run_call(
 ) -> tuple[Any, ...]:
     """The results of one op, run by its kernel, or by its reference where that is None."""
     arrays = [workspace[name] if name else None for name in call.op.inputs]
-    if kernel is not None:
-        return kernel(arrays, context)
+    return run_reference(call, schema, arrays, context) if kernel is None else kernel(arrays, context)
+
+
+def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+    """The results of one op, by its reference."""
     extra: dict[str, Any] = {"context": context} if schema.uses_context else {}
     result = schema.reference(call, *arrays, **extra)
     return result if isinstance(result, tuple) else (result,)

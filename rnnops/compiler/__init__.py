@@ -6,5 +6,6 @@ from rnnops.compiler.memory_table import (
     PassMemory as PassMemory,
 )
 from rnnops.compiler.planned_run import PlannedRun as PlannedRun
+from rnnops.compiler.profile import Profile as Profile
 from rnnops.compiler.pullback import Pullback as Pullback
 from rnnops.compiler.run import DEVICES as DEVICES, Run as Run, compile as compile

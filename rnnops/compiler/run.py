@@ -6,7 +6,9 @@ Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
 from rnnops.compiler.planned_run import PlannedRun
+from rnnops.compiler.profile import Profile, WatchedPlans, profile_run
 from rnnops.compiler.pullback import Pullback
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.team import check_threads, default_threads
@@ -158,6 +161,38 @@ class Run:
                 lambda: plan_training(self._live, types, float_dtype, names, self._options, self._saving),
             ),
         )
+
+    def profile(
+        self,
+        *dicts: Feeds,
+        backward: bool = True,
+        rounds: int = 10,
+        warm_up: int = 3,
+        seed: int | None = None,
+        training: bool | None = None,
+        wrt: Any = None,
+        **feeds: Any,
+    ) -> Profile:
+        """How long each op takes and what it makes, on average over some rounds.
+
+        Args:
+            dicts, feeds: input name -> array.
+            backward: whether rounds are `vjp` and its pullback, or calls.
+            rounds: that are timed.
+            warm_up: rounds before them, which are not.
+            training: on where `backward` is, if left out.
+
+        Raises what a call raises, and FeedError for numbers of rounds that make no sense.
+        """
+        watched, active = copy(self), backward if training is None else training
+        plans = WatchedPlans(self._training if backward else self._forward, perf_counter)
+        if backward:
+            watched._training = plans
+            return profile_run(
+                lambda: watched.vjp(*dicts, seed=seed, training=active, wrt=wrt, **feeds), plans, True, rounds, warm_up
+            )
+        watched._forward = plans
+        return profile_run(lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up)
 
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken)."""
