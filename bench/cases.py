@@ -19,6 +19,7 @@ JAX = (2.0, 2.0, 1.7)
 CELLS = {"milstm": 1.25, "layer_norm_lstm": 1.35, "gru": None}  # and how much longer than the LSTM they may take
 VARIANTS = {"renamed": 1.0, "permuted": 1.0, "softsign": 1.0, "one_more_op": 1.0, "second_sequence": 1.5}
 RANDOM_CELLS = 20
+MODEL, WORDS = Size(64, 32, 256), (256, 10_000)
 GATES = ("gates",)
 Scale = Callable[[Size], Size]
 
@@ -77,6 +78,8 @@ def all_cases(scale: Scale) -> Iterator[Case]:
     for mode in ("forward", "training"):
         yield from (other_size(scale(size), mode) for size in OTHER_SIZES)
     yield from (memory(scale(LARGE)), memory_given_back(scale(LARGE)), kept(scale(LARGE)))
+    for words in WORDS:
+        yield from (recycling(scale(MODEL), words), recycling_memory(scale(MODEL), words))
     yield compile_times(scale(SIZES[0]))
 
 
@@ -209,6 +212,20 @@ def kept(size: Size) -> Case:
     )
     goals = (AtMost("rnnops", None), AtMost("rnnops [gates]", None))
     return Case("kept by a pullback", str(size), contenders, goals, "kept")
+
+
+def recycling(size: Size, words: int) -> Case:
+    """Memory that is used again within a pass costs no time."""
+    contenders = entries(Problem(f"language_model_{words}", size), "training", "recycled", "not recycled")
+    goals = (Speedup(("not recycled",), 0.98, "recycled"),)
+    return Case("language model training", f"{words} words, {size}", contenders, goals)
+
+
+def recycling_memory(size: Size, words: int) -> Case:
+    """Peak memory of its training step, likewise."""
+    contenders = entries(Problem(f"language_model_{words}", size), "training", "recycled", "not recycled")
+    goals = (Ratio("recycled", "not recycled", None),)
+    return Case("memory of a language model", f"{words} words, {size}", contenders, goals, "memory")
 
 
 def compile_times(size: Size) -> Case:

@@ -30,7 +30,7 @@ def peak_bytes(engine: str, problem: Problem, settings: Settings, environment: M
     """
     require_libraries(engine)
     arguments = ["memory", engine, *problem_arguments(problem, settings)]
-    if engine == OURS:
+    if engine in (OURS, "recycled", "not recycled"):
         run_child(arguments, environment)
     return run_child(arguments, environment)
 

@@ -65,6 +65,8 @@ ENGINES = {
     "rnnops": Engine("rnnops_engine", "plain"),
     "rnnops bound": Engine("rnnops_engine", "bound", ()),
     "reference": Engine("rnnops_engine", "reference"),
+    "recycled": Engine("language_model", "recycled"),
+    "not recycled": Engine("language_model", "not_recycled"),
     "peak": Engine("machine", "peak"),
     "products": Engine("machine", "products"),
     "nn.LSTM": Engine("torch_layers", "lstm", ("torch",)),
