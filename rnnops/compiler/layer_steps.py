@@ -110,7 +110,6 @@ def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array],
         shared = any(np.may_share_memory(array, other) for other in others) or borrowed.holds(array)
         if shared or not array.flags.writeable or not is_whole(array):
             arrays[place] = array.copy()
-    del array
     names, count = [name for name, _ in step.params], len(step.params)
     inputs = zip((name for name, _ in step.inputs), arrays[count:], strict=True)
     return names, [values[name] for name in names], arrays[:count], dict(inputs)
