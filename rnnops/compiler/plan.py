@@ -23,6 +23,7 @@ from rnnops.interpreter import Program, prepare
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
+from rnnops.recurrent.merge_products import merge_products
 from rnnops.types import Type
 
 
@@ -67,7 +68,8 @@ REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
 REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
     fold_constants,  # sizes and what follows from them become constants,
     lambda program: merge_equal_ops(program.net),  # many of them the same,
-    lambda program: prune(program.net),  # and what they were computed from is read no more
+    lambda program: prune(program.net),  # and what they were computed from is read no more;
+    merge_products,  # in cells, before they are differentiated, so that gradients are merged with them
 )
 
 

@@ -76,7 +76,8 @@ def _is_known(call: Call) -> bool:
 
 
 def _is_view(call: Call) -> bool:
-    return isinstance(schema_of(call.op.type).loop_form(call), View)
+    """Whether results lie in memory that is there; several blobs side by side are memory of their own."""
+    return isinstance(schema_of(call.op.type).loop_form(call), View) and call.op.type != "Concat"
 
 
 def _input(program: Program, name: str) -> Input:

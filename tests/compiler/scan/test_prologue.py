@@ -48,6 +48,12 @@ def test_views_of_references_stay() -> None:
     assert ops(step.step) == ["Transpose", "MatMul"]
 
 
+def test_references_side_by_side_are_no_view() -> None:
+    """They are made once: a product reads them as one matrix."""
+    step = hoisted(lambda x, w, v: x @ ro.concat(v, ro.exp(v), axis=1), v=(D, D))
+    assert (ops(step.before), ops(step.step)) == (["Exp", "Concat"], ["MatMul"])
+
+
 def test_views_of_what_runs_before_stay_too() -> None:
     step = hoisted(lambda x, w, v: x @ ro.transpose(ro.tanh(v), perm=[1, 0]), v=(D, D))
     assert (ops(step.before), ops(step.step)) == (["Tanh"], ["Transpose", "MatMul"])
