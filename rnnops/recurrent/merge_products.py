@@ -2,10 +2,10 @@
 
 Where it pays: a product of few columns leaves most of a tile of vector registers unused, and has overheads at every
 step. Measured on one thread for four gates, times apart / joined, forward and of a training step: over 100 steps of 16
-rows 1.37 and 1.03 for 8 columns, 1.34 and 1.13 for 16, 1.16 and 1.08 for 32, 1.07 and 1.04 for 48, 1.0 from 64 on; over
-1000 steps of one row 2.9 and 1.7 for 16; over 30 steps of 4 rows 1.19 and 0.98: copying weights and their gradients
-costs as much as is saved. So it is done for at most `NARROW` columns and at least `MANY` steps, and never in outer nets,
-which run a product once.
+rows 1.37 and 1.03 for 8 columns, 1.34 and 1.13 for 16, 1.16 and 1.08 for 32, 1.07 and 1.04 for 48, 1.0 from 64 on;
+over 1000 steps of one row 2.9 and 1.7 for 16; over 30 steps of 4 rows 1.19 and 0.98: copying weights and their
+gradients costs as much as is saved. So it is done for at most `NARROW` columns and at least `MANY` steps, and never in
+outer nets, which run a product once.
 
 Results are those of the products apart within rounding: what flows back to the shared operand is summed in one product.
 """

@@ -89,6 +89,21 @@ def test_results_have_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.usefixtures("_poisoned")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rnnops.compiler.scan.compiled_scan.LITTLE_WORK", 0)
+    net = words()
+    feeds = feeds_of(net)
+    recycled, plain = (
+        ro.compile(net, recycle=recycle, threads=threads, tuning=Options(least_work=0)) for recycle in (True, False)
+    )
+    wanted = trained(plain, feeds)
+    for _ in range(2):
+        same(trained(recycled, feeds), wanted)
+    assert not any(block.is_held() for block in blocks_of(recycled))
+
+
+@pytest.mark.usefixtures("_poisoned")
 @pytest.mark.parametrize("seed", range(40))
 def test_random_nets_have_the_same_bits(seed: int) -> None:
     made = ro.testing.random_net(seed)
