@@ -64,10 +64,11 @@ def layered_backward(plan: TrainingPlan) -> LayeredBackward:
 
 def _layered(plan: TrainingPlan) -> LayeredBackward:
     net = backward_net(plan.unfused, plan.gradient, plan.residuals)
+    runs = plan.compiled.by_layers
     kernels = {
-        name: plan.compiled.backward[call.op.key]
+        name: runs[call.op.key]
         for call in plan.backward.calls
-        if call.op.type != "FusedOps" and call.op.key in plan.compiled.backward
+        if call.op.type != "FusedOps" and call.op.key in runs
         for name in filter(None, call.op.outputs)
     }
     parts = {call.op.key: found for call in plan.unfused.calls if _may_split(call) and (found := backward_parts(call))}
@@ -88,7 +89,9 @@ def _layered(plan: TrainingPlan) -> LayeredBackward:
 
 
 def _may_split(call: Call) -> bool:
-    return call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes and not call.op.layer
+    """Whether a recurrence may become several layers; one that runs in parts of its steps does not."""
+    attributes = call.op.attributes
+    return "backward" in attributes and not attributes.get("schedule") and not call.op.layer
 
 
 def _split(net: Net, parts: Mapping[str, Sequence[Part]], plan: TrainingPlan) -> tuple[Program, dict[str, OpPart]]:

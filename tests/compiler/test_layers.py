@@ -286,6 +286,17 @@ def test_the_pullback_may_be_dropped_while_its_layers_run() -> None:
     assert out["y"].flags.writeable
 
 
+def test_outputs_come_back_at_the_last_layer() -> None:
+    """Also while pullback and iterator are still there."""
+    out, pullback = on_device(lstm_net()).vjp(lstm_feeds())
+    layers = pullback.layers({"h_all": np.ones_like(out["h_all"])})
+    lent = [array.flags.writeable for array in out.values()]
+    for _ in layers:
+        pass
+    assert not all(lent)
+    assert all(array.flags.writeable for array in out.values())
+
+
 def test_an_error_on_the_way_gives_outputs_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise MemoryError

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from by_hand import random_arrays
-from devices import device_name, on_device
+from devices import DEVICES, device_name, on_device
 from layer_runs import Arrays, by_layers, layers_of, plain, start
 
 import rnnops as ro
+from rnnops.compiler import layered_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.testing.tolerances import difference, tolerance_of
 
@@ -39,6 +40,13 @@ def assert_same(came: Arrays, wanted: Arrays, exact: bool) -> None:
         assert difference(came[name], array) <= 10 * tolerance_of(array.dtype).limit(array), name
 
 
+class Everything:
+    """A set of all tensors there are."""
+
+    def __and__(self, others: set[str]) -> set[str]:
+        return others
+
+
 def owners(names: list[list[str]]) -> list[set[str]]:
     """Which layers of the stack the parameters of each yield belong to."""
     return [
@@ -66,6 +74,19 @@ def test_compiled_stacks(dtype: str) -> None:
     run = ro.compile(net, threads=2, tuning=Options(tile=2))
     names, grads, _ = by_layers(run, feeds)
     assert len(names) == 3
+    assert_same(grads, plain(run, feeds), False)
+
+
+def test_a_compiled_stack_stays_one_where_its_layers_would_read_what_was_not_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Past the end of a row the forward pass stores what the backward pass in one piece reads."""
+    answers = iter([Everything(), frozenset()])
+    monkeypatch.setattr(layered_backward, "past_end_reads", lambda _: next(answers))
+    net = sequence_net(lengths=True)
+    run, feeds = DEVICES["plain"](net), feeds_of(net)
+    names, grads, _ = by_layers(run, feeds)
+    assert len(names) == 1
     assert_same(grads, plain(run, feeds), False)
 
 

@@ -59,6 +59,11 @@ class Compiled:
         return replace(self, recycled=(ahead, behind), pool=pool)
 
     @property
+    def by_layers(self) -> Mapping[str, Any]:
+        """What runs ops of a backward pass that is cut into layers, by key."""
+        return self.backward
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """All that is compiled, of both passes."""
         return (*self.forward.values(), *self.backward.values())
