@@ -104,9 +104,7 @@ class _Cut:
 
     def _compiled(self, program: Program) -> tuple[Program, dict[str, Kernel]]:
         options = self.plan.options
-        if options is None:
-            return program, {}
-        program = fuse_ops(program, (), options.least_work)
+        program = program if options is None else fuse_ops(program, (), options.least_work)
         kernels = {
             op.key: self.layered.kernels[name]
             for op in program.net.ops
@@ -114,7 +112,8 @@ class _Cut:
             for name in op.outputs
             if name in self.layered.kernels
         }
-        kernels |= compile_groups(program, options, {})
+        if options is not None:
+            kernels |= compile_groups(program, options, {})
         return program, kernels
 
     def _params(self) -> dict[int, list[tuple[str, str]]]:
