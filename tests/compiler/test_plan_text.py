@@ -102,7 +102,7 @@ def test_loops_products_and_what_is_kept_of_an_lstm() -> None:
         assert "rows are independent" in passed
     kept = "state s/hidden_t_prev, state s/cell_t_prev, sigmoid_0, sigmoid_1, tanh_0, sigmoid_2"
     assert f"kept of each step: {kept}" in forward
-    assert "computed again: transpose_0, transpose_1, tanh_1" in backward
+    assert "computed again: tanh_1, transpose_1, transpose_0" in backward
     assert "split_0, split_1, split_2, split_3 of " in forward
     assert readable(8 * N * 4 * H * 4) in forward, "the gates of a tile"
     assert f"gradient of input_t {readable(T * N * D * 4)}" in backward
