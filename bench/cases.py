@@ -19,6 +19,8 @@ JAX = (2.0, 2.0, 1.7)
 CELLS = {"milstm": 1.25, "layer_norm_lstm": 1.35, "gru": None}  # and how much longer than the LSTM they may take
 VARIANTS = {"renamed": 1.0, "permuted": 1.0, "softsign": 1.0, "one_more_op": 1.0, "second_sequence": 1.5}
 RANDOM_CELLS = 20
+LONG = Size(1000, 16, 256)
+BUDGETS = {"memory": 1.35, "budget 20 %": 1.38, "budget 10 %": 1.40, "budget 5 %": 1.45}  # of the time of "all"
 MODEL, WORDS = Size(64, 32, 256), (256, 10_000)
 GATES = ("gates",)
 Scale = Callable[[Size], Size]
@@ -77,6 +79,7 @@ def all_cases(scale: Scale) -> Iterator[Case]:
     yield nothing_to_compute(scale(NOTHING))
     for mode in ("forward", "training"):
         yield from (other_size(scale(size), mode) for size in OTHER_SIZES)
+    yield budgets(scale(LONG))
     yield from (memory(scale(LARGE)), memory_given_back(scale(LARGE)), kept(scale(LARGE)))
     for words in WORDS:
         yield from (recycling(scale(MODEL), words), recycling_memory(scale(MODEL), words))
@@ -226,6 +229,13 @@ def recycling_memory(size: Size, words: int) -> Case:
     contenders = entries(Problem(f"language_model_{words}", size), "training", "recycled", "not recycled")
     goals = (Ratio("recycled", "not recycled", None),)
     return Case("memory of a language model", f"{words} words, {size}", contenders, goals, "memory given back")
+
+
+def budgets(size: Size) -> Case:
+    """What policies and budgets cost in time; what they hold is in the picture."""
+    contenders = entries(Problem("lstm", size), "training", "all", "default", *BUDGETS, "budget 2 %")
+    goals = tuple(Ratio(label, "all", limit) for label, limit in BUDGETS.items())
+    return Case("budget", str(size), contenders, goals)
 
 
 def compile_times(size: Size) -> Case:

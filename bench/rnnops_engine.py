@@ -13,17 +13,17 @@ from bench.problems import Arrays, Problem, rows_inside
 
 def plain(problem: Problem, mode: str, settings: Settings) -> Contender:
     """Parameters are fed with every call."""
-    return _contender(problem, mode, compile_net(problem, settings.device, settings.threads), bind=False)
+    return contender_of(problem, mode, compile_net(problem, settings.device, settings.threads), bind=False)
 
 
 def bound(problem: Problem, mode: str, settings: Settings) -> Contender:
     """Parameters are bound once, as a model that serves does."""
-    return _contender(problem, mode, compile_net(problem, settings.device, settings.threads), bind=True)
+    return contender_of(problem, mode, compile_net(problem, settings.device, settings.threads), bind=True)
 
 
 def reference(problem: Problem, mode: str, settings: Settings) -> Contender:
     """The NumPy interpreter, which says what is right."""
-    return _contender(problem, mode, compile_net(problem, "reference", settings.threads), bind=False)
+    return contender_of(problem, mode, compile_net(problem, "reference", settings.threads), bind=False)
 
 
 def compile_net(problem: Problem, device: str, threads: int) -> Any:
@@ -31,7 +31,8 @@ def compile_net(problem: Problem, device: str, threads: int) -> Any:
     return ro.compile(build_net(problem), device=device, threads=threads)
 
 
-def _contender(problem: Problem, mode: str, run: Any, bind: bool) -> Contender:
+def contender_of(problem: Problem, mode: str, run: Any, bind: bool) -> Contender:
+    """What calls a run in a mode; parameters are fed with every call, or bound."""
     feeds, output_gradients = make_feeds(problem)
     work = count_work(problem, mode == "training")
     if bind:

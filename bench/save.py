@@ -8,7 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.budgets import plot_budgets
+from bench.cases import LONG
 from bench.measure import CaseResult
+from bench.problems import Problem
 
 
 def save(results: Sequence[CaseResult], machine: Mapping[str, str], text: str, folder: Path) -> list[str]:
@@ -21,7 +24,9 @@ def save(results: Sequence[CaseResult], machine: Mapping[str, str], text: str, f
         from bench.plot import plot
     except ImportError as error:
         return [*written, f"no plot: wanted matplotlib, which does not import ({error}); it is in the extra 'bench'"]
-    return [*written, f"wrote {plot(results, machine, folder / 'bench.png')}"]
+    written.append(f"wrote {plot(results, machine, folder / 'bench.png')}")
+    budgets = plot_budgets(results, Problem("lstm", LONG), folder / "budgets.png")
+    return [*written, *([f"wrote {budgets}"] if budgets else [])]
 
 
 def as_json(results: Sequence[CaseResult], machine: Mapping[str, str]) -> dict[str, Any]:

@@ -32,15 +32,26 @@ class RunContext:
         seed: key of random ops, None where none was given.
         training: whether Dropout is active.
         t: the step that a step net is in; 0 in an outer net. It is part of what random numbers depend on.
+        part: where a recurrence runs in parts, its first timestep in this one, and the number of all its steps.
     """
 
     seed: int | None = None
     training: bool = False
     t: int = 0
+    part: tuple[int, int] | None = None
+
+    @property
+    def first(self) -> int:
+        """The first timestep of this part of a recurrence."""
+        return 0 if self.part is None else self.part[0]
+
+    def all_steps(self, steps: int) -> int:
+        """The number of steps of a recurrence of which so many run."""
+        return steps if self.part is None else self.part[1]
 
     def at_step(self, t: int, steps: int) -> RunContext:
         """The context of step t of a recurrence with so many steps; in a nested one steps are numbered through."""
-        return replace(self, t=self.t * steps + t)
+        return replace(self, t=self.t * self.all_steps(steps) + self.first + t, part=None)
 
 
 @dataclass(frozen=True)

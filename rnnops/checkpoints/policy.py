@@ -9,11 +9,32 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rnnops.checkpoints.slot_schedule import check_count, check_slots
 from rnnops.errors import CheckpointError, UnknownCheckpointError
 from rnnops.net import Net
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
 KINDS = (ALL, SPEED, MEMORY, COLLECTION)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A policy: recurrences run in parts, with so many slots for what is kept of them (see `slots`).
+
+    Args:
+        count: of slots.
+        kind: of slots: `"state"`, `"step"` or `"mixed"`; a step is a part here.
+        steps: timesteps of a part.
+        cost: for `"mixed"`, slots that a part takes.
+    """
+
+    count: int
+    kind: str = "state"
+    steps: int = 1
+    cost: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.count} slots of kind {self.kind} for parts of {self.steps} steps"
 
 
 @dataclass(frozen=True)
@@ -26,10 +47,12 @@ class Policy:
             of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
             blobs of these names or patterns.
         names: for `names`.
+        slots: how recurrences run in parts, None where they run as a whole.
     """
 
     kind: str = DEFAULT
     names: tuple[str, ...] = ()
+    slots: Slots | None = None
 
     def saved(self, net: Net) -> frozenset[str] | None:
         """The blobs of a net that `collection` and `names` keep; None where they say nothing of the net."""
@@ -43,6 +66,8 @@ class Policy:
         return found or None
 
     def __str__(self) -> str:
+        if self.slots is not None:
+            return str(self.slots) + (", states kept within parts" if self.kind == MEMORY else "")
         return ", ".join(self.names) if self.kind == NAMES else self.kind
 
 
@@ -91,6 +116,10 @@ def as_policy(value: object, net: Net) -> Policy:
         return Policy()
     if isinstance(value, Policy):
         return value
+    if isinstance(value, Slots):
+        check_count("steps", value.steps, 1)
+        check_slots(1, value.count, value.kind, value.cost)
+        return Policy(slots=value)
     if isinstance(value, str):
         if value not in KINDS:
             raise CheckpointError("no such checkpoint policy", net=net.name, wanted=_wanted(), came=repr(value))
@@ -101,7 +130,7 @@ def as_policy(value: object, net: Net) -> Policy:
 
 
 def _wanted() -> str:
-    return f"None, one of {', '.join(map(repr, KINDS))}, or a list of blob names or patterns"
+    return f"None, one of {', '.join(map(repr, KINDS))}, a list of blob names or patterns, or ro.checkpoints.Slots"
 
 
 def _collection(net: Net) -> Policy:

@@ -55,25 +55,29 @@ def slots(T: int, m: int, kind: str = "state", cost: int = 1) -> tuple[Action, .
 
     Raises CheckpointError for numbers or kinds that make no sense.
     """
-    _check(T, m, kind, cost)
+    check_slots(T, m, kind, cost)
     return tuple(_Planner(T, m, kind, cost).actions())
 
 
 def forward_steps(T: int, m: int, kind: str = "state", cost: int = 1) -> int:
     """How many forward steps `slots` with these arguments takes: C(T, m)."""
-    _check(T, m, kind, cost)
+    check_slots(T, m, kind, cost)
     planner = _Planner(T, m, kind, cost)
     return int(planner.counts(planner.most)[T])
 
 
-def _check(T: int, m: int, kind: str, cost: int) -> None:
+def check_slots(T: int, m: int, kind: str, cost: int) -> None:
+    """Raise CheckpointError for numbers or kinds that make no sense."""
     for name, value, least in (("T", T, 0), ("m", m, 1), ("cost", cost, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise CheckpointError(
-                f"{name} is no number of that kind", wanted=f"an integer from {least}", came=repr(value)
-            )
+        check_count(name, value, least)
     if kind not in KINDS:
         raise CheckpointError("no such kind of slot", wanted=f"one of {', '.join(KINDS)}", came=repr(kind))
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise CheckpointError for what is no integer of at least so much."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CheckpointError(f"{name} is no number of that kind", wanted=f"an integer from {least}", came=repr(value))
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from rnnops.autodiff import GradientNet, differentiate
-from rnnops.checkpoints.policy import COLLECTION, NAMES, Policy, Saving
+from rnnops.checkpoints.policy import COLLECTION, NAMES, Policy, Saving, Slots
 from rnnops.checkpoints.residuals import Residuals, choose_residuals
+from rnnops.compiler.fit_budget import fit_budget
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
@@ -17,21 +19,42 @@ from rnnops.types import Type
 Saved = tuple[Program, GradientNet, Residuals]
 
 
-def choose_saved(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], saving: Saving) -> Saved:
+def choose_saved(
+    live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], saving: Saving, tile: Callable[[int, int], int]
+) -> Saved:
     """The forward net in training form, its gradient net, and what is kept between them.
+
+    Args:
+        tile: T and N of a recurrence -> steps of a tile of kernels.
 
     Raises CheckpointError where a policy or a budget does not fit the net.
     """
-    return _by_policy(live, types, wrt, saving.policy)
+    if saving.budget is None:
+        return by_policy(live, types, wrt, saving.policy)
+    return fit_budget(lambda policy: by_policy(live, types, wrt, policy), saving.budget, tile)
 
 
-def _by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
-    program = prepare(training_form(live, wrt, policy), types, live.float_dtype)
+def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
+    """What a policy saves. Raises CheckpointError where it does not fit the net."""
+    trained = training_form(live, wrt, policy)
+    program = prepare(trained if policy.slots is None else in_parts(trained, policy.slots), types, live.float_dtype)
     gradient = differentiate(program, wrt)
     free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
     residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
     _check(program, residuals, policy)
     return _without_unkept(program, types, residuals), gradient, residuals
+
+
+def in_parts(net: Net, slots: Slots) -> Net:
+    """The net in training form with its recurrences in parts."""
+    schedule = (slots.steps, slots.count, slots.kind, slots.cost)
+    ops = [
+        replace(op, attributes={**op.attributes, "schedule": schedule})
+        if op.type == "RecurrentNetwork" and "backward" in op.attributes
+        else op
+        for op in net.ops
+    ]
+    return net.with_ops(ops).snapshot()
 
 
 def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:

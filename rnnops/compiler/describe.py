@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
+from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.describe_scan import describe_scan
 from rnnops.compiler.scan.device import Kernel
@@ -26,7 +27,7 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
-    if not plan.compiled.kernels:
+    if not plan.compiled.kernels and not plan.compiled.parted.scans:
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
         ops = [f"{call.op.type} -> {call.op.key}" for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
@@ -55,7 +56,8 @@ def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Kernel | None]]:
                 forward = call.op.type == RECURRENT[0]
                 name = call.op.key if forward else names[call.op.inputs[len(call.output_types)]]
                 names.update(dict.fromkeys(call.op.outputs, name))
-                yield f"recurrence '{name}', {title}", call, kernels.get(call.op.key)
+                kernel = kernels.get(call.op.key) or plan.compiled.parted.scans.get(call.op.key)
+                yield f"recurrence '{name}', {title}", call, kernel
             elif call.op.type == FUSED:
                 yield f"fused ops '{call.op.key}', {title}", call, kernels.get(call.op.key)
 
@@ -81,11 +83,19 @@ def _recurrence(call: Call, kernel: Kernel | None) -> Iterator[str]:
     else:
         again = _again(recurrence)
         yield f"computed again: {', '.join(again) or 'nothing'}"
+    yield from _parts(call)
     if kernel is None:
         yield "runs in the interpreter, step by step"
     else:
         hoisted = None if isinstance(kernel, RowPass) else kernel.hoisted
         yield from describe_scan(kernel.compiled, hoisted, kernel.demand())
+
+
+def _parts(call: Call) -> Iterator[str]:
+    """How a recurrence runs in parts, where it does; what follows is said of a part."""
+    if call.op.attributes.get("schedule"):
+        steps, count, kind, cost = call.op.attributes["schedule"]
+        yield f"in parts: {Slots(count, kind, steps, cost)}; each of them:"
 
 
 def _kept(recurrence: Recurrence) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
@@ -17,10 +18,12 @@ from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
 from rnnops.interpreter import Program
+from rnnops.recurrent.part_bytes import part_bytes
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
 
 NOTE = "Not counted: what the interpreter needs within an op."
+PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
 PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
 Rows = tuple[MemoryRow, ...]
 
@@ -156,12 +159,25 @@ class _Timeline:
         return (MemoryRow("scratch that others use", "", (rest,), "uint8", SCRATCH),) if rest > 0 else ()
 
     def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
+        if call.op.attributes.get("schedule"):
+            self.note = self.note or PARTS_NOTE
+            return self._in_parts(call, kinds)
         self.note = NOTE
         if call.op.type == "RecurrentNetwork":
             made = {buffer: self._row(call, buffer) for buffer in buffers_of(call)}
             return [tuple(made[buffer] for buffer in buffers) for buffers in results_of(call, made)]
         typed = zip(call.op.outputs, call.output_types, strict=True)
         return [self._new(name, kind, kinds.get(name, SCRATCH)) if name else () for name, kind in typed]
+
+    def _in_parts(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
+        """The results of a recurrence in parts, and all that it ever holds; scratch of its parts is not counted."""
+        steps, count, kind, cost = call.op.attributes["schedule"]
+        typed = zip(call.op.outputs, call.output_types, strict=True)
+        rows = [self._new(name, one, kinds.get(name, OUTPUT)) if name else () for name, one in typed]
+        if call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes:
+            held = part_bytes(call).held(Slots(count, kind, steps, cost))
+            rows[-1] = (MemoryRow("states and parts that are kept", call.op.key, (held,), "uint8", KEPT),)
+        return rows
 
     def _new(self, name: str, kind: Type, purpose: str) -> Rows:
         return () if kind.dtype == OPAQUE else (MemoryRow(name, name, kind.shape, kind.dtype, purpose),)

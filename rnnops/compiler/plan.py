@@ -6,17 +6,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
-from rnnops.checkpoints.policy import DEFAULT_SAVING, Saving
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
 from rnnops.compiler.arrange import arrange
-from rnnops.compiler.choose_saved import choose_saved
+from rnnops.compiler.choose_saved import Saved, by_policy, choose_saved
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.parted_kernels import parted_kernels
+from rnnops.compiler.scan.compiled_scan import Options, steps_of_tile
 from rnnops.compiler.scan.device import Compiled, compile_programs
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
@@ -111,17 +112,26 @@ def plan_training(
     Raises CheckpointError where what is to be saved does not fit the net.
     """
     live = _rewritten(net, types, float_dtype)
-    program, gradient, residuals = choose_saved(live, types, wrt, saving)
+    program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options or Options()))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)
     backward = _fused(backward, (), options)
-    compiled = Compiled() if options is None else compile_programs(options, program, backward)
+    if options is None:
+        compiled = Compiled(parted=parted_kernels(None, program, backward))
+    else:
+        compiled = compile_programs(options, program, backward)
     if options is not None and options.recycle:
         program, ahead = arrange(program, compiled.forward, (*residuals.kept, *residuals.free))
         backward, behind = arrange(backward, compiled.backward, given=residuals.kept)
         compiled = compiled.sharing(options.pool, ahead, behind)
     return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
+
+
+def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> Callable[[Policy], Saved]:
+    """What each policy would save of a live net."""
+    live = _rewritten(net, types, float_dtype)
+    return lambda policy: by_policy(live, types, wrt, policy)
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:

@@ -15,9 +15,12 @@ from rnnops.compiler.plan import TrainingPlan
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Workspace, execute
+from rnnops.recurrent.parted import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
+
+RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 
 
 class Pullback:
@@ -130,7 +133,7 @@ class Pullback:
         """Every array that the backward pass will read, by blob; none once it is used."""
         arrays: dict[str, Array] = {}
         for name, value in (self._held or {}).items():
-            parts = value.named_arrays() if isinstance(value, StepWorkspaces | ScanResiduals) else {"": value}
+            parts = value.named_arrays() if isinstance(value, RESIDUALS) else {"": value}
             arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
         return arrays
 
@@ -139,7 +142,7 @@ class Pullback:
         arrays: dict[tuple[str, str], Callable[[], Array]] = {}
         for call in self._plan.program.calls:
             held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
-            if isinstance(held, StepWorkspaces | ScanResiduals):
+            if isinstance(held, RESIDUALS):
                 for blob, stack in held.stacks(call.op).items():
                     arrays[call.op.key, blob] = stack
         return arrays
@@ -206,7 +209,7 @@ def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
 def _is_read(array: Array, held: Mapping[str, Any]) -> bool:
     """Whether backward will read memory of an output."""
     for value in held.values():
-        parts = value.arrays() if isinstance(value, StepWorkspaces | ScanResiduals) else [value]
+        parts = value.arrays() if isinstance(value, RESIDUALS) else [value]
         if any(np.may_share_memory(array, part) for part in parts):
             return True
     return False

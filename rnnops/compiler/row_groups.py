@@ -55,8 +55,8 @@ class RowGroup:
 
     def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
         """The group with more ops, some of them its own; None where they do not fit."""
-        known = {id(call) for call in self.calls}
-        new = [call for call in calls if id(call) not in known]
+        known, mine = {id(call) for call in self.calls}, {id(call) for call in own}
+        new = [call for call in calls if id(call) not in known and (id(call) in mine or not self._reads(call))]
         if len(self.calls) + len(new) > LARGEST_GROUP or (self.calls and not self.axes):
             return None
         lowered = self.lowered.copy()
@@ -71,6 +71,10 @@ class RowGroup:
         if not _lower(lowered, call, types) or not any(s.target.index for s in lowered.statements):
             return None
         return RowGroup(self.level, (call,), (call,), lowered=lowered)
+
+    def _reads(self, call: Call) -> bool:
+        """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
+        return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
 
     @property
     def rows(self) -> int:

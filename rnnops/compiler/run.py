@@ -5,22 +5,34 @@ Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from rnnops.checkpoints.policy import DEFAULT_SAVING, Saving, as_saving
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy, as_saving
+from rnnops.compiler.choose_saved import Saved
+from rnnops.compiler.estimates import Estimate, EstimateTable, estimate_of, estimates
 from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.number_random_ops import first_live_random_op
-from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan, live_net, plan_forward, plan_training
+from rnnops.compiler.plan import (
+    ForwardPlan,
+    PlanCache,
+    TrainingPlan,
+    live_net,
+    plan_forward,
+    plan_training,
+    saved_by,
+)
 from rnnops.compiler.planned_run import PlannedRun
 from rnnops.compiler.profile import Profile, WatchedPlans, profile_run
 from rnnops.compiler.pullback import Pullback
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.saved_residuals import SavedResiduals, saved_residuals
+from rnnops.compiler.scan.compiled_scan import Options, steps_of_tile
 from rnnops.compiler.team import check_threads, default_threads
 from rnnops.compiler.type_feeds import types_of_feeds
 from rnnops.errors import DeviceError, FeedError, NetError
@@ -162,6 +174,30 @@ class Run:
             ),
         )
 
+    def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
+        """What `vjp` keeps for its pullback, blob by blob; arguments as for `plan`, and nothing is computed."""
+        planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
+        assert isinstance(planned, TrainingPlan)
+        return saved_residuals(planned)
+
+    def memory_estimate(
+        self, checkpoints: Any = None, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> Estimate:
+        """Bytes and predicted time of a policy; arguments as for `plan`, and nothing is computed.
+
+        Args:
+            checkpoints: as for `compile`.
+
+        Raises CheckpointError for a policy that makes no sense, and what `plan` raises.
+        """
+        policy = as_policy(checkpoints, self.net)
+        saved, _ = self._saved_by(dicts, wrt, dtype, feeds)
+        return estimate_of(saved, policy)
+
+    def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
+        """Bytes against predicted time for all that a budget chooses from; arguments as for `plan`."""
+        return estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+
     def profile(
         self,
         *dicts: Feeds,
@@ -205,6 +241,14 @@ class Run:
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow
         return Run(self.net, self.device, options, copies, self._saving)
+
+    def _saved_by(
+        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
+    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
+        """What each policy saves with feeds of certain shapes, and the steps of tiles."""
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype)
+        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt))
+        return saved, partial(steps_of_tile, self._options or Options())
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""

@@ -5,7 +5,7 @@ Gradients of a state live in a tensor like the state's own; overlapping windows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,12 @@ from rnnops.types import Array, Type, is_float
 
 
 def run_backward(
-    recurrence: Recurrence, program: Program, types: Sequence[Type], arrays: Sequence[Array | None], context: RunContext
+    recurrence: Recurrence,
+    program: Program,
+    types: Sequence[Type],
+    arrays: Sequence[Array | None],
+    context: RunContext,
+    start: Mapping[str, Array] | None = None,
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
@@ -26,8 +31,11 @@ def run_backward(
         program: the backward step net.
         types: of the forward op's inputs.
         arrays: inputs that backward reads, the step workspaces, gradients of the outputs.
+        start: gradients of references to add to, zeros if left out.
     """
-    return _Backward(recurrence, program, types, arrays).run()
+    backward = _Backward(recurrence, program, types, arrays)
+    backward.grads.update({name: array.copy() for name, array in (start or {}).items()})
+    return backward.run()
 
 
 class _Backward:
@@ -75,7 +83,7 @@ class _Backward:
         references = Workspace()
         references.local.update(self.bound)
         workspace = Workspace(references)
-        workspace.local.update(step_inputs(self.recurrence, self.bound, t))
+        workspace.local.update(step_inputs(self.recurrence, self.bound, t, self.workspaces.context.first))
         blobs = self.recurrence.cell.output_blobs
         for state in self.recurrence.states:
             tensor = self.workspaces.states.get(state.input)

@@ -30,6 +30,7 @@ ATTRIBUTES: dict[str, Any] = {
     "keep": (),
     "backward": None,
     "output_grads": (),
+    "schedule": None,
 }
 
 
@@ -82,11 +83,11 @@ class RecurrentNetwork(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob | None) -> Gradients:
         recurrence = Recurrence(call.op, call.net)
-        backward = call.op.attributes["backward"]
+        backward, parted = call.op.attributes["backward"], call.op.attributes.get("schedule")
         n = len(call.op.inputs)
         inputs, workspaces, grads = blobs[:n], blobs[n + len(call.op.outputs) - 1], blobs[n + len(call.op.outputs) : -1]
         read = [
-            blob if name in backward.input_names and kind != "initial" else None
+            blob if (name in backward.input_names or parted) and kind != "initial" else None
             for blob, (kind, name, _) in zip(inputs, recurrence.bindings(), strict=True)
         ]
         net = next(blob.net for blob in grads if blob is not None)

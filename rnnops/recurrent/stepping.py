@@ -108,6 +108,7 @@ class _Stepper:
         self.collected = {name: np.empty((T, *kind.shape), kind.dtype) for name, kind in self._wanted_outputs().items()}
 
     def run(self, context: RunContext) -> list[Workspace]:
+        self.first = context.first
         references = Workspace()
         for name in self.recurrence.references:
             references[name] = self.bound[name]
@@ -134,7 +135,7 @@ class _Stepper:
             state.input: state_view(state, self.tensors[state.input], 0 if state.input in self.rolling else k)
             for state in self.recurrence.states
         }
-        for name, array in {**step_inputs(self.recurrence, self.bound, t), **views}.items():
+        for name, array in {**step_inputs(self.recurrence, self.bound, t, self.first), **views}.items():
             shared[name] = array
         execute(self.program, shared, context, self.recurrence.keep, step)
         source = shared if step is None else step
@@ -172,11 +173,15 @@ def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
     return steps[::-1] if recurrence.reverse else steps
 
 
-def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int) -> dict[str, Array]:
-    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep."""
+def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, first: int) -> dict[str, Array]:
+    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep.
+
+    Args:
+        first: timestep of the sequences' first step.
+    """
     inputs = {name: bound[name][t] for name in recurrence.sequences if name in bound}
     if recurrence.timestep is not None:
-        inputs[recurrence.timestep] = np.array([t], np.int32)
+        inputs[recurrence.timestep] = np.array([first + t], np.int32)
     return inputs
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_before
 from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
@@ -41,8 +41,13 @@ class BackwardScan:
     totals: Totals
 
     def __call__(
-        self, arrays: Sequence[Array | None], context: RunContext, make: Memory = PLAIN
+        self,
+        arrays: Sequence[Array | None],
+        context: RunContext,
+        going: Going | None = None,
+        make: Memory = PLAIN,
     ) -> tuple[Array | None, ...]:
+        """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
         recurrence, tensors = self.recurrence, self.compiled.scan.tensors
         bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         residuals = arrays[len(recurrence.ports())]
@@ -71,7 +76,8 @@ class BackwardScan:
             elif name in tensors and every is not None:
                 memory[f"tensor {name}"] = arrays[every]
         memory.update(run_before(self.hoisted, bound))
-        sums = self.totals.results(self.compiled.run(memory, residuals.context, make), memory, make)
+        sums = self.compiled.run(memory, residuals.context, going, make)
+        sums = self.totals.results(sums, memory, make) if going is None or going.last else {}
         return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
 
     @cached_property

@@ -19,6 +19,7 @@ from rnnops.compiler.scan.memory import (
     PLAIN,
     SCRATCH,
     SUMS,
+    Block,
     Buffer,
     Memory,
     Pool,
@@ -84,6 +85,29 @@ class Scratch:
     packed: bool = False
 
 
+@dataclass
+class Going:
+    """What a recurrence that runs in parts carries from part to part.
+
+    Args:
+        sums: over the steps so far.
+        blocks: scratch of the scans that have run, with matrices packed in it.
+        pool: that they go back to.
+        last: whether no part comes after this one, so that sums can be totalled.
+    """
+
+    pool: Pool
+    last: bool = False
+    sums: dict[str, Array] = field(default_factory=dict)
+    blocks: dict[int, Block] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Give the blocks back."""
+        for block in self.blocks.values():
+            self.pool.give(block)
+        self.blocks.clear()
+
+
 @dataclass(eq=False)
 class CompiledScan:
     """Runs a scan over arrays."""
@@ -101,22 +125,30 @@ class CompiledScan:
     _pool: list[Scratch] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.Lock)
 
-    def run(self, arrays: Mapping[str, Array], context: RunContext, make: Memory = PLAIN) -> dict[str, Array]:
+    def run(
+        self, arrays: Mapping[str, Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
+    ) -> dict[str, Array]:
         """Run all steps.
 
         Args:
             arrays: `tensor <name>` -> its memory, and by name references.
+            going: what is carried from part to part of a recurrence that runs in parts; scratch is from the pool then.
             make: where sums and scratch come from.
 
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
-        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
-        scratch, (block, start) = self._scratch(), make.borrow(self.options.pool, self.block)
+        held = None if going is None else going.blocks.get(id(self))
+        memory = make if going is None else PLAIN
+        block, start = memory.borrow(self.options.pool, self.block) if held is None else (held, 0)
+        scratch = self._scratch()
+        goes_on = going is not None and bool(going.sums)
+        sums = self._sums(going, memory)
         given = {**scratch.arrays, **block.parts(self, self.lent, start), **self.plan.constants, **arrays, **sums}
         if self.plan.lengths:
-            order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"])
+            part = (context.first, context.all_steps(self.scan.steps))
+            order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"], part)
         values = [_flat(given[name]) for name in self._given]
-        sizes = self._sizes(context, scratch.packed)
+        sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
         barrier, status = scratch.arrays["barrier"], scratch.arrays["status"]
         if self.options.compiled:
             run_together(self._function(), self.threads, barrier, status, sizes, *values)
@@ -128,7 +160,10 @@ class CompiledScan:
         scratch.packed = True
         with self._lock:
             self._pool.append(scratch)
-        make.give_back(self.options.pool, block)
+        if going is None:
+            memory.give_back(self.options.pool, block)
+        else:
+            going.blocks[id(self)] = block
         if wrong:
             raise TypeRuleError("an index or a label is out of range", net=self.scan.program.net.name)
         return sums
@@ -156,13 +191,23 @@ class CompiledScan:
         """A bit for each packed matrix that is the same at every call."""
         return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
 
-    def _sizes(self, context: RunContext, packed: bool) -> Array:
+    def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
-        first = HEADER_SIZES.index("unpacked")
-        unpacked = (1 << MASKED) - 1 & ~(self._known if packed else 0)
-        drawn = (_signed(context.seed or 0), context.t * self.scan.steps, context.training)
-        sizes[first : first + 4] = (unpacked, *drawn)
+        place = HEADER_SIZES.index("unpacked")
+        unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
+        draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first
+        drawn = (_signed(context.seed or 0), draw_t0, context.training)
+        sizes[place : place + 6] = (unpacked, *drawn, context.first, goes_on)
         return sizes
+
+    def _sums(self, going: Going | None, make: Memory) -> dict[str, Array]:
+        """What is summed over steps: zeros, or what the parts before have summed."""
+        if going is not None and going.sums:
+            return going.sums
+        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        if going is not None:
+            going.sums = sums
+        return sums
 
     # -- memory --------------------------------------------------------------------------------------------------
 
@@ -272,11 +317,16 @@ def compile_scan(
     plan = shrink_rows(scan, plan_step(scan), unseen)
     _check_rings(scan, plan)
     threads = _threads(scan, plan, options)
-    tile = options.tile or max(1, min(scan.steps, TILE_ROWS // max(1, scan.batch)))
+    tile = steps_of_tile(options, scan.steps, scan.batch)
     layouts = lay_out(scan, plan, tile, threads)
     layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
     text = write_scan(scan, plan, layouts, float_dtype, options.width, options.compiled)
     return CompiledScan(scan, plan, layouts, text, tile, threads, options, float_dtype, fixed, unseen)
+
+
+def steps_of_tile(options: Options, steps: int, batch: int) -> int:
+    """How many steps a tile has."""
+    return options.tile or max(1, min(steps, TILE_ROWS // max(1, batch)))
 
 
 def _threads(scan: Scan, plan: StepPlan, options: Options) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rnnops.compiler.fuse_ops import body_program
+from rnnops.compiler.parted_kernels import PartedKernels, parted_kernels
 from rnnops.compiler.recycle import Recycled, recycling
 from rnnops.compiler.row_groups import group_of
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
@@ -33,6 +34,7 @@ class Compiled:
         interpreted: label of an op that the interpreter runs -> why.
         recycled: what shares memory within the forward pass, and within the backward pass.
         pool: where passes borrow that memory.
+        parted: what runs recurrences in parts, on either device.
     """
 
     forward: Mapping[str, Kernel] = field(default_factory=dict)
@@ -40,14 +42,19 @@ class Compiled:
     interpreted: Mapping[str, str] = field(default_factory=dict)
     recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    parted: PartedKernels = field(default_factory=PartedKernels)
 
-    def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
+    @contextmanager
+    def running_forward(self) -> Iterator[Mapping[str, Any]]:
         """The kernels of one forward pass, which share memory as long as this is open."""
-        return recycling(self.recycled[0], self.forward, self.pool)
+        with recycling(self.recycled[0], self.forward, self.pool) as kernels:
+            yield {**kernels, **self.parted.forward}
 
-    def running_backward(self) -> AbstractContextManager[Mapping[str, Any]]:
+    @contextmanager
+    def running_backward(self) -> Iterator[Mapping[str, Any]]:
         """Those of one backward pass."""
-        return recycling(self.recycled[1], self.backward, self.pool)
+        with recycling(self.recycled[1], self.backward, self.pool) as kernels:
+            yield {**kernels, **self.parted.backward}
 
     def sharing(self, pool: Pool, forward: Recycled, backward: Recycled | None = None) -> Compiled:
         """With memory shared within both passes; blocks are as large in both, so that they use the same one."""
@@ -61,7 +68,7 @@ class Compiled:
     @property
     def by_layers(self) -> Mapping[str, Any]:
         """What runs ops of a backward pass that is cut into layers, by key."""
-        return self.backward
+        return {**self.backward, **self.parted.backward}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -77,7 +84,7 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
     gradients = _gradients(backward)
     for program, kernels in ((forward, ahead), *([] if backward is None else [(backward, behind)])):
         for call in program.calls:
-            if call.op.type == "RecurrentNetwork":
+            if call.op.type == "RecurrentNetwork" and not call.op.attributes.get("schedule"):
                 twin = gradients.get(call.op.outputs[-1])
                 try:
                     gradient = None if twin is None else compile_backward(twin, options)
@@ -87,7 +94,8 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
                         behind[twin.op.key] = gradient
                 except UnsupportedError as reason:
                     interpreted[call.op.label] = str(reason)
-    compiled = Compiled(ahead, behind, interpreted)
+    parted = PartedKernels() if backward is None else parted_kernels(options, forward, backward)
+    compiled = Compiled(ahead, behind, {**interpreted, **parted.interpreted}, parted=parted)
     largest = max((kernel.compiled.block for kernel in compiled.kernels), default=0)
     for kernel in compiled.kernels:
         kernel.compiled.reserve(largest)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, RingError, compile_scan
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.lowered import UnsupportedError
 from rnnops.compiler.scan.memory import KEPT, OUTPUT, PLAIN, Buffer, Memory
@@ -36,7 +36,9 @@ class ForwardScan:
     hoisted: Hoisted
     compiled: CompiledScan
 
-    def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory = PLAIN) -> tuple[object, ...]:
+    def __call__(
+        self, arrays: Sequence[Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
+    ) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
         recurrence, scan = self.recurrence, self.compiled.scan
         bound = dict(zip(recurrence.ports(), arrays, strict=True))
@@ -47,7 +49,7 @@ class ForwardScan:
                 state.fill(memory[f"tensor {state.name}"], bound[state.state.input])
         memory.update(run_before(self.hoisted, bound))
         try:
-            self.compiled.run(memory, context, make)
+            self.compiled.run(memory, context, going, make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
             raise

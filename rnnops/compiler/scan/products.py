@@ -118,9 +118,18 @@ def dense_over(statement: Statement, inner: int) -> object:
     return dense(shape).with_axes(tuple(order), statement.extents)
 
 
-def as_contraction(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> Contraction | None:
-    """The statement as a product that folds the batch; None where it is none. `sizes` as for `as_product`."""
-    if statement.form != "product" or statement.fold != "add" or statement.row_axis not in statement.folded_axes():
+def as_contraction(
+    statement: Statement, sizes: Mapping[str, int], invariant: Collection[str], whole: bool = False
+) -> Contraction | None:
+    """The statement as a product that folds the batch; None where it is none.
+
+    Args:
+        sizes: as for `as_product`.
+        whole: whether all rows are one, so that every fold folds them.
+    """
+    if statement.form != "product" or statement.fold != "add":
+        return None
+    if not whole and statement.row_axis not in statement.folded_axes():
         return None
     left, right = statement.operands
     if not isinstance(left, Access) or not isinstance(right, Access) or left.index or right.index:
@@ -134,15 +143,17 @@ def as_contraction(statement: Statement, sizes: Mapping[str, int], invariant: Co
     if len(of_left) != 1 or len(of_right) != 1 or len(kept) != 2:
         return None
     (row,), (column,) = of_left, of_right
+    if statement.target.layout.strides[row] == 1:  # the target lies the other way round
+        (left, row), (right, column) = (right, column), (left, row)
     inner = prod(statement.extents[axis] for axis in folded)
     strides = [_common_stride(side, folded, sizes[side.owner] // inner) for side in (left, right)]
-    whole = [
+    matrices = [
         _is_matrix(side, stride, inner, statement.extents[axis], side.layout.strides[axis], sizes)
         for side, stride, axis in ((left, strides[0], row), (right, strides[1], column))
     ]
     target = statement.target.layout
     extents = (statement.extents[row], statement.extents[column])
-    if not all(whole) or target.offset or target.strides[column] != 1 or target.strides[row] != extents[1]:
+    if not all(matrices) or target.offset or target.strides[column] != 1 or target.strides[row] != extents[1]:
         return None
     return Contraction(
         statement.blob, left.owner, right.owner, inner, *extents, left.layout.offset, strides[0] or 0,
@@ -222,20 +233,37 @@ def merge_folds(statements: Sequence[Statement], stored: Collection[str]) -> lis
             or source.owner in stored
             or reads[source.owner] != 1
             or writes[source.owner] != 1
-            or source.layout != dense(source.layout.shape)
+            or (places := _places_of_axes(source, first)) is None
         ):
             merged.append(statement)
             continue
         folded = first.folded_axes() or (len(first.extents) - 1,)
-        kept = [axis for axis in range(len(first.extents)) if axis != len(first.extents) - 1]
-        if len(folded) > 1 or tuple(first.extents[axis] for axis in kept) != statement.extents:
+        if len(folded) > 1:
             merged.append(statement)
             continue
-        order = (*range(len(statement.extents)), None)
+        order = (*places, None)
         target = replace(statement.target, layout=statement.target.layout.with_axes(order, first.extents))
         merged.append(replace(first, blob=statement.blob, target=target, start=statement.start))
         gone.add(id(first))
     return [statement for statement in merged if id(statement) not in gone]
+
+
+def _places_of_axes(source: Access, maker: Statement) -> tuple[int, ...] | None:
+    """For each axis that a product keeps, the axis of `source` that runs along it; None where one is missing."""
+    kept = maker.extents[:-1]
+    if source.layout.offset or source.layout.size != prod(kept):
+        return None
+    places = []
+    for size, stride in zip(kept, dense(kept).strides, strict=True):
+        found = [
+            axis
+            for axis, (own, step) in enumerate(zip(source.layout.shape, source.layout.strides, strict=True))
+            if own == size and (step == stride or size == 1) and axis not in places
+        ]
+        if not found:
+            return None
+        places.append(found[0])
+    return tuple(places) if len(places) == len(source.layout.shape) else None
 
 
 def sum_products(

@@ -9,21 +9,23 @@ import numpy as np
 from rnnops.types import Array
 
 
-def order_rows(lengths: Array, steps: int, order: Array, ends: Array) -> None:
+def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tuple[int, int] | None = None) -> None:
     """Put rows in an order of which every stretch holds about as many rows that last until step t as any other.
 
     Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
 
     Args:
         lengths: steps of each row.
-        steps: that a row has at most.
-        order, ends: get the rows in their order, and how many steps each has.
+        steps: of this part of a recurrence.
+        order, ends: get the rows in their order, and how many steps of the part each has.
+        part: its first timestep, and how many steps a row has at most; all steps if left out.
     """
-    lasting = np.minimum(lengths, steps)
+    first, most = part or (0, steps)
+    lasting = np.minimum(lengths, most)
     order[...] = np.arange(len(lengths))
     if (lasting != lasting[0]).any():
         order[...] = np.argsort(-lasting.astype(np.int64), kind="stable")[_scattered(len(lengths))]
-    ends[...] = lasting[order]
+    ends[...] = np.minimum(lasting[order] - first, steps)
 
 
 @cache

@@ -18,7 +18,7 @@ from rnnops.compiler.scan.stages import Node, Stage, node_reads
 from rnnops.compiler.scan.statements import Access, Statement
 from rnnops.compiler.scan.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 
-HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active")
+HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going")
 
 
 MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
@@ -258,7 +258,7 @@ class _Writer:
         b = self._matrix(right.array, self._base(right), rows, node.right_stride, node.right_offset, node.columns)
         c = self._matrix(target.array, "0", self._size(node.rows), node.columns, 0, node.columns)
         m, n = self._size(node.rows), self._size(node.columns)
-        adds = "True" if node.target in self.summed else "tile > 0"
+        adds = "True" if node.target in self.summed else "tile > 0 or going > 0"
         if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
             self._line(2, f"if {rows} > 0 or not ({adds}):")
         depth = 3 if self.plan.lengths else 2
@@ -294,7 +294,13 @@ class _Writer:
 
 
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
-SCALARS = {"t": "np.int32(t)", "seed": "seed", "draw_t": "draw_t0 + t", "active": "active", "status": "at(status, 0)"}
+SCALARS = {
+    "t": "np.int32(first + t)",
+    "seed": "seed",
+    "draw_t": "draw_t0 + t",
+    "active": "active",
+    "status": "at(status, 0)",
+}
 
 
 def write_scan(

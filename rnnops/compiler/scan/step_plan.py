@@ -125,6 +125,8 @@ class _Planner:
         contractions: dict[str, Contraction] = {}
         if self.by_rows:
             statements, axes, contractions = self._by_rows(statements, invariant)
+        else:
+            statements, contractions = self._whole_contractions(statements, invariant)
         statements = live_nodes(statements, [*self.slots, *self.accumulators, *contractions_reads(contractions)])
         nodes = self._nodes(statements, contractions, invariant, axes)
         stages = split_stages(nodes, carried_owners(self.scan, self.slots))
@@ -166,6 +168,20 @@ class _Planner:
         for result, blob in self.scan.sums.items():
             zero = self.lowered.numbers.get(blob) == 0
             self.sums[result] = self._nothing(blob) if zero else self._accumulate(blob)
+
+    def _whole_contractions(
+        self, statements: Sequence[Statement], invariant: Collection[str]
+    ) -> tuple[list[Statement], dict[str, Contraction]]:
+        """Sums over time that are products of whole tiles, and all other statements."""
+        writers = Counter(statement.target.owner for statement in statements)
+        found: dict[str, Contraction] = {}
+        for statement in statements:
+            owner = statement.target.owner
+            if owner in self.accumulators and writers[owner] == 1:
+                contraction = as_contraction(statement, self._step_sizes(), invariant, whole=True)
+                if contraction is not None:
+                    found[owner] = contraction
+        return [statement for statement in statements if statement.target.owner not in found], found
 
     def _nothing(self, blob: str) -> str:
         """A sum to which no step adds."""

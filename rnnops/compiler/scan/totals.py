@@ -71,7 +71,7 @@ def totals_of(plan: StepPlan, step: Program) -> Totals:
         return Totals(plan, step.float_dtype, None)
     made = {name for call in plan.epilogue for name in call.op.outputs}
     read = list(dict.fromkeys(name for call in plan.epilogue for name in call.op.inputs if name and name not in made))
-    inputs = [Input(name, step.types[name].dtype, step.types[name].shape) for name in read]
+    inputs = [Input(name, step.net.dtype_of(name), step.types[name].shape) for name in read]
     outputs = {blob: blob for blob in plan.sums.values() if blob in made}
     net = step.net.with_ops([call.op for call in plan.epilogue], outputs=outputs, inputs=inputs)
     return Totals(plan, step.float_dtype, prepare(net, {name: step.types[name] for name in read}, step.float_dtype))

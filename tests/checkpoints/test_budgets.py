@@ -1,0 +1,162 @@
+"""Byte budgets: never exceeded, the same gradients, the fastest way that fits; what is said before any data exists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from part_cells import busy_feeds, busy_net, results
+
+import rnnops as ro
+from rnnops.checkpoints import Slots
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.recurrent import parted
+
+T, N, H = 60, 2, 8
+FRACTIONS = (1.0, 0.6, 0.3, 0.15, 0.08)
+Arrays = dict[str, np.ndarray]
+
+
+def model() -> ro.Net:
+    net = ro.Net("model")
+    h_all, *_ = ro.LSTM(net, net.input("x"), None, None, 3, H, scope="lstm")
+    net.outputs(y=h_all)
+    return net
+
+
+def feeds_of(net: ro.Net) -> Arrays:
+    rng = np.random.default_rng(0)
+    return {**ro.init_params(net, 0, "float64"), "x": rng.normal(size=(T, N, 3))}
+
+
+def make(net: ro.Net, device: str, **options: object) -> ro.Run:
+    tuning = None if device == "reference" else Options(compiled=device == "cpu", tile=4)
+    return ro.compile(net, device=device.replace("plain", "cpu"), tuning=tuning, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The most bytes that recurrences in parts held, after each of their actions."""
+    most = [0]
+    go = parted._Run._step
+
+    def watched(run: parted._Run, what: str, number: int) -> tuple[object, ...]:
+        found = go(run, what, number)
+        arrays = [*run.held.named_arrays().values(), *run.running]
+        arrays += [a for a in found if isinstance(a, np.ndarray)]
+        most[0] = max(most[0], sum({id(a): a.nbytes for a in arrays}.values()))
+        return found
+
+    monkeypatch.setattr(parted._Run, "_step", watched)
+    return most
+
+
+@pytest.mark.parametrize("device", ["reference", "plain"])
+def test_budgets_are_kept(device: str, held: list[int]) -> None:
+    net = model()
+    feeds = feeds_of(net)
+    everything = make(net, device, checkpoints="all").saved_residuals(feeds).total
+    wanted, _ = results(make(net, device), feeds)
+    for fraction in FRACTIONS:
+        held[0] = 0
+        run = make(net, device, memory_budget=fraction)
+        came, _ = results(run, feeds)
+        budget = fraction * everything
+        _, pullback = run.vjp(feeds)
+        between = sum(a.nbytes for name, a in pullback.held_arrays().items() if name not in feeds)
+        assert between <= budget
+        assert held[0] <= budget
+        for name, array in wanted.items():
+            np.testing.assert_allclose(came[name], array, rtol=0, atol=1e-13, err_msg=name)
+
+
+def test_budgets_give_the_same_bits_on_compiled_kernels() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    wanted, _ = results(make(net, "cpu"), feeds)
+    for fraction in FRACTIONS[:-1]:  # the last one needs parts of less than a tile
+        came, _ = results(make(net, "cpu", memory_budget=fraction), feeds)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(came[name], array, err_msg=f"{fraction} {name}")
+
+
+def test_bytes_and_fractions_mean_the_same() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    estimate = make(net, "plain").memory_estimate("all", feeds)
+    half = make(net, "plain", memory_budget=0.5).saved_residuals(feeds)
+    assert str(make(net, "plain", memory_budget=estimate.nbytes // 2).saved_residuals(feeds)) == str(half)
+
+
+def test_the_fastest_way_that_fits_is_taken() -> None:
+    net = model()
+    shapes = {"x": (T, N, 3)}
+    table = make(net, "plain").memory_estimates(shapes, dtype="float64")
+    times = [row.time for row in table.rows]
+    assert times == sorted(times), "no parts are less than a tile here"
+    assert times[0] == 1.0
+    assert [row.policy for row in table.rows[:2]] == ["all", "default"]
+    fitting = next(row for row in table.rows if row.nbytes <= table.rows[0].nbytes // 4)
+    chosen = make(net, "plain", memory_budget=table.rows[0].nbytes // 4).saved_residuals(shapes, dtype="float64")
+    assert chosen.total <= fitting.nbytes
+    assert "policy" in str(table)
+
+
+def test_an_impossible_budget_names_the_least_that_would_do() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    with pytest.raises(ro.BudgetError, match=r"at least \d+ bytes") as caught:
+        make(net, "plain", memory_budget=100).vjp(feeds)
+    least = int(str(caught.value.wanted).split()[2])
+    results(make(net, "plain", memory_budget=least), feeds)
+    with pytest.raises(ro.BudgetError):
+        make(net, "plain", memory_budget=least - 1).vjp(feeds)
+
+
+def test_a_busy_cell_within_budgets() -> None:
+    net, feeds = busy_net(), busy_feeds(40)
+    wanted, _ = results(make(net, "reference"), feeds)
+    for fraction in (0.5, 0.2):
+        came, _ = results(make(net, "plain", memory_budget=fraction), feeds)
+        for name, array in wanted.items():
+            limit = 1e-12 * max(1, np.abs(array).max())
+            np.testing.assert_allclose(came[name], array, rtol=0, atol=limit, err_msg=name)
+
+
+def test_policy_and_budget_exclude_each_other() -> None:
+    with pytest.raises(ro.CheckpointError, match="not both"):
+        ro.compile(model(), checkpoints="all", memory_budget=0.5)
+
+
+def test_other_shapes_get_other_plans() -> None:
+    net = model()
+    run = make(net, "plain", memory_budget=12_000)
+    for steps in (T, 1, 0, T // 2):
+        feeds = {**feeds_of(net), "x": np.zeros((steps, N, 3))}
+        came, _ = results(run, feeds)
+        wanted, _ = results(make(net, "reference"), feeds)
+        for name, array in wanted.items():
+            np.testing.assert_allclose(came[name], array, rtol=0, atol=1e-13, err_msg=f"{steps} {name}")
+
+
+def test_saved_residuals_are_what_is_held() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    for options in ({}, {"checkpoints": "all"}, {"checkpoints": "memory"}, {"memory_budget": 0.2}):
+        run = make(net, "plain", **options)
+        saved = run.saved_residuals(feeds)
+        _, pullback = run.vjp(feeds)
+        held = sum(a.nbytes for name, a in pullback.held_arrays().items() if name not in feeds)
+        assert saved.total == held, options
+        assert {blob.status for blob in saved.blobs} <= {"kept", "recomputed", "boundary", "alias"}
+    assert any(blob.status == "alias" for blob in make(net, "plain").saved_residuals(feeds).blobs)
+    assert "lstm/hidden_t_all" in str(make(net, "plain").saved_residuals(feeds))
+
+
+def test_estimates_before_any_data() -> None:
+    run = make(model(), "plain")
+    default, memory = (run.memory_estimate(policy, x=(1000, 16, 3)) for policy in (None, "memory"))
+    parts = run.memory_estimate(Slots(8, steps=125), x=(1000, 16, 3))
+    assert default.time == 1.0 < parts.time < memory.time + 0.1
+    assert parts.nbytes < memory.nbytes < default.nbytes
+    with pytest.raises(ro.CheckpointError):
+        run.memory_estimate("nothing", x=(1000, 16, 3))
