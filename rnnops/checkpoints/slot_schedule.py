@@ -23,6 +23,7 @@ from rnnops.errors import CheckpointError
 from rnnops.types import Array
 
 KINDS = ("state", "step", "mixed")
+LARGEST_TABLE = 2_000_000  # of the dynamic program for mixed slots: some seconds
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,12 @@ def slots(T: int, m: int, kind: str = "state", cost: int = 1) -> tuple[Action, .
 
     Raises CheckpointError for numbers or kinds that make no sense.
     """
-    check_slots(T, m, kind, cost)
-    return tuple(_Planner(T, m, kind, cost).actions())
+    return tuple(_planner(T, m, kind, cost).actions())
 
 
 def forward_steps(T: int, m: int, kind: str = "state", cost: int = 1) -> int:
     """How many forward steps `slots` with these arguments takes: C(T, m)."""
-    check_slots(T, m, kind, cost)
-    planner = _Planner(T, m, kind, cost)
+    planner = _planner(T, m, kind, cost)
     return int(planner.counts(planner.most)[T])
 
 
@@ -78,6 +77,20 @@ def check_count(name: str, value: object, least: int) -> None:
     """Raise CheckpointError for what is no integer of at least so much."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CheckpointError(f"{name} is no number of that kind", wanted=f"an integer from {least}", came=repr(value))
+
+
+def _planner(T: int, m: int, kind: str, cost: int) -> _Planner:
+    """Checked arguments; mixed slots of which none can hold a step are slots of states."""
+    check_slots(T, m, kind, cost)
+    planner = _Planner(T, m, "state" if kind == "mixed" and cost >= m else kind, cost)
+    if planner.kind == "mixed" and planner.most * T > LARGEST_TABLE:
+        raise CheckpointError(
+            "too many mixed slots for so many steps",
+            wanted=f"at most {LARGEST_TABLE} steps times slots",
+            came=planner.most * T,
+            hint="Use slots of kind 'state' or 'step', which need no table.",
+        )
+    return planner
 
 
 @dataclass(frozen=True)

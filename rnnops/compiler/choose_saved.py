@@ -12,8 +12,11 @@ from rnnops.compiler.fit_budget import fit_budget
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
+from rnnops.recurrent.op import input_types
+from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.recurrent.workspace_bytes import bytes_of_blobs
+from rnnops.schema import Call
 from rnnops.types import Type
 
 Saved = tuple[Program, GradientNet, Residuals]
@@ -36,8 +39,9 @@ def choose_saved(
 
 def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
     """What a policy saves. Raises CheckpointError where it does not fit the net."""
-    trained = training_form(live, wrt, policy)
-    program = prepare(trained if policy.slots is None else in_parts(trained, policy.slots), types, live.float_dtype)
+    program = prepare(training_form(live, wrt, policy), types, live.float_dtype)
+    if policy.slots is not None:
+        program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
     gradient = differentiate(program, wrt)
     free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
     residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
@@ -45,16 +49,22 @@ def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], po
     return _without_unkept(program, types, residuals), gradient, residuals
 
 
-def in_parts(net: Net, slots: Slots) -> Net:
-    """The net in training form with its recurrences in parts."""
+def in_parts(program: Program, slots: Slots) -> Net:
+    """The net in training form with its recurrences in parts, where they have steps at all."""
     schedule = (slots.steps, slots.count, slots.kind, slots.cost)
     ops = [
-        replace(op, attributes={**op.attributes, "schedule": schedule})
-        if op.type == "RecurrentNetwork" and "backward" in op.attributes
-        else op
-        for op in net.ops
+        replace(call.op, attributes={**call.op.attributes, "schedule": schedule}) if _has_steps(call) else call.op
+        for call in program.calls
     ]
-    return net.with_ops(ops).snapshot()
+    return program.net.with_ops(ops).snapshot()
+
+
+def _has_steps(call: Call) -> bool:
+    """Whether a call is a recurrence in training form of at least one step."""
+    if call.op.type != "RecurrentNetwork" or "backward" not in call.op.attributes:
+        return False
+    recurrence = Recurrence(call.op, call.net)
+    return recurrence.steps_and_batch(input_types(recurrence, call))[0] > 0
 
 
 def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:

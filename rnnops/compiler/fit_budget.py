@@ -27,6 +27,7 @@ from rnnops.recurrent.workspace_bytes import bytes_of_blobs
 Saved = tuple[Program, GradientNet, Residuals]
 By = Callable[[Policy], Saved]
 MOST_PARTS = 4096
+MOST_BYTES = 1 << 62  # more than any machine has
 POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
 
 
@@ -56,7 +57,7 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
 
     Raises BudgetError, which names the least budget that is enough.
     """
-    limit = budget if isinstance(budget, int) else int(budget * held_bytes(by(Policy(ALL))))
+    limit = budget if isinstance(budget, int) else int(min(budget * held_bytes(by(Policy(ALL))), MOST_BYTES))
     least = None
     for way in ways(by, tile, limit):
         if way.nbytes <= limit:

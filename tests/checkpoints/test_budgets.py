@@ -12,7 +12,7 @@ from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.recurrent import parted
 
 T, N, H = 60, 2, 8
-FRACTIONS = (1.0, 0.6, 0.3, 0.15, 0.08)
+FRACTIONS = (1e308, 1.0, 0.6, 0.3, 0.15, 0.08)
 Arrays = dict[str, np.ndarray]
 
 
@@ -60,7 +60,7 @@ def test_budgets_are_kept(device: str, held: list[int]) -> None:
         held[0] = 0
         run = make(net, device, memory_budget=fraction)
         came, _ = results(run, feeds)
-        budget = fraction * everything
+        budget = min(fraction, 1.0) * everything
         _, pullback = run.vjp(feeds)
         between = sum(a.nbytes for name, a in pullback.held_arrays().items() if name not in feeds)
         assert between <= budget

@@ -122,6 +122,20 @@ def test_parts_of_whole_tiles_give_the_same_bits() -> None:
             np.testing.assert_array_equal(came[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_no_steps(device: str) -> None:
+    net = ro.Net("net")
+    h_all, h_last, *_ = ro.LSTM(net, net.input("x"), None, None, 3, 3)
+    net.outputs(h_all, h_last)
+    feeds = {**ro.init_params(net, 0, "float64"), "x": np.zeros((0, 2, 3))}
+    wanted, _ = results(reference(net), feeds)
+    tuning = None if device == "reference" else PLAIN
+    came, steps = results(ro.compile(net, device=device, checkpoints=Slots(2), tuning=tuning), feeds)
+    assert steps is None
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(came[name], array, err_msg=name)
+
+
 def test_several_recurrences() -> None:
     """A stack in two recurrences."""
     net = ro.Net("stack")

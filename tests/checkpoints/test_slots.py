@@ -131,6 +131,12 @@ def test_actions_read_as_text() -> None:
     ]  # fmt: skip
 
 
+def test_mixed_slots_too_few_for_a_step_are_slots_of_states() -> None:
+    assert slots(9, 3, "mixed", 10**11) == slots(9, 3)
+    with pytest.raises(ro.CheckpointError, match="too many mixed slots"):
+        slots(1000, 10**12, "mixed", 10**9)
+
+
 @pytest.mark.parametrize(
     "arguments", [(-1, 2), (3, 0), (3.0, 2), (True, 2), (3, 2, "all"), (3, 2, None), (3, 2, "mixed", 0)]
 )

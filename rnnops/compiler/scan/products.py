@@ -71,6 +71,21 @@ class Contraction:
     def reads(self) -> list[str]:
         return [self.left, self.right]
 
+    def turned(self, target: str) -> Contraction:
+        """The transpose of the product, `target[columns, rows]`."""
+        return replace(
+            self,
+            left=self.right,
+            right=self.left,
+            rows=self.columns,
+            columns=self.rows,
+            left_offset=self.right_offset,
+            left_stride=self.right_stride,
+            right_offset=self.left_offset,
+            right_stride=self.left_stride,
+            target=target,
+        )
+
     def __str__(self) -> str:
         sizes = f"[{self.inner}, {self.rows}]^T @ [{self.inner}, {self.columns}]"
         return f"{self.target} += {self.left}^T @ {self.right}: {sizes}"

@@ -285,7 +285,27 @@ class _Planner:
                     self.accumulators[owner] = False
                 else:
                     result.append(self._row_sum(statement, axes))
-        return result, axes, contractions
+        return result, axes, self._turned(contractions)
+
+    def _turned(self, contractions: Mapping[str, Contraction]) -> dict[str, Contraction]:
+        """Products whose transposes alone are wanted, written the other way round.
+
+        rewrite: `a += x^T @ y`, then once `b = Transpose(a)`  -->  `b += y^T @ x`
+        """
+        found: dict[str, Contraction] = {}
+        for owner, contraction in contractions.items():
+            readers = [call for call in self.epilogue if owner in call.op.inputs]
+            blob = readers[0].op.outputs[0] if len(readers) == 1 else ""
+            read_on = any(blob in call.op.inputs for call in self.epilogue)
+            flips = [tuple(call.attr("perm") or (1, 0)) == (1, 0) for call in readers if call.op.type == "Transpose"]
+            if blob and flips == [True] and not read_on and owner not in self.sums.values():
+                self.epilogue.remove(readers[0])
+                self.lowered.types[blob] = readers[0].output_types[0]
+                self.accumulators[blob] = self.accumulators.pop(owner)
+                found[blob] = contraction.turned(blob)
+            else:
+                found[owner] = contraction
+        return found
 
     def _row_sum(self, statement: Statement, axes: dict[str, int]) -> Statement:
         owner, types = statement.target.owner, self.lowered.types

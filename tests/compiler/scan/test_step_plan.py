@@ -179,3 +179,30 @@ def test_a_fold_that_all_rows_share_is_not_added_to_by_each() -> None:
     results = ro.recurrent_net(net, cell, [], [("h", net.input("h0"))], {"h": "h_t"}, timestep="t", steps=T)
     net.outputs(**{blob.name: blob for blob in results})
     ro.testing.check_devices(net, {"h0": np.ones((N, H))}, {"plain": DEVICES["plain"]})
+
+
+# -- sums over steps as products of whole tiles ----------------------------------------------------------------------
+
+
+def sums_of(build: Build, rows: int = N, **references: tuple[int, ...]) -> list[Contraction]:
+    _, backward = passes(build, rows=rows, **references)
+    return [node for stage in backward.plan.stages for node in stage.nodes if isinstance(node, Contraction)]
+
+
+@pytest.mark.parametrize("rows", [1, N])
+@pytest.mark.parametrize("turned", [False, True])
+def test_weight_gradients_are_products_of_whole_tiles(turned: bool, rows: int) -> None:
+    """Also with one row, and where the weight is used transposed: then it is summed in the layout that is wanted."""
+
+    def build(x: ro.Blob, h: ro.Blob, w: ro.Blob) -> ro.Blob:
+        return ro.tanh(x + h @ (ro.transpose(w, perm=[1, 0]) if turned else w))
+
+    shape = (H, H + 0)
+    (contraction,) = sums_of(build, rows, w=shape)
+    _, backward = passes(build, rows=rows, w=shape)
+    assert not backward.plan.epilogue
+    assert contraction.left.startswith("grad/") == turned
+    net = net_of(build, "w")
+    rng = np.random.default_rng(0)
+    feeds = {"xs": rng.normal(size=(T, rows, H)), "h0": rng.normal(size=(rows, H)), "w": rng.normal(size=shape)}
+    ro.testing.check_devices(net, feeds, {name: DEVICES[name] for name in ("plain", "cpu")})
