@@ -147,7 +147,9 @@ class Net:
     def checkpoint(self, blob: Blob) -> Blob:
         """Register a blob to be kept under `checkpoints="collection"`, and return it. Raises NetError for an input."""
         self._check_growing()
-        if self._own(blob) in self._inputs or not isinstance(blob, Blob):
+        if not isinstance(blob, Blob):
+            self._reject_operand(blob)
+        if self._own(blob) in self._inputs:
             raise NetError("an input is at hand anyway", net=self.name, blob=self._own(blob))
         self._checkpoints.add(blob.name)
         return blob

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Integral, Real
 
 from rnnops.checkpoints.slot_schedule import check_count, check_slots
 from rnnops.errors import CheckpointError, UnknownCheckpointError
@@ -92,19 +93,27 @@ def as_saving(checkpoints: object, memory_budget: object, net: Net) -> Saving:
     policy = as_policy(checkpoints, net)
     if memory_budget is None:
         return Saving(policy)
-    number = isinstance(memory_budget, int | float) and not isinstance(memory_budget, bool)
-    if not number or not 0 < memory_budget < float("inf"):  # type: ignore[operator]
-        raise CheckpointError(
-            "memory_budget= is no budget",
-            net=net.name,
-            wanted="bytes as an int, or a fraction of what checkpoints='all' keeps as a float",
-            came=repr(memory_budget)[:80],
-        )
+    budget = _as_budget(memory_budget, net)
     if policy != Policy():
         raise CheckpointError(
             "a budget chooses a policy by itself", net=net.name, hint="Give checkpoints= or memory_budget=, not both."
         )
-    return Saving(policy, memory_budget)  # type: ignore[arg-type]
+    return Saving(policy, budget)
+
+
+def _as_budget(value: object, net: Net) -> int | float:
+    """Bytes as an int, a fraction as a float up to 1."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, Integral) and 0 < float(value) <= 1:
+        return float(value)
+    raise CheckpointError(
+        "memory_budget= is no budget",
+        net=net.name,
+        wanted="bytes as a positive int, or as a float a fraction, up to 1.0, of what checkpoints='all' keeps",
+        came=repr(value)[:80],
+        hint="For bytes give an int: int(20e6).",
+    )
 
 
 def as_policy(value: object, net: Net) -> Policy:
@@ -117,12 +126,16 @@ def as_policy(value: object, net: Net) -> Policy:
     if isinstance(value, Policy):
         return value
     if isinstance(value, Slots):
-        check_count("steps", value.steps, 1)
+        for name in ("count", "steps", "cost"):
+            check_count(f"{name} of Slots", getattr(value, name), 1)
         check_slots(1, value.count, value.kind, value.cost)
         return Policy(slots=value)
     if isinstance(value, str):
         if value not in KINDS:
-            raise CheckpointError("no such checkpoint policy", net=net.name, wanted=_wanted(), came=repr(value))
+            hint = f"A blob's name stands in a list: [{value!r}]."
+            raise CheckpointError(
+                "no such checkpoint policy", net=net.name, wanted=_wanted(), came=repr(value), hint=hint
+            )
         return _collection(net) if value == COLLECTION else Policy(value)
     if isinstance(value, Sequence) and value and all(isinstance(name, str) for name in value):
         return _names(tuple(value), net)

@@ -76,7 +76,7 @@ def check_slots(T: int, m: int, kind: str, cost: int) -> None:
 def check_count(name: str, value: object, least: int) -> None:
     """Raise CheckpointError for what is no integer of at least so much."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CheckpointError(f"{name} is no number of that kind", wanted=f"an integer from {least}", came=repr(value))
+        raise CheckpointError(f"{name} is no count", wanted=f"an integer from {least}", came=repr(value))
 
 
 def _planner(T: int, m: int, kind: str, cost: int) -> _Planner:
@@ -117,25 +117,33 @@ class _Planner:
 
     def _span(self, a: int, t: int, m: int) -> Iterator[Action]:
         """The actions of t steps from step a on, the state before which is at hand and lasts."""
-        while t > 0:
-            if t == 1 or m == 1:
-                yield from self._one_by_one(a, t)
-                return
-            y, stores_step = self._split(t, m)
-            if stores_step:
-                yield from _advance(a, a + y - 1)
-                yield Action("keep", a + y - 1)
-                yield from self._span(a + y, t - y, m - (self.cost if self.kind == "mixed" else 1))
-                yield Action("backward", a + y - 1)
-                t = y - 1
-            else:
-                yield from _advance(a, a + y)
-                yield Action("store", a + y)
-                yield from self._span(a + y, t - y, m - 1)
-                yield Action("drop", a + y)
-                t = y
-            if t > 0:
-                yield Action("restore", a)
+        waiting: list[Action | tuple[int, int, int]] = [(a, t, m)]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, Action):
+                yield item
+            elif item[1] == 1 or item[2] == 1:
+                yield from self._one_by_one(*item[:2])
+            elif item[1] > 0:
+                waiting += reversed(self._cut(*item))
+
+    def _cut(self, a: int, t: int, m: int) -> list[Action | tuple[int, int, int]]:
+        """A span as actions and two shorter spans."""
+        y, stores_step = self._split(t, m)
+        if stores_step:
+            price = self.cost if self.kind == "mixed" else 1
+            head = [*_advance(a, a + y - 1), Action("keep", a + y - 1)]
+            rest: list[Action | tuple[int, int, int]] = [Action("restore", a), (a, y - 1, m)] if y > 1 else []
+            return [*head, (a + y, t - y, m - price), Action("backward", a + y - 1), *rest]
+        inner = (a + y, t - y, m - 1)
+        return [
+            *_advance(a, a + y),
+            Action("store", a + y),
+            inner,
+            Action("drop", a + y),
+            Action("restore", a),
+            (a, y, m),
+        ]
 
     def _one_by_one(self, a: int, t: int) -> Iterator[Action]:
         for last in reversed(range(a, a + t)):

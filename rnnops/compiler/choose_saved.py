@@ -34,7 +34,8 @@ def choose_saved(
     """
     if saving.budget is None:
         return by_policy(live, types, wrt, saving.policy)
-    return fit_budget(lambda policy: by_policy(live, types, wrt, policy), saving.budget, tile)
+    way = fit_budget(lambda policy: by_policy(live, types, wrt, policy), saving.budget, tile)
+    return by_policy(live, types, wrt, way.policy)
 
 
 def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:

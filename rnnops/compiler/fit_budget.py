@@ -27,7 +27,6 @@ from rnnops.recurrent.workspace_bytes import bytes_of_blobs
 Saved = tuple[Program, GradientNet, Residuals]
 By = Callable[[Policy], Saved]
 MOST_PARTS = 4096
-MOST_BYTES = 1 << 62  # more than any machine has
 POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
 
 
@@ -47,8 +46,8 @@ class Way:
     whole_tiles: bool = True
 
 
-def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Saved:
-    """What the first way that fits saves.
+def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Way:
+    """The first way that fits.
 
     Args:
         by: what a policy saves.
@@ -57,17 +56,17 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
 
     Raises BudgetError, which names the least budget that is enough.
     """
-    limit = budget if isinstance(budget, int) else int(min(budget * held_bytes(by(Policy(ALL))), MOST_BYTES))
+    limit = budget if isinstance(budget, int) else int(budget * held_bytes(by(Policy(ALL))))
     least = None
     for way in ways(by, tile, limit):
         if way.nbytes <= limit:
-            return by(way.policy)
+            return way
         least = way.nbytes if least is None else min(least, way.nbytes)
     raise BudgetError(
         "no way to run backward fits the memory budget",
         net=by(Policy())[0].net.name,
         wanted=f"at least {least} bytes",
-        came=f"{limit} bytes",
+        came=f"{limit} bytes" + ("" if isinstance(budget, int) else f", which are {budget} of what 'all' holds"),
         hint="Shorter sequences or smaller batches need less.",
     )
 
@@ -98,10 +97,12 @@ def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: i
     longest = max(one.steps for one in bytes_of)
     step = min(tile(one.steps, one.batch) for one in bytes_of)
     cut = _Cut(Policy(kind), saved, bytes_of, longest, step)
-    for steps in _sizes(longest, step):
+    for steps in (steps for steps in _sizes(longest, step) if steps < longest):
         yield cut.way(Slots(-(-longest // steps), "state", steps))
     if limit is None:
         yield from (cut.way(Slots(count, "state", step)) for count in _halves(-(-longest // step)))
+        smaller = [steps for steps in _halves(step) if longest <= steps * MOST_PARTS]
+        yield from (cut.way(Slots(-(-longest // steps), "state", steps)) for steps in smaller)
         return
     for steps in (step, *_halves(step)):
         if longest <= steps * MOST_PARTS:

@@ -18,6 +18,7 @@ from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy,
 from rnnops.compiler.choose_saved import Saved
 from rnnops.compiler.estimates import Estimate, EstimateTable, estimate_of, estimates
 from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.fit_budget import fit_budget
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import (
     ForwardPlan,
@@ -186,12 +187,14 @@ class Run:
         """Bytes and predicted time of a policy; arguments as for `plan`, and nothing is computed.
 
         Args:
-            checkpoints: as for `compile`.
+            checkpoints: as for `compile`; what the run itself does, its budget included, if left out.
 
         Raises CheckpointError for a policy that makes no sense, and what `plan` raises.
         """
-        policy = as_policy(checkpoints, self.net)
-        saved, _ = self._saved_by(dicts, wrt, dtype, feeds)
+        policy = self._saving.policy if checkpoints is None else as_policy(checkpoints, self.net)
+        saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
+        if checkpoints is None and self._saving.budget is not None:
+            policy = fit_budget(saved, self._saving.budget, tile).policy
         return estimate_of(saved, policy)
 
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:

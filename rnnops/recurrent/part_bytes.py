@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rnnops.checkpoints.policy import Slots
-from rnnops.checkpoints.slot_schedule import slots
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.workspace_bytes import workspace_bytes
 from rnnops.schema import Call
@@ -38,14 +37,12 @@ class PartBytes:
 
     def held(self, chosen: Slots) -> int:
         """The most bytes at once: states in slots, parts kept, states at the start and at hand, results of a part."""
-        count = -(-self.steps // chosen.steps)
-        stored, kept, most = 0, 0, 0
-        part = self.part(chosen.steps)
-        for action in slots(count, chosen.count, chosen.kind, chosen.cost):
-            stored += (action.what == "store") - (action.what == "drop")
-            kept += (action.what == "keep") - (action.what == "backward")
-            most = max(most, stored * self.states + kept * part)
-        return most + 2 * self.states + self.results(chosen.steps)
+        count, part = -(-self.steps // chosen.steps), self.part(chosen.steps)
+        used = min(chosen.count, count * chosen.cost if chosen.kind == "mixed" else count)
+        in_slots = used * part if chosen.kind == "step" else (used - 1) * self.states + part
+        if chosen.kind == "mixed":
+            in_slots = max(in_slots, (used - 1) // chosen.cost * part + part)
+        return in_slots + 2 * self.states + self.results(chosen.steps)
 
     def _parts(self, steps: int) -> Parts:
         given = ((True, True),) * (len(self.call.output_types) // 2)

@@ -12,7 +12,7 @@ from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.recurrent import parted
 
 T, N, H = 60, 2, 8
-FRACTIONS = (1e308, 1.0, 0.6, 0.3, 0.15, 0.08)
+FRACTIONS = (1.0, 0.6, 0.3, 0.15, 0.08)
 Arrays = dict[str, np.ndarray]
 
 
@@ -92,8 +92,7 @@ def test_the_fastest_way_that_fits_is_taken() -> None:
     shapes = {"x": (T, N, 3)}
     table = make(net, "plain").memory_estimates(shapes, dtype="float64")
     times = [row.time for row in table.rows]
-    assert times == sorted(times), "no parts are less than a tile here"
-    assert times[0] == 1.0
+    assert times[0] == min(times) == 1.0
     assert [row.policy for row in table.rows[:2]] == ["all", "default"]
     fitting = next(row for row in table.rows if row.nbytes <= table.rows[0].nbytes // 4)
     chosen = make(net, "plain", memory_budget=table.rows[0].nbytes // 4).saved_residuals(shapes, dtype="float64")
@@ -107,6 +106,8 @@ def test_an_impossible_budget_names_the_least_that_would_do() -> None:
     with pytest.raises(ro.BudgetError, match=r"at least \d+ bytes") as caught:
         make(net, "plain", memory_budget=100).vjp(feeds)
     least = int(str(caught.value.wanted).split()[2])
+    with pytest.raises(ro.BudgetError, match=r"0\.001 of what 'all' holds"):
+        make(net, "plain", memory_budget=0.001).vjp(feeds)
     results(make(net, "plain", memory_budget=least), feeds)
     with pytest.raises(ro.BudgetError):
         make(net, "plain", memory_budget=least - 1).vjp(feeds)
@@ -160,3 +161,21 @@ def test_estimates_before_any_data() -> None:
     assert parts.nbytes < memory.nbytes < default.nbytes
     with pytest.raises(ro.CheckpointError):
         run.memory_estimate("nothing", x=(1000, 16, 3))
+
+
+def test_a_run_estimates_what_it_does_itself() -> None:
+    shapes = {"x": (T, N, 3)}
+    run = make(model(), "plain", memory_budget=20_000)
+    own = run.memory_estimate(None, shapes, dtype="float64")
+    assert "slots" in own.policy
+    assert own.nbytes <= 20_000 < run.memory_estimate("all", shapes, dtype="float64").nbytes
+    assert make(model(), "plain", memory_budget=np.int64(20_000)).memory_estimate(None, shapes, dtype="float64") == own
+
+
+def test_long_sequences_are_planned() -> None:
+    shapes = {"x": (20_000, N, 3)}
+    for budget in (4_000_000, 300_000, 0.1):
+        run = ro.compile(model(), memory_budget=budget)
+        assert run.saved_residuals(shapes).total <= run.memory_estimate(None, shapes).nbytes
+    table = ro.compile(model()).memory_estimates(shapes)
+    assert min(row.nbytes for row in table.rows) < 100_000
