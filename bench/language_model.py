@@ -15,12 +15,12 @@ LAYERS = 4
 PREFIX = "language_model_"  # and the number of words
 
 
-def build(words: int, width: int) -> ro.Net:
+def build(words: int, width: int, layers: int = LAYERS) -> ro.Net:
     """The model as a net."""
     net = ro.Net(f"{PREFIX}{words}")
     tokens, labels = net.input("tokens", "int32"), net.input("labels", "int32")
     x = ro.gather(net.parameter("table", (words, width), ("xavier", width)), tokens, axis=0)
-    h_all, *_ = ro.LSTM(net, x, None, None, width, [width] * LAYERS, scope="lstm")
+    h_all, *_ = ro.LSTM(net, x, None, None, width, [width] * layers, scope="lstm")
     scores = ro.reshape(h_all, [-1, width]) @ net.parameter("w", (width, words), ("xavier", width))
     scores = scores + net.parameter("b", (words,), "zeros")
     net.outputs(loss=ro.softmax_cross_entropy_loss(scores, ro.reshape(labels, [-1])))

@@ -31,6 +31,11 @@ class Op:
         return next((name for name in self.outputs if name), "")
 
     @property
+    def holds_net(self) -> bool:
+        """Whether an attribute is a net: a recurrence, or fused ops."""
+        return any(is_net(value) for value in self.attributes.values())
+
+    @property
     def label(self) -> str:
         return op_label(self.type, self.outputs)
 

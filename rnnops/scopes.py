@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain, count
 
 from rnnops.errors import NetError
 
@@ -43,3 +44,10 @@ def check_name(name: object, kind: str, net: str | None = None) -> str:
     if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable() or '"' in name:
         raise NetError(f"not a name for a {kind}", net=net, wanted="a non-empty printable string", came=repr(name))
     return name
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or it with a number behind, such that it is not taken; it is from then on."""
+    found = next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
+    taken.add(found)
+    return found

@@ -5,7 +5,7 @@ A policy is one value for a whole model; it is asked at every level, by the oute
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from numbers import Integral, Real
@@ -132,14 +132,19 @@ def as_policy(value: object, net: Net) -> Policy:
         return Policy(slots=value)
     if isinstance(value, str):
         if value not in KINDS:
-            hint = f"A blob's name stands in a list: [{value!r}]."
             raise CheckpointError(
-                "no such checkpoint policy", net=net.name, wanted=_wanted(), came=repr(value), hint=hint
+                "no such checkpoint policy",
+                net=net.name,
+                wanted=_wanted(),
+                came=repr(value),
+                hint=f"A blob's name stands in a list: [{value!r}].",
             )
         return _collection(net) if value == COLLECTION else Policy(value)
     if isinstance(value, Sequence) and value and all(isinstance(name, str) for name in value):
         return _names(tuple(value), net)
-    raise CheckpointError("checkpoints= names no policy", net=net.name, wanted=_wanted(), came=repr(value)[:80])
+    came = type(value).__name__ if isinstance(value, Mapping) else repr(value)[:80]
+    hint = "Feeds and shapes come after the policy." if isinstance(value, Mapping) else None
+    raise CheckpointError("checkpoints= names no policy", net=net.name, wanted=_wanted(), came=came, hint=hint)
 
 
 def _wanted() -> str:

@@ -20,7 +20,6 @@ from rnnops.loops import Product, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.schema import Call, schema_of
-from rnnops.text import is_net
 from rnnops.types import Type
 
 DEFAULT_POLICY = Policy()
@@ -79,7 +78,7 @@ def _saved(
     if policy.kind == MEMORY:
         if nbytes is None:
             return set()
-        recurrences = [call for call in program.calls if _holds_net(call)]
+        recurrences = [call for call in program.calls if call.op.holds_net]
         states = {name for call in recurrences for name in call.op.outputs if name}
         kept = find_cuts(program, targets, {*free, *states}, nbytes).kept
         if not kept and not states and len(targets) > SHORT:
@@ -106,11 +105,7 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
 def _redone_by_speed(call: Call) -> bool:
     """Whether a call is no product, nor a net in itself."""
     form = schema_of(call.op.type).loop_form(call)
-    return not (isinstance(form, Product) or call.op.type == "Gemm" or _holds_net(call))
-
-
-def _holds_net(call: Call) -> bool:
-    return any(is_net(value) for value in call.op.attributes.values())
+    return not (isinstance(form, Product) or call.op.type == "Gemm" or call.op.holds_net)
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:

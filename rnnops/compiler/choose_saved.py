@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rnnops.autodiff import GradientNet, differentiate
+from rnnops.autodiff import differentiate
 from rnnops.checkpoints.policy import COLLECTION, NAMES, Policy, Saving, Slots
 from rnnops.checkpoints.residuals import Residuals, choose_residuals
-from rnnops.compiler.fit_budget import fit_budget
+from rnnops.compiler.fit_budget import Saved, fit_budget
+from rnnops.compiler.workspace_bytes import bytes_of_blobs
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.training_form import plain_form, training_form
-from rnnops.recurrent.workspace_bytes import bytes_of_blobs
 from rnnops.schema import Call
 from rnnops.types import Type
-
-Saved = tuple[Program, GradientNet, Residuals]
 
 
 def choose_saved(

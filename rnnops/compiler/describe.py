@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from rnnops.checkpoints.policy import Slots
+from rnnops.compiler.choose_saved import runs_again
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.describe_scan import describe_scan
 from rnnops.compiler.scan.device import Kernel
@@ -81,7 +82,7 @@ def _recurrence(call: Call, kernel: Kernel | None) -> Iterator[str]:
     if call.op.type == RECURRENT[0]:
         yield from _kept(recurrence)
     else:
-        again = _again(recurrence)
+        again = runs_again(recurrence.cell, call.op.attributes["backward"])
         yield f"computed again: {', '.join(again) or 'nothing'}"
     yield from _parts(call)
     if kernel is None:
@@ -105,9 +106,3 @@ def _kept(recurrence: Recurrence) -> Iterator[str]:
         states = [f"state {s.input}" for s in recurrence.states if {s.input, blobs[s.output]} & read]
         outputs = [f"output {name}" for name in recurrence.step_outputs if blobs[name] in read]
         yield f"kept of each step: {', '.join([*states, *outputs, *recurrence.keep]) or 'nothing'}"
-
-
-def _again(recurrence: Recurrence) -> list[str]:
-    """Blobs of the step that the backward pass computes a second time."""
-    made = {name for op in recurrence.cell.ops for name in op.outputs if name}
-    return [name for op in recurrence.op.attributes["backward"].ops for name in op.outputs if name in made]

@@ -9,8 +9,8 @@ from rnnops.checkpoints.policy import Policy
 from rnnops.checkpoints.slot_schedule import forward_steps
 from rnnops.compiler.fit_budget import By, held_bytes, ways
 from rnnops.compiler.memory_table import aligned, spaced
+from rnnops.compiler.part_bytes import part_bytes
 from rnnops.compiler.predicted_time import predicted_time
-from rnnops.recurrent.part_bytes import part_bytes
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain, count
+from itertools import chain
 
 from rnnops.blob import Blob
 from rnnops.interpreter import Program, prepare
@@ -13,7 +13,7 @@ from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
 from rnnops.schema import Call, schema_of
-from rnnops.scopes import absolute_names
+from rnnops.scopes import absolute_names, free_name
 
 
 def expand_ops(program: Program) -> Program:
@@ -45,7 +45,7 @@ def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
     names = {blob: name for name, blob in results.items()}
     for blob in chain.from_iterable(op.outputs for op in needed.ops):
         if blob and blob not in names:
-            names[blob] = _free_name(f"{call.op.key}/{blob}", taken)
+            names[blob] = free_name(f"{call.op.key}/{blob}", taken)
     return [_renamed(op, names) for op in needed.ops]
 
 
@@ -68,12 +68,6 @@ def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
 def _as_result(blob: Blob, others: set[str]) -> str:
     """The name of a blob that is to be an output; of a copy where it is an input or another output."""
     return (blob.net.apply("Identity", [blob]) if blob.name in others else blob).name
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    found = next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
-    taken.add(found)
-    return found
 
 
 def _renamed(op: Op, names: Mapping[str, str]) -> Op:

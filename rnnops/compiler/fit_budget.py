@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import ALL, DEFAULT, MEMORY, SPEED, Policy, Slots
 from rnnops.checkpoints.residuals import Residuals, backward_net
 from rnnops.checkpoints.slot_schedule import forward_steps
+from rnnops.compiler.part_bytes import PartBytes, part_bytes
 from rnnops.compiler.predicted_time import predicted_time
+from rnnops.compiler.workspace_bytes import bytes_of_blobs
 from rnnops.errors import BudgetError, NoBottleneckError
 from rnnops.interpreter import Program
-from rnnops.recurrent.part_bytes import PartBytes, part_bytes
-from rnnops.recurrent.workspace_bytes import bytes_of_blobs
 
-Saved = tuple[Program, GradientNet, Residuals]
+Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 By = Callable[[Policy], Saved]
 MOST_PARTS = 4096
 POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
@@ -135,7 +136,12 @@ class _Cut:
 
     def held(self, chosen: Slots) -> int:
         """Bytes of all."""
-        return held_bytes(self.saved) + sum(one.held(chosen) for one in self.bytes_of)
+        return self.outer + sum(one.held(chosen) for one in self.bytes_of)
+
+    @cached_property
+    def outer(self) -> int:
+        """Bytes beside the parts."""
+        return held_bytes(self.saved)
 
     def in_slots(self, steps: int, limit: int) -> Way:
         """Parts of so many steps in as many slots as fit, in the kind of slot that takes the fewest forward steps."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.row_groups import RowGroup, group_rows
+from rnnops.compiler.topological import makers_before, topological_order
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.loops import Kernel
@@ -102,29 +102,9 @@ def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wan
     fused = [
         (places[n], fused_op(program, group, needed)) for n, group in enumerate(groups) if group.results() & needed
     ]
-    return _sorted([*units, *fused])
-
-
-def _sorted(units: Sequence[tuple[int, Op]]) -> list[Op]:
-    """Kahn's topological sort, lower places first."""
-    makers = {name: i for i, (_, op) in enumerate(units) for name in op.outputs if name}
-    waiting = [len({makers[name] for name in op.inputs if name in makers}) for _, op in units]
-    readers: dict[int, set[int]] = {}
-    for i, (_, op) in enumerate(units):
-        for name in op.inputs:
-            if name in makers:
-                readers.setdefault(makers[name], set()).add(i)
-    ready = [(place, i) for i, (place, _) in enumerate(units) if not waiting[i]]
-    heapify(ready)
-    order: list[Op] = []
-    while ready:
-        _, i = heappop(ready)
-        order.append(units[i][1])
-        for reader in readers.get(i, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heappush(ready, (units[reader][0], reader))
-    return order
+    units += fused
+    before = makers_before([(op.inputs, op.outputs) for _, op in units])
+    return [units[i][1] for i in topological_order(before, lambda i: units[i][0])]
 
 
 def fused_op(program: Program, group: RowGroup, needed: Collection[str]) -> Op:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer
 from rnnops.interpreter import Program
@@ -18,7 +18,7 @@ def buffers_of(call: Call) -> list[Buffer]:
     recurrence = Recurrence(call.op, call.net)
     types, program = input_types(recurrence, call), cell_program(recurrence, call)
     steps, batch = recurrence.steps_and_batch(types)
-    kept = [Buffer(f"kept {name}", KEPT, *_over(steps, program.types[name])) for name in _kept(recurrence, program)]
+    kept = [Buffer(f"kept {name}", KEPT, *_over(steps, kind)) for name, kind in _kept(recurrence, program)]
     states = [_state(recurrence, state, types[state.input], steps, batch) for state in recurrence.states]
     blobs = program.net.output_blobs
     kinds = {name: KEPT if blobs[name] in recurrence.backward_reads else OUTPUT for name in recurrence.step_outputs}
@@ -42,9 +42,15 @@ def results_of(call: Call, buffers: Iterable[Buffer]) -> list[tuple[Buffer, ...]
     return results
 
 
-def _kept(recurrence: Recurrence, program: Program) -> list[str]:
-    """Kept blobs; those of a recurrence within the cell are not known here."""
-    return [name for name in recurrence.keep if program.types[name].dtype != OPAQUE]
+def _kept(recurrence: Recurrence, program: Program) -> Iterator[tuple[str, Type]]:
+    """Kept blobs; of the steps of a recurrence within the cell their bytes."""
+    makers = {name: call for call in program.calls for name in call.op.outputs}
+    for name in recurrence.keep:
+        kind = program.types[name]
+        if kind.dtype == OPAQUE:
+            inner = sum(buffer.nbytes for buffer in buffers_of(makers[name]) if buffer.kind == KEPT)
+            kind = Type("uint8", (inner,))
+        yield name, kind
 
 
 def _over(steps: int, kind: Type) -> tuple[str, tuple[int, ...]]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from rnnops.compiler.arena import Interval
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
+from rnnops.compiler.part_bytes import PARTS, held_in_parts
 from rnnops.compiler.scan.demand import Demand
-from rnnops.compiler.scan.memory import SCRATCH, Buffer
+from rnnops.compiler.scan.memory import KEPT, SCRATCH, Buffer
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
@@ -101,10 +102,13 @@ def results_and_needs(call: Call, demands: Demands) -> tuple[list[tuple[Held, ..
         results = _held(demand.results)
         made = sum({one.number: one.buffer.nbytes for held in results for one in held}.values())
         return results, max(sum(buffer.nbytes for buffer in moment) - made for moment in (*demand.moments(), ()))
-    if call.op.type == "RecurrentNetwork":
+    in_parts = bool(call.op.attributes.get("schedule"))
+    if call.op.type == "RecurrentNetwork" and not in_parts:
         return _held(results_of(call, buffers_of(call))), 0
-    typed = zip(call.op.outputs, call.output_types, strict=True)
-    return _held([_alone(name, kind) for name, kind in typed]), 0
+    buffers = [_alone(name, kind) for name, kind in zip(call.op.outputs, call.output_types, strict=True)]
+    if in_parts and "backward" in call.op.attributes and call.op.type == "RecurrentNetwork":
+        buffers[-1] = (Buffer(PARTS, KEPT, "uint8", (held_in_parts(call),)),)
+    return _held(buffers), 0
 
 
 def _held(results: Iterable[tuple[Buffer, ...]]) -> list[tuple[Held, ...]]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
+from rnnops.compiler.part_bytes import PARTS, held_in_parts
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.recycle import Recycled
 from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
 from rnnops.interpreter import Program
-from rnnops.recurrent.part_bytes import part_bytes
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
 
@@ -171,12 +170,10 @@ class _Timeline:
 
     def _in_parts(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
         """The results of a recurrence in parts, and all that it ever holds; scratch of its parts is not counted."""
-        steps, count, kind, cost = call.op.attributes["schedule"]
         typed = zip(call.op.outputs, call.output_types, strict=True)
         rows = [self._new(name, one, kinds.get(name, OUTPUT)) if name else () for name, one in typed]
         if call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes:
-            held = part_bytes(call).held(Slots(count, kind, steps, cost))
-            rows[-1] = (MemoryRow("states and parts that are kept", call.op.key, (held,), "uint8", KEPT),)
+            rows[-1] = (MemoryRow(PARTS, call.op.key, (held_in_parts(call),), "uint8", KEPT),)
         return rows
 
     def _new(self, name: str, kind: Type, purpose: str) -> Rows:

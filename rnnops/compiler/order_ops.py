@@ -8,9 +8,10 @@ as random ops are numbered before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from rnnops.compiler.lifetimes import Demands, Lifetimes, lifetimes_of, most_alive
+from rnnops.compiler.topological import makers_before, topological_order
 from rnnops.interpreter import Program
 
 Before = Sequence[Collection[int]]
@@ -26,7 +27,8 @@ def order_ops(program: Program, demands: Demands, keep: Collection[str] = (), gi
         demands, keep, given: as for `lifetimes_of`.
     """
     own = list(range(len(program.calls)))
-    order = least_alive(lifetimes_of(program, demands, keep, given), _before(program))
+    before = makers_before([(call.op.inputs, call.op.outputs) for call in program.calls])
+    order = least_alive(lifetimes_of(program, demands, keep, given), before)
     if order == own:
         return program
     net = program.net.with_ops([program.calls[i].op for i in order]).snapshot()
@@ -44,11 +46,6 @@ def least_alive(lifetimes: Lifetimes, before: Before) -> list[int]:
     return min(orders, key=lambda order: most_alive(lifetimes, order))
 
 
-def _before(program: Program) -> list[set[int]]:
-    makers = {name: i for i, call in enumerate(program.calls) for name in call.op.outputs if name}
-    return [{makers[name] for name in call.op.inputs if name in makers} for call in program.calls]
-
-
 def _forwards(lifetimes: Lifetimes, before: Before) -> list[int]:
     """Next comes the op after which least is alive: what it makes less what it is the last to read."""
     left = _readers(lifetimes)
@@ -62,7 +59,7 @@ def _forwards(lifetimes: Lifetimes, before: Before) -> list[int]:
         for piece in lifetimes.reads[op]:
             left[piece].discard(op)
 
-    return _chosen(growth, ran, before)
+    return topological_order(before, growth, ran)
 
 
 def _backwards(lifetimes: Lifetimes, before: Before) -> list[int]:
@@ -84,29 +81,8 @@ def _backwards(lifetimes: Lifetimes, before: Before) -> list[int]:
         for maker in needed:
             after[maker].add(op)
     mirrored = [{count - 1 - op for op in after[count - 1 - place]} for place in range(count)]
-    order = _chosen(lambda place: growth(count - 1 - place), lambda place: ran(count - 1 - place), mirrored)
+    order = topological_order(mirrored, lambda place: growth(count - 1 - place), lambda place: ran(count - 1 - place))
     return [count - 1 - place for place in reversed(order)]
-
-
-def _chosen(growth: Callable[[int], int], ran: Callable[[int], None], before: Before) -> list[int]:
-    """A topological order, always the op with the least growth, of equals the first."""
-    waiting = [len(needed) for needed in before]
-    after: list[list[int]] = [[] for _ in before]
-    for op, needed in enumerate(before):
-        for maker in needed:
-            after[maker].append(op)
-    ready = {op for op, count in enumerate(waiting) if not count}
-    order = []
-    while ready:
-        op = min(ready, key=lambda one: (growth(one), one))
-        ready.discard(op)
-        order.append(op)
-        ran(op)
-        for reader in after[op]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.add(reader)
-    return order
 
 
 def _readers(lifetimes: Lifetimes) -> list[set[int]]:

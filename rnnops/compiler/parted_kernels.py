@@ -99,23 +99,23 @@ class PartedKernels:
 
     forward: Kernels = field(default_factory=dict)
     backward: Kernels = field(default_factory=dict)
-    interpreted: Mapping[str, str] = field(default_factory=dict)
-    scans: Mapping[str, ForwardScan | BackwardScan] = field(default_factory=dict)
+    interpreted: dict[str, str] = field(default_factory=dict)
+    scans: dict[str, ForwardScan | BackwardScan] = field(default_factory=dict)
 
 
 def parted_kernels(options: Options | None, forward: Program, backward: Program) -> PartedKernels:
     """Kernels of the recurrences that have a schedule; `options` are those of the CPU device."""
     gradients = {call.op.inputs[len(call.output_types)]: call for call in backward.calls if _is_gradient(call)}
-    found = PartedKernels(interpreted={}, scans={})
+    found = PartedKernels()
     for call in forward.calls:
         twin = gradients.get(call.op.outputs[-1])
         if twin is not None and call.op.attributes.get("schedule"):
-            parted = _parted(options, call, twin, found.interpreted)  # type: ignore[arg-type]
+            parted = _parted(options, call, twin, found.interpreted)
             found.forward[call.op.key], found.backward[twin.op.key] = parted.forward, parted.backward
             journey = parted.begin()
             if isinstance(journey, CompiledJourney):
                 kernels = journey.kernels[parted.parts.part(parted.parts.count - 1).steps]
-                found.scans.update({call.op.key: kernels.keep, twin.op.key: kernels.backward})  # type: ignore[attr-defined]
+                found.scans.update({call.op.key: kernels.keep, twin.op.key: kernels.backward})
     return found
 
 

@@ -13,7 +13,8 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
 from rnnops.compiler.arrange import arrange
-from rnnops.compiler.choose_saved import Saved, by_policy, choose_saved
+from rnnops.compiler.choose_saved import by_policy, choose_saved
+from rnnops.compiler.fit_budget import Saved
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
 from rnnops.compiler.parted_kernels import parted_kernels

@@ -14,7 +14,10 @@ import numpy as np
 
 from rnnops.compiler.lifetimes import results_and_needs
 from rnnops.compiler.memory_table import aligned, spaced
+from rnnops.compiler.parted_kernels import PartedKernels
 from rnnops.compiler.plan import ForwardPlan, PlanCache, TrainingPlan
+from rnnops.compiler.scan.demand import Demand
+from rnnops.compiler.scan.device import Kernel
 from rnnops.errors import FeedError
 from rnnops.interpreter import Program, run_reference
 from rnnops.schema import Call, RunContext, schema_of
@@ -100,10 +103,16 @@ def _time(seconds: float, total: float) -> tuple[str, str]:
 
 
 class Watch:
-    """Runs one op and notes the time."""
+    """Runs one op and notes the time.
 
-    def __init__(self, call: Call, kernel: Any, clock: Clock) -> None:
-        self.call, self.kernel, self.clock = call, kernel, clock
+    Args:
+        kernel: what runs the op; None for its reference.
+        runs: `compiled` or `interpreter`.
+        demands: what it asks for, by its key; nothing where the interpreter, or parts of a recurrence, ask for it.
+    """
+
+    def __init__(self, call: Call, kernel: Any, runs: str, demands: Mapping[str, Demand], clock: Clock) -> None:
+        self.call, self.kernel, self.runs, self.demands, self.clock = call, kernel, runs, demands, clock
         self.calls, self.seconds = 0, 0.0
 
     def __call__(self, arrays: Sequence[Any], context: RunContext, **more: Any) -> tuple[Any, ...]:
@@ -118,11 +127,10 @@ class Watch:
 
     def profile(self) -> OpProfile:
         """What it has seen."""
-        op, key = self.call.op, self.call.op.key
-        held, _ = results_and_needs(self.call, {} if self.kernel is None else {key: self.kernel.demand()})
+        held, _ = results_and_needs(self.call, self.demands)
         nbytes = sum({one.number: one.buffer.nbytes for results in held for one in results}.values())
-        runs = "interpreter" if self.kernel is None else "compiled"
-        return OpProfile(op.type, key, runs, self.calls, self.seconds / max(self.calls, 1), nbytes)
+        op, seconds = self.call.op, self.seconds / max(self.calls, 1)
+        return OpProfile(op.type, op.key, self.runs, self.calls, seconds, nbytes)
 
 
 class WatchedPlans(PlanCache[Any]):
@@ -139,15 +147,32 @@ class WatchedPlans(PlanCache[Any]):
         return super().get(key, lambda: self._watched(self.plans.get(key, make)))
 
     def _watched(self, plan: Plan) -> Plan:
-        compiled = plan.compiled
-        forward = self._watch("forward", plan.program, compiled.forward)
-        backward = self._watch("backward", plan.backward, compiled.backward) if isinstance(plan, TrainingPlan) else {}
-        self.plan = replace(plan, compiled=replace(compiled, forward=forward, backward=backward))
+        compiled, backward = plan.compiled, {}
+        parted, scans = compiled.parted, set(compiled.parted.scans)
+        forward = self._watch("forward", plan.program, compiled.forward, parted.forward, scans)
+        if isinstance(plan, TrainingPlan):
+            backward = self._watch("backward", plan.backward, compiled.backward, parted.backward, scans)
+        watched = replace(compiled, forward=forward, backward=backward, parted=PartedKernels())
+        self.plan = replace(plan, compiled=watched)
         return self.plan
 
-    def _watch(self, name: str, program: Program, kernels: Mapping[str, Any]) -> dict[str, Any]:
-        self.passes[name] = [Watch(call, kernels.get(call.op.key), self.clock) for call in program.calls]
-        return {watch.call.op.key: watch for watch in self.passes[name]}
+    def _watch(
+        self, name: str, program: Program, kernels: Mapping[str, Kernel], parted: Mapping[str, Any], scans: set[str]
+    ) -> dict[str, Any]:
+        """What notes the time of each op of a pass, by key.
+
+        Args:
+            kernels, parted: what runs ops, and recurrences in parts.
+            scans: the keys of those recurrences whose parts are compiled.
+        """
+        watches = {}
+        for call in program.calls:
+            key = call.op.key
+            runs = "compiled" if key in kernels or key in scans else "interpreter"
+            demands = {key: kernels[key].demand()} if key in kernels else {}
+            watches[key] = Watch(call, parted.get(key, kernels.get(key)), runs, demands, self.clock)
+        self.passes[name] = list(watches.values())
+        return watches
 
     def forget(self) -> None:
         """Forget what was seen so far."""

@@ -302,7 +302,7 @@ def _is_blocked(found: BatchAxes, types: Types) -> bool:
 
 def _may_join(call: Call) -> bool:
     if not _is_view(call):
-        return "recurrence" not in str(getattr(schema_of(call.op.type).loop_form(call), "name", ""))
+        return not call.op.holds_net
     return all(kind is None or kind.size <= LARGEST_VIEW for kind in (*call.types, *call.output_types))
 
 

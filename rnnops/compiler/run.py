@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy, as_saving
-from rnnops.compiler.choose_saved import Saved
 from rnnops.compiler.estimates import Estimate, EstimateTable, estimate_of, estimates
 from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
-from rnnops.compiler.fit_budget import fit_budget
+from rnnops.compiler.fit_budget import Saved, fit_budget
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import (
     ForwardPlan,

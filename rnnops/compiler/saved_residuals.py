@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -10,14 +10,17 @@ import numpy as np
 
 from rnnops.checkpoints.slot_schedule import slots
 from rnnops.compiler.choose_saved import runs_again
+from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import aligned, spaced
+from rnnops.compiler.memory_timeline import PART
+from rnnops.compiler.part_bytes import part_bytes
 from rnnops.compiler.plan import TrainingPlan
+from rnnops.compiler.scan.memory import KEPT
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.recurrent.stepping import tensor_shape
 from rnnops.schema import Call
-from rnnops.types import OPAQUE, Shape, Type
+from rnnops.types import OPAQUE, Shape
 
 HEAD = ("status", "blob", "of", "dtype", "shape", "bytes")
 
@@ -29,7 +32,7 @@ class SavedBlob:
     Args:
         status: `kept`; `recomputed` on the backward pass; `boundary`: a state before a part of a recurrence; `alias`:
             kept, but it lies in an output that is there anyway.
-        name: of a blob of the net, or of a step.
+        name: of a blob of the net, or of a step; of steps of a recurrence within a step their workspace.
         of: the recurrence by its first result, `""` for blobs of the net.
         shape: of all steps together.
     """
@@ -74,8 +77,9 @@ def _recurrences(plan: TrainingPlan) -> list[Call]:
 
 def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
     types, outputs = plan.program.types, set(plan.program.net.output_blobs.values())
+    within = {name for call in _recurrences(plan) for name in _within_kept(call)}
     for name in plan.residuals.kept:
-        if types[name].dtype != OPAQUE:
+        if types[name].dtype != OPAQUE and name not in within:
             yield SavedBlob("alias" if name in outputs else "kept", name, "", types[name].dtype, types[name].shape)
     for op in plan.residuals.rerun:
         for name in (name for name in op.outputs if name):
@@ -83,35 +87,40 @@ def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
             yield SavedBlob("recomputed", name, "", kind.dtype, kind.shape)
 
 
+def _within_kept(call: Call) -> Iterator[str]:
+    """Results of a recurrence that need no memory beside what it keeps of its steps."""
+    if not call.op.attributes.get("schedule"):
+        for name, kind, lies_in in zip(
+            call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False
+        ):
+            if len(lies_in) == 1 and lies_in[0].kind == KEPT and kind.nbytes >= PART * lies_in[0].nbytes:
+                yield name
+
+
 def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
+    """What a recurrence keeps; of one in parts, that of a whole part and the states in slots."""
     recurrence = Recurrence(call.op, call.net)
     types, step = input_types(recurrence, call), cell_program(recurrence, call).types
-    steps, batch = recurrence.steps_and_batch(types)
+    steps, _ = recurrence.steps_and_batch(types)
     schedule = call.op.attributes.get("schedule")
     if schedule:
         yield from _boundaries(call, schedule)
-    unit = min(schedule[0], steps) if schedule else steps
-    outputs = set() if schedule else set(plan.program.net.output_blobs.values())
-    yield from _states(call, outputs, types, unit, batch)
-    for name in recurrence.keep:
-        if step[name].dtype != OPAQUE:
-            yield SavedBlob("kept", name, call.op.key, step[name].dtype, (unit, *step[name].shape))
+        yield from _kept(part_bytes(call).keep(schedule[0]), ())
+    else:
+        yield from _kept(call, set(plan.program.net.output_blobs.values()))
     for name in runs_again(recurrence.cell, call.op.attributes["backward"]):
         yield SavedBlob("recomputed", name, call.op.key, step[name].dtype, (steps, *step[name].shape))
 
 
-def _states(
-    call: Call, outputs: Collection[str], types: Mapping[str, Type], steps: int, batch: int
-) -> Iterator[SavedBlob]:
-    """Tensors over time of states that backward reads; those that are outputs are there anyway."""
-    recurrence = Recurrence(call.op, call.net)
-    blobs = recurrence.cell.output_blobs
-    for i, state in enumerate(recurrence.states):
-        if {state.input, blobs[state.output]} & recurrence.backward_reads:
-            kind = types[state.input]
-            shape = tensor_shape(kind.shape, state.feature_rank, steps, batch)
-            status = "alias" if call.op.outputs[2 * i] in outputs else "kept"
-            yield SavedBlob(status, state.input, call.op.key, kind.dtype, shape)
+def _kept(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:
+    """Memory of all steps that backward reads; what lies in outputs of the net is there anyway."""
+    buffers = buffers_of(call)
+    results = zip(call.op.outputs, results_of(call, buffers), strict=True)
+    there = {buffer.what for name, lies_in in results if name in outputs for buffer in lies_in}
+    for buffer in buffers:
+        if buffer.kind == KEPT:
+            status, name = "alias" if buffer.what in there else "kept", buffer.what.partition(" ")[2]
+            yield SavedBlob(status, name, call.op.key, buffer.dtype, buffer.shape)
 
 
 def _boundaries(call: Call, schedule: tuple[int, int, str, int]) -> Iterator[SavedBlob]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import chain, count
 
 from rnnops.interpreter import Program
 from rnnops.net import Net
@@ -22,6 +21,7 @@ from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
+from rnnops.scopes import free_name
 
 NARROW = 32  # columns of a product
 MANY = 50  # steps
@@ -85,7 +85,7 @@ def _may_join(call: Call, weights: Collection[str], narrow: int) -> bool:
 
 def _joined(calls: Sequence[Call], taken: set[str]) -> list[Op]:
     first, layer = calls[0].op, calls[0].op.layer
-    weights, product = (_free_name(f"{first.key}/{what}", taken) for what in ("weights", "joined"))
+    weights, product = (free_name(f"{first.key}/{what}", taken) for what in ("weights", "joined"))
     return [
         Op("Concat", tuple(call.op.inputs[1] for call in calls), (weights,), {"axis": 1}, layer),
         Op("MatMul", (first.inputs[0], weights), (product,), {}, layer),
@@ -97,9 +97,3 @@ def _joined(calls: Sequence[Call], taken: set[str]) -> list[Op]:
             layer,
         ),
     ]
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    found = next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
-    taken.add(found)
-    return found

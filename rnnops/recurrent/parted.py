@@ -7,7 +7,7 @@ pass does the rest. Devices give the kernels of a part; the rest is the same for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,8 +96,10 @@ class Parted:
         bound = dict(zip(self.parts.recurrence.ports(), arrays, strict=True))
         run = _Run(self, bound, PartedResiduals(context, self._start(bound)), self.begin())
         run.outputs = self._outputs()
-        run.go()
-        run.journey.end()
+        try:
+            run.go()
+        finally:
+            run.journey.end()
         return (*run.outputs, run.held)
 
     def backward(self, arrays: Sequence[Any], context: RunContext) -> Grads:
@@ -107,10 +109,12 @@ class Parted:
         run = _Run(self, bound, arrays[len(ports)], self.begin())
         run.given = dict(enumerate(arrays[len(ports) + 1 :]))
         run.carried = [None] * len(self.parts.recurrence.states)
-        while run.held.place < len(self.actions):
-            run.go()
-            run.back()
-        run.journey.end()
+        try:
+            while run.held.place < len(self.actions):
+                run.go()
+                run.back()
+        finally:
+            run.journey.end()
         return run.gradients()
 
     def _start(self, bound: Mapping[str, Array]) -> States:
@@ -186,8 +190,7 @@ class _Run:
         return arrays
 
     def _context(self, part: Part) -> RunContext:
-        context = self.held.context
-        return RunContext(context.seed, context.training, context.t, (part.low, self.parts.size[0]))
+        return replace(self.held.context, part=(part.low, self.parts.size[0]))
 
     def _collect(self, part: Part, results: Sequence[Any]) -> None:
         """Put the results of a part in their places; the last part in order of execution has `_last`."""

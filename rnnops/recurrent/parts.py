@@ -117,8 +117,8 @@ class Parts:
         """The ops of a part of so many steps."""
         kinds = self._part_types(steps)
         op = self._op(steps)
-        keep = infer(op, kinds, self.call)
-        return PartCalls(infer(plain_form(op), kinds, self.call), keep, self._backward(keep))
+        keep = _inferred(op, kinds, self.call)
+        return PartCalls(_inferred(plain_form(op), kinds, self.call), keep, self._backward(keep))
 
     # -- ops -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Parts:
         )
         kinds = tuple((kind.dtype, kind.shape) for kind in keep.types if kind is not None)
         op = Op("RecurrentNetworkGradient", tuple(inputs), outputs, {**keep.op.attributes, "types": kinds})
-        return infer_call(op, types, [None] * len(types), self.call.net, self.call.float_dtype)[0]
+        return _inferred(op, types, self.call)
 
     def gets(self, i: int) -> tuple[bool, bool]:
         """Whether `_all` and `_last` of an output get a gradient in a part."""
@@ -180,6 +180,6 @@ class Parts:
         return (True, False) if self.length(i) > 1 else (every, True)
 
 
-def infer(op: Op, types: Sequence[Type], call: Call) -> Call:
+def _inferred(op: Op, types: Sequence[Type | None], call: Call) -> Call:
     """An op of these types of inputs, in the net of a call."""
     return infer_call(op, list(types), [None] * len(types), call.net, call.float_dtype)[0]

@@ -153,6 +153,47 @@ def test_saved_residuals_are_what_is_held() -> None:
     assert "lstm/hidden_t_all" in str(make(net, "plain").saved_residuals(feeds))
 
 
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_saved_residuals_of_random_nets_are_what_is_held(seed: int) -> None:
+    made = ro.testing.random_net(seed)
+    feeds = dict(made.feeds)
+    run = ro.compile(made.net, device="reference")
+    _, pullback = run.vjp(feeds, seed=seed)
+    arrays = {name: array for name, array in pullback.held_arrays().items() if name not in feeds}
+    held: dict[int, int] = {}
+    for name in sorted(arrays, key=lambda name: ":" not in name):  # those of steps first: tensors over all time
+        held.setdefault(id(owner(arrays[name])), arrays[name].nbytes)
+    listed = run.saved_residuals(feeds).blobs
+    inputs = sum(blob.nbytes for blob in listed if blob.name in feeds)
+    assert sum(blob.nbytes for blob in listed) - inputs == sum(held.values())
+
+
+def test_steps_within_steps_are_counted() -> None:
+    """A cell that runs a recurrence over five features keeps the states of all its steps, of every step."""
+    inner = ro.Net("inner")
+    v, u = inner.inputs("v", "u")
+    inner.outputs(u_t=ro.tanh(v + u))
+    cell = ro.Net("cell")
+    x_t, h = cell.inputs("x_t", "h")
+    steps = ro.transpose(x_t, perm=[1, 0, 2])
+    swept = ro.recurrent_net(cell, inner, [("v", steps)], [("u", h)], {"u": "u_t"}, scope="inner")
+    cell.outputs(h_t=ro.squeeze(swept[1], [0]) * 0.5)
+    net = ro.Net("nested")
+    net.outputs(y=ro.recurrent_net(net, cell, [("x_t", net.input("x"))], [("h", net.input("h0"))], {"h": "h_t"})[0])
+    shapes = {"x": (T, N, 5, 3), "h0": (N, 3)}
+    saved = ro.compile(net).saved_residuals(shapes, dtype="float64")
+    within = [blob.nbytes for blob in saved.blobs if blob.dtype == "uint8"]
+    assert within == [T * (5 + 1) * N * 3 * 8]
+    assert saved.total > 10_000 >= ro.compile(net, memory_budget=10_000).saved_residuals(shapes, dtype="float64").total
+
+
 def test_estimates_before_any_data() -> None:
     run = make(model(), "plain")
     default, memory = (run.memory_estimate(policy, x=(1000, 16, 3)) for policy in (None, "memory"))

@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import rnnops as ro
+from bench import language_model
 
 T, N, H = 20, 8, 64
 Shapes = dict[str, tuple[int, ...]]
-
-
-def language_model(vocabulary: int, layers: int = 4, width: int = H) -> ro.Net:
-    """Tokens to the loss of a stack of LSTMs."""
-    net = ro.Net("language_model")
-    tokens, labels = net.input("tokens", "int32"), net.input("labels", "int32")
-    x = ro.gather(net.parameter("table", (vocabulary, width), ("xavier", width)), tokens, axis=0)
-    h_all, *_ = ro.LSTM(net, x, None, None, width, [width] * layers, scope="lstm")
-    scores = ro.reshape(h_all, [-1, width]) @ net.parameter("w", (width, vocabulary), ("xavier", width))
-    scores = scores + net.parameter("b", (vocabulary,), "zeros")
-    net.outputs(loss=ro.softmax_cross_entropy_loss(scores, ro.reshape(labels, [-1])))
-    return net
 
 
 def attention_decoder() -> ro.Net:
@@ -43,7 +32,7 @@ def perceptron(layers: int = 8) -> ro.Net:
 
 
 def words(vocabulary: int) -> Callable[[], tuple[ro.Net, Shapes]]:
-    return lambda: (language_model(vocabulary), {"tokens": (T, N), "labels": (T, N)})
+    return lambda: (language_model.build(vocabulary, H), {"tokens": (T, N), "labels": (T, N)})
 
 
 MODELS: dict[str, Callable[[], tuple[ro.Net, Shapes]]] = {

@@ -12,11 +12,22 @@ import rnnops as ro
 from rnnops.compiler.lifetimes import lifetimes_of, most_alive
 from rnnops.compiler.number_random_ops import number_random_ops
 from rnnops.compiler.order_ops import least_alive, order_ops
+from rnnops.compiler.topological import makers_before, topological_order
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.schema import RunContext
 from rnnops.types import Type, type_of
 
 SMALL = range(150)
+
+
+def test_things_come_after_what_they_need_smallest_first() -> None:
+    before: list[set[int]] = [{3}, set(), {0, 1}, set()]
+    assert topological_order(before, lambda number: 0) == [1, 3, 0, 2]
+    assert topological_order(before, lambda number: -number) == [3, 1, 0, 2]
+    told: list[int] = []
+    assert topological_order(before, lambda number: len(told) * number, told.append) == told
+    ops = [(("b",), ("c",)), (("", "x"), ("a", "")), (("c", "a"), ("d",)), ((), ("b",))]
+    assert makers_before(ops) == before
 
 
 @pytest.mark.parametrize("seed", SMALL)

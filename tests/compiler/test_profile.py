@@ -18,7 +18,7 @@ from rnnops.compiler.scan.compiled_scan import CompiledScan, Options
 
 
 def plain_run(net: ro.Net, **options: Any) -> ro.Run:
-    return ro.compile(net, device="cpu", tuning=Options(compiled=False, **options))
+    return ro.compile(net, device="cpu", tuning=Options(compiled=False), **options)
 
 
 def ticking(durations: Iterator[float]) -> Callable[[], float]:
@@ -68,6 +68,20 @@ def test_every_op_of_both_passes(device: str) -> None:
         assert 0 < sum(op.seconds for op in one.ops) <= one.seconds
     runs = {op.op: op.runs for op in found.forward.ops}
     assert runs["RecurrentNetwork"] == ("compiled" if device == "cpu" else "interpreter")
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_recurrences_in_parts_are_one_op_each(device: str) -> None:
+    options: dict[str, Any] = {"checkpoints": ro.checkpoints.Slots(2)}
+    run = plain_run(lstm_net(), **options) if device == "cpu" else ro.compile(lstm_net(), device=device, **options)
+    found = run.profile(lstm_feeds(), rounds=2, warm_up=1)
+    assert found.backward is not None
+    for one in (*found.forward.ops, *found.backward.ops):
+        assert one.calls == 2
+        assert one.seconds > 0
+        if one.op.startswith("RecurrentNetwork"):
+            assert one.runs == ("compiled" if device == "cpu" else "interpreter")
+            assert one.nbytes > 0
 
 
 def test_bytes_are_those_of_the_memory_that_results_lie_in() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arena_models import MODELS, attention_decoder, language_model, perceptron
+from arena_models import MODELS, attention_decoder, perceptron
 from small_runs import same
 
 import rnnops as ro
+from bench import language_model
 from rnnops.compiler.lifetimes import lifetimes_of
 from rnnops.compiler.plan import TrainingPlan
-from rnnops.compiler.recycle import Recycled
+from rnnops.compiler.recycle import SMALL, Recycled
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.memory import ALIGNMENT, Block, Buffer
 from rnnops.errors import TypeRuleError
@@ -40,7 +41,7 @@ def feeds_of(net: ro.Net, steps: int = 5, rows: int = 3, seed: int = 0) -> Array
 
 
 def words() -> ro.Net:
-    return language_model(WORDS, layers=2)
+    return language_model.build(WORDS, 64, layers=2)
 
 
 def trained(run: ro.Run, feeds: Arrays) -> Arrays:
@@ -104,21 +105,10 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("_poisoned")
-@pytest.mark.parametrize("seed", range(24))
-def test_random_nets_have_the_same_bits(seed: int) -> None:
-    made = ro.testing.random_net(seed)
-    feeds = dict(made.feeds)
-    recycled = run_of(made.net)
-    wanted = trained(run_of(made.net, recycle=False), feeds)
-    for _ in range(2):
-        same(trained(recycled, feeds), wanted)
-
-
-@pytest.mark.usefixtures("_poisoned")
-@pytest.mark.parametrize("seed", range(24, 44))
-def test_random_nets_with_small_buffers_in_the_block(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random nets are small; here everything that may be recycled is."""
-    monkeypatch.setattr("rnnops.compiler.recycle.SMALL", 0)
+@pytest.mark.parametrize(("seed", "small"), [*((n, SMALL) for n in range(24)), *((n, 0) for n in range(24, 44))])
+def test_random_nets_have_the_same_bits(seed: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random nets are small; where no buffer is, everything that may be recycled is."""
+    monkeypatch.setattr("rnnops.compiler.recycle.SMALL", small)
     made = ro.testing.random_net(seed)
     feeds = dict(made.feeds)
     recycled = run_of(made.net)
