@@ -21,12 +21,16 @@ from rnnops.errors import (
     DeviceError as DeviceError,
     FeedError as FeedError,
     GradientError as GradientError,
+    GradientNormError as GradientNormError,
+    ModelError as ModelError,
     NetError as NetError,
     NoBottleneckError as NoBottleneckError,
     NothingToRecomputeError as NothingToRecomputeError,
+    OptimizerError as OptimizerError,
     ParseError as ParseError,
     RecurrentError as RecurrentError,
     RnnopsError as RnnopsError,
+    SaveError as SaveError,
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
 )
@@ -113,12 +117,12 @@ from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
 
 if TYPE_CHECKING:
-    from rnnops import checkpoints as checkpoints, testing as testing
+    from rnnops import checkpoints as checkpoints, model as model, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
 
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
-_MODULES = ("checkpoints", "testing")
+_MODULES = ("checkpoints", "model", "testing")
 _LAZY = {**dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"), **dict.fromkeys(_MODULES, "rnnops")}
 
 

@@ -95,3 +95,19 @@ class ParseError(RnnopsError):
 def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
     """`Add -> gates`: how errors name one op of a net."""
     return f"{op_type} -> {', '.join(name for name in outputs if name)}"
+
+
+class ModelError(RnnopsError):
+    """A model or a layer is put together or called wrongly."""
+
+
+class OptimizerError(RnnopsError):
+    """Settings, parameters, gradients or state of an optimizer do not fit."""
+
+
+class GradientNormError(OptimizerError):
+    """The global gradient norm is not finite."""
+
+
+class SaveError(RnnopsError):
+    """A model cannot be saved, or a file holds no intact model, or not this one."""

@@ -32,11 +32,14 @@ class Net:
         name: shown in errors and in the text of the net; name scopes that are open now do not prefix its blobs, those
             opened later do, so that a cell can be written inside a scope.
         float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
+        sizes_for: likewise, for nets that stay free of dtypes: `blob.type` is what it is in a run of this float dtype,
+            wherever it follows from inputs with shapes.
     """
 
-    def __init__(self, name: str, float_dtype: str | None = None) -> None:
+    def __init__(self, name: str, float_dtype: str | None = None, sizes_for: str | None = None) -> None:
         self.name = check_name(name, "net")
         self.float_dtype = float_dtype
+        self._sized_as = float_dtype or sizes_for
         self._scope = scoped("")
         self._inputs: dict[str, Input] = {}
         self._ops: list[Op] = []
@@ -266,7 +269,7 @@ class Net:
         copy = Net(self.name, self.float_dtype)
         for spec in self.input_specs if inputs is None else inputs:
             copy.add_input(spec)
-            if spec.name in self._types:
+            if self.float_dtype and spec.name in self._types:
                 copy._types[spec.name] = self._types[spec.name]
         for op in ops:
             copy._add_op(op)
@@ -291,8 +294,8 @@ class Net:
         self._check_free(spec.name)
         self._inputs[spec.name] = spec
         self._dtypes[spec.name] = spec.dtype
-        if spec.shape is not None and self.float_dtype:
-            self._types[spec.name] = Type(self.float_dtype if spec.dtype == FLOAT else spec.dtype, spec.shape)
+        if spec.shape is not None and self._sized_as:
+            self._types[spec.name] = Type(self._sized_as if spec.dtype == FLOAT else spec.dtype, spec.shape)
         return self.blob(spec.name)
 
     def _add_op(self, op: Op) -> None:
@@ -301,7 +304,7 @@ class Net:
         check_dtypes(schema, op, dtypes, self.name)
         resolved = self.float_dtype or FLOAT
         out_dtypes = [resolved if dtype == FLOAT else dtype for dtype in schema.dtypes(dtypes, op.attributes)]
-        if self.float_dtype and all(not name or name in self._types for name in op.inputs):
+        if self._sized_as and all(not name or name in self._types for name in op.inputs):
             self._infer_types(op)
         index = len(self._ops)
         for name, dtype in zip(op.outputs, out_dtypes, strict=True):
@@ -315,7 +318,7 @@ class Net:
     def _infer_types(self, op: Op) -> None:
         types = [self._types.get(name) for name in op.inputs]
         values = [self._values.get(name) for name in op.inputs]
-        call, folded = infer_call(op, types, values, self.name, self.float_dtype or "")
+        call, folded = infer_call(op, types, values, self.name, self._sized_as or "")
         for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
             if name:
                 self._types[name] = kind

@@ -57,3 +57,16 @@ def test_typed_errors_name_net_op_and_blobs() -> None:
     net.outputs(c=a + b)
     with pytest.raises(ro.TypeRuleError, match=r"net 'model', op 'Add -> .*a: float64\[2, 3\].*do not broadcast"):
         run(net, a=np.zeros((2, 3)), b=np.zeros((4,)))
+
+
+def test_sizes_may_be_known_in_a_net_without_dtypes() -> None:
+    net = ro.Net("n", sizes_for="float64")
+    x, free = net.input("x", shape=(2, 3)), net.input("free")
+    y = ro.reshape(x @ net.parameter("w", (3, 4)), [-1])
+    assert str(y.type) == "float64[8]"
+    assert y.dtype == "float"
+    assert (free + y).type is None, "it does not follow"
+    net.outputs(y=y)
+    feeds = {"x": np.ones((2, 3), "float32"), "free": np.ones(8, "float32"), "w": np.ones((3, 4), "float32")}
+    assert run(net, **feeds)["y"].dtype == np.float32
+    assert str(net).startswith("net n(x: float[2, 3], free, w: param[3, 4] = xavier)\n")

@@ -121,6 +121,7 @@ class RNNCell(ABC):
         seq_lengths: Blob | None = None,
         initial_states: Sequence[Blob] | None = None,
         outputs_with_grads: Sequence[int] | None = None,
+        reverse: bool = False,
     ) -> tuple[Blob, tuple[Blob, ...]]:
         """Step the cell over a sequence.
 
@@ -129,6 +130,7 @@ class RNNCell(ABC):
             initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
             outputs_with_grads: positions in the returned states that may get gradients, all if left out; an output
                 that is no state always may.
+            reverse: from the last step to the first, each row from its own end.
 
         Returns: the output `[T, N, O]` and, for each state, `_all [T, N, H]` and `_last [1, N, H]`.
         """
@@ -155,6 +157,7 @@ class RNNCell(ABC):
                 recompute_blobs_on_backward=step.recompute,
                 forward_only=self.forward_only,
                 references=bindings,
+                reverse=reverse,
             )
         last = 2 * len(names)
         output = results[last] if output_name not in names else results[2 * names.index(output_name)]

@@ -42,6 +42,7 @@ class UnrolledCell(WrapperCell):
         seq_lengths: Blob | None = None,
         initial_states: Sequence[Blob] | None = None,
         outputs_with_grads: Sequence[int] | None = None,
+        reverse: bool = False,
     ) -> tuple[Blob, tuple[Blob, ...]]:
         """As RNNCell's, with `outputs_with_grads` not supported: gradients flow to every output that receives one."""
         if outputs_with_grads is not None:
@@ -53,17 +54,24 @@ class UnrolledCell(WrapperCell):
         self.prepare(net)
         current = [self._two_axes(net, inputs, state) for state in self.initial_states(net, initial_states)]
         steps, outputs = [], []
-        for t, x_t in enumerate(split(inputs, [1] * self.T, axis=0)):
+        order = list(enumerate(split(inputs, [1] * self.T, axis=0)))[:: -1 if reverse else 1]
+        for t, x_t in order:
             timestep = net.constant(np.array([t], np.int32))
             context = Step(net, None, seq_lengths, timestep, f"timestep_{t}/")
             output, current = self.cell.step(context, squeeze(x_t, [0]), current)
             outputs.append(unsqueeze(output, [0]))
             steps.append([unsqueeze(state, [0]) for state in current])
-        states = [blob for column in zip(*steps, strict=True) for blob in (concat(list(column), axis=0), column[-1])]
-        return concat(outputs, axis=0), tuple(states)
+        columns = [list(column) for column in zip(*steps, strict=True)]
+        states = [blob for column in columns for blob in (_over_time(column, reverse), column[-1])]
+        return _over_time(outputs, reverse), tuple(states)
 
     def _two_axes(self, net: Net, inputs: Blob, state: Blob) -> Blob:
         """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting."""
         one = net.constant(np.array([1], np.int64))
         zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), one], axis=0))
         return squeeze(state + zeros, [0])
+
+
+def _over_time(executed: list[Blob], reverse: bool) -> Blob:
+    """Steps in the order in which they ran as one sequence."""
+    return concat(executed[:: -1 if reverse else 1], axis=0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rnnops.cli.batches import Streams, Window
-from rnnops.cli.language_model import Array, Arrays, LanguageModel
+from rnnops.cli.batches import Streams
+from rnnops.cli.language_model import LanguageModel, carried
+from rnnops.types import Array
 
 STREAMS, STREAM_CHARACTERS = 128, 250  # no more streams than that, none shorter than that
 STEPS = 64
@@ -21,8 +21,8 @@ class Score:
     characters: int
 
 
-def evaluate(model: LanguageModel, params: Mapping[str, Array], text: Array, limit: int | None = None) -> Score:
-    """Score a text.
+def evaluate(model: LanguageModel, text: Array, limit: int | None = None) -> Score:
+    """Score a text under the parameters that the model has now.
 
     Args:
         text: [characters], indices.
@@ -32,8 +32,9 @@ def evaluate(model: LanguageModel, params: Mapping[str, Array], text: Array, lim
     states = model.start_states(streams.streams)
     bits, scored = 0.0, 0
     for window in streams.one_epoch(partial=True):
-        loss, states = _window_bits(model, params, states, window)
-        bits, scored = bits + loss * window.targets.size, scored + window.targets.size
+        loss, last = model.run(model.train_one_batch, window.inputs, window.targets, states)
+        states = carried(last)
+        bits, scored = bits + float(loss) / math.log(2) * window.targets.size, scored + window.targets.size
         if limit is not None and scored >= limit:
             break
     return Score(bits / scored, scored)
@@ -43,10 +44,3 @@ def window_size(characters: int) -> tuple[int, int]:
     """Steps and streams for a text: many streams for long texts, one for short ones."""
     streams = max(1, min(STREAMS, characters // STREAM_CHARACTERS))
     return max(1, min(STEPS, (characters - 1) // streams)), streams
-
-
-def _window_bits(
-    model: LanguageModel, params: Mapping[str, Array], states: Arrays, window: Window
-) -> tuple[float, Arrays]:
-    out = model.loss(params, states, characters=window.inputs, targets=window.targets)
-    return float(out["loss"]) / math.log(2), model.last_states(out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
 
@@ -20,7 +19,7 @@ def show(text: str) -> None:
 
 def print_beginning(session: Session) -> None:
     """Say what is trained on what."""
-    corpus, step = session.corpus, session.trainer.state.step
+    corpus, step = session.corpus, session.trainer.model.steps
     show(f"text: {corpus.source}")
     sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
     show(f"characters: {sizes}")
@@ -34,7 +33,7 @@ def print_training(session: Session, reason: str) -> None:
     state, characters = session.trainer.state, session.trainer.characters
     rate = characters / state.seconds if state.seconds else 0.0
     show(
-        f"stopped {reason}: {state.step:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
+        f"stopped {reason}: {session.trainer.model.steps:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
         f"{rate:,.0f} characters a second"
     )
     if session.target is not None:
@@ -63,4 +62,4 @@ def model_text(session: Session) -> str:
 
 
 def parameter_count(session: Session) -> int:
-    return sum(math.prod(shape) for shape in session.trainer.model.parameter_shapes.values())
+    return sum(array.size for array in session.trainer.model.arrays.values())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from rnnops.cli.language_model import Array, Arrays, LanguageModel
+from rnnops.cli.language_model import LanguageModel, States, carried
+from rnnops.types import Array
 
 
-def sample(
-    model: LanguageModel, params: Mapping[str, Array], prompt: Array, length: int, temperature: float, seed: int
-) -> Array:
-    """Draw `length` characters that follow a prompt.
+def sample(model: LanguageModel, prompt: Array, length: int, temperature: float, seed: int) -> Array:
+    """Draw `length` characters that follow a prompt, under the parameters that the model has now.
 
     Args:
         prompt: [characters], indices; at least one.
@@ -22,10 +19,10 @@ def sample(
     """
     generator = np.random.default_rng(seed)
     drawn = np.empty(length, np.int32)
-    scores, states = _read(model, params, model.start_states(1), prompt)
+    scores, states = _read(model, model.start_states(1), prompt)
     for place in range(length):
         drawn[place] = draw(scores, temperature, generator.random())
-        scores, states = _read(model, params, states, drawn[place : place + 1])
+        scores, states = _read(model, states, drawn[place : place + 1])
     return drawn
 
 
@@ -38,7 +35,7 @@ def draw(scores: Array, temperature: float, uniform: float) -> int:
     return int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right").clip(0, len(scores) - 1))
 
 
-def _read(model: LanguageModel, params: Mapping[str, Array], states: Arrays, text: Array) -> tuple[Array, Arrays]:
+def _read(model: LanguageModel, states: States, text: Array) -> tuple[Array, States]:
     """Feed characters and return the logits of what follows the last, and the states there."""
-    out = model.scores(params, states, characters=text.astype(np.int32).reshape(-1, 1))
-    return out["scores"][-1], model.last_states(out)
+    scores, last = model.run(model.forward, text.astype(np.int32).reshape(-1, 1), states)
+    return scores[-1, 0], carried(last)

@@ -13,13 +13,14 @@ from typing import Any
 from rnnops.cli import state as states
 from rnnops.cli.baselines import baselines
 from rnnops.cli.cells import is_own
-from rnnops.cli.checkpoint import CheckpointError, load_checkpoint
 from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, load_text
 from rnnops.cli.language_model import LanguageModel
 from rnnops.cli.settings import Settings, SettingsError, check_agreement
 from rnnops.cli.state import TextSource
 from rnnops.cli.threads import limit_product_threads
 from rnnops.cli.trainer import Trainer
+from rnnops.errors import SaveError
+from rnnops.model import saving
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Session:
         """Write the checkpoint, where there is to be one."""
         if self.target is not None:
             tables = self.tables.result() if self.tables.done() else {}
-            states.save(self.target, self.trainer.state, self.settings, self.corpus, self.source, tables)
+            states.save(self.target, self.trainer.model, self.trainer.state, self.corpus, self.source, tables)
             self.saved_at = time.monotonic()
 
     def save_if_due(self, every: float) -> None:
@@ -110,7 +111,7 @@ def _resumed(options: Options, saved: states.Saved) -> Session:
     corpus = _read(source)
     saved.check_text(corpus)
     model = _model(saved.settings, corpus, options)
-    trainer = Trainer(model, corpus, saved.state(model))
+    trainer = Trainer(model, corpus, saved.restore(model))
     tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)
     return Session(saved.settings, source, corpus, trainer, tables, options.save or saved.path)
 
@@ -123,13 +124,13 @@ def _check_own_cell(options: Options, settings: Settings) -> None:
 
 
 def _check_target(path: Path) -> None:
-    """Raise CheckpointError where saving would overwrite something else."""
+    """Raise SaveError where saving would overwrite something else."""
     if path.exists() and path.stat().st_size > 0:
         try:
-            load_checkpoint(path)
-        except CheckpointError as error:
+            saving.load(path)
+        except SaveError as error:
             hint = "Choose another name for --save, or remove the file."
-            raise CheckpointError(f"{path} exists and would be overwritten: {error.problem}", hint=hint) from error
+            raise SaveError(f"{path} exists and would be overwritten: {error.problem}", hint=hint) from error
 
 
 def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:

@@ -7,11 +7,9 @@ import time
 from rnnops.cli import report
 from rnnops.cli.plot import check_plot, save_learning_curve
 from rnnops.cli.progress import Progress, show_progress
-from rnnops.cli.sample import sample
 from rnnops.cli.session import Options, Session, open_session
 from rnnops.cli.stopping import Clock, StopSignals
 
-PROMPT = "\n"
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
 
 
@@ -38,7 +36,7 @@ def train_until(session: Session, options: Options, clock: Clock, signals: StopS
     progress = show_progress(trainer.characters, None if options.steps is None else options.steps * size)
     _measure_evaluation(session, clock)
     try:
-        while options.steps is None or trainer.state.step < options.steps:
+        while options.steps is None or trainer.model.steps < options.steps:
             bits = _timed_step(session, clock, progress)
             progress.advance(size, bits)
             session.save_if_due(options.checkpoint_every)
@@ -57,9 +55,7 @@ def finish(session: Session, options: Options) -> None:
     score, tables = trainer.evaluate(), session.tables.result()
     report.print_held_out(score, tables)
     if options.sample:
-        prompt = session.corpus.encode(PROMPT)
-        seed = session.settings.seed
-        drawn = sample(trainer.model, trainer.state.average, prompt, options.sample, options.temperature, seed)
+        drawn = trainer.sample(options.sample, options.temperature)
         report.print_sample(session.corpus.decode(drawn), options.temperature)
     if options.plot is not None:
         held_out = [*trainer.state.held_out, [trainer.characters, score.bits]]
@@ -71,9 +67,9 @@ def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
     """One step of training and, where it is time, a point of the held-out curve."""
     state, began = session.trainer.state, time.monotonic()
     bits = session.trainer.step()
-    if state.step % session.settings.evaluate_every == 0:
+    if (step := session.trainer.model.steps) % session.settings.evaluate_every == 0:
         held_out = _timed_point(session, clock)
-        progress.say(f"step {state.step:,}: {held_out:.3f} held-out bits per character")
+        progress.say(f"step {step:,}: {held_out:.3f} held-out bits per character")
     state.seconds += time.monotonic() - began
     return bits
 

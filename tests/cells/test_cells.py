@@ -302,3 +302,29 @@ def test_coverage_may_be_given_or_starts_at_zero(given: bool) -> None:
         results.append(run_of(net, x=X, **feeds)[1]["output"])
     assert np.array_equal(*results)
     assert not np.array_equal(results[0][0], results[0][1])
+
+
+@pytest.mark.parametrize("unrolled", [False, True])
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
+def test_a_cell_from_the_end(lengths: np.ndarray | None, unrolled: bool) -> None:
+    """Each row runs from its own end: as forward over the row turned round."""
+
+    def outputs(x: np.ndarray, reverse: bool) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        net = ro.Net("net")
+        cell: ro.cells.RNNCell = ro.cells.GRUCell(D, H, name="gru")
+        if unrolled:
+            cell = ro.cells.UnrolledCell(cell, T)
+        seq_lengths = None if lengths is None else net.input("lengths", "int32")
+        y, states = cell.apply_over_sequence(net, net.input("x"), seq_lengths, None, reverse=reverse)
+        net.outputs(y=y, last=states[1])
+        feeds, out, _ = run_of(net, x=x, **({} if lengths is None else {"lengths": lengths}))
+        return feeds, out
+
+    turned = X.copy()
+    ends = [T] * N if lengths is None else list(lengths)
+    for row, end in enumerate(ends):
+        turned[:end, row] = X[:end, row][::-1]
+    came, wanted = outputs(X, True)[1], outputs(turned, False)[1]
+    for row, end in enumerate(ends):
+        np.testing.assert_allclose(came["y"][:end, row], wanted["y"][:end, row][::-1], rtol=1e-10)
+    np.testing.assert_allclose(came["last"], wanted["last"], rtol=1e-10)

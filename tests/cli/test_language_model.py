@@ -18,7 +18,7 @@ from rnnops.cli.progress import Bar, Lines, show_progress
 from rnnops.cli.sample import draw, sample
 from rnnops.cli.settings import Settings
 from rnnops.cli.stopping import Clock, StopSignals
-from rnnops.cli.trainer import Trainer, moved_average, rate_factor, step_seed
+from rnnops.cli.trainer import Trainer, moved_average
 from rnnops.testing import check_gradient
 
 SETTINGS = Settings(device="reference", hidden=5, batch=3, seq_length=4, dtype="float64", dropout=0.4, layers=2)
@@ -30,36 +30,34 @@ def corpus() -> Corpus:
     return corpus_of("".join("abcde fgh\n"[i] for i in generator.integers(0, 10, 3000)))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model(corpus: Corpus) -> LanguageModel:
     return LanguageModel(SETTINGS, len(corpus.alphabet))
 
 
 def test_gradient_of_the_whole_model(model: LanguageModel, corpus: Corpus) -> None:
     window = corpus.train[:13].astype(np.int32)
-    feeds = {
-        **model.start_params(), **model.start_states(3),
-        "characters": window[:-1].reshape(4, 3), "targets": window[1:].reshape(4, 3),
-    }  # fmt: skip
-    check_gradient(model.loss.net, feeds, seed=1, sample=3)
+    states = {f"states_{place}": state for place, state in enumerate(model.start_states(3))}
+    feeds = {"characters": window[:-1].reshape(4, 3), "targets": window[1:].reshape(4, 3), **states, **model.arrays}
+    check_gradient(model.graphs["train_one_batch"].traced.net, feeds, seed=1, sample=3)
 
 
 def test_a_model_that_knows_nothing_pays_for_every_symbol_the_same(model: LanguageModel, corpus: Corpus) -> None:
-    params = {name: np.zeros_like(value) for name, value in model.start_params().items()}
-    score = evaluate(model, params, corpus.held_out)
+    model.set_params({name: np.zeros_like(value) for name, value in model.get_params().items()})
+    score = evaluate(model, corpus.held_out)
     assert score.bits == pytest.approx(math.log2(len(corpus.alphabet)))
     assert score.characters == len(corpus.held_out) - 1
 
 
 def test_evaluation_carries_states_and_drops_nothing_out(model: LanguageModel, corpus: Corpus) -> None:
     """A text in windows scores as in one piece, twice the same although the model has dropout."""
-    params, text = model.start_params(), corpus.held_out.astype(np.int32)
+    text = corpus.held_out.astype(np.int32)
     assert window_size(len(text)) == (64, 1)
-    whole = model.loss(params, model.start_states(1), characters=text[:-1, None], targets=text[1:, None])
-    score = evaluate(model, params, text)
-    assert score.bits == pytest.approx(float(whole["loss"]) / math.log(2))
-    assert evaluate(model, params, text) == score
-    assert evaluate(model, params, text, limit=1).characters == 64
+    loss, _ = model.run(model.train_one_batch, text[:-1, None], text[1:, None], model.start_states(1))
+    score = evaluate(model, text)
+    assert score.bits == pytest.approx(float(loss) / math.log(2))
+    assert evaluate(model, text) == score
+    assert evaluate(model, text, limit=1).characters == 64
 
 
 @pytest.mark.parametrize(("characters", "wanted"), [(2, (1, 1)), (100, (64, 1)), (500, (64, 2)), (10**6, (64, 128))])
@@ -69,16 +67,16 @@ def test_window_size(characters: int, wanted: tuple[int, int]) -> None:
 
 def test_a_sample_follows_the_model(model: LanguageModel, corpus: Corpus) -> None:
     """At temperature 0 each character is the likeliest after all before it."""
-    params, prompt = model.start_params(), corpus.encode("ab")
-    drawn = sample(model, params, prompt, 6, 0.0, seed=1)
+    prompt = corpus.encode("ab")
+    drawn = sample(model, prompt, 6, 0.0, seed=1)
     text = np.concatenate([prompt, drawn]).astype(np.int32)
-    scores = model.scores(params, model.start_states(1), characters=text[:-1, None])["scores"]
-    np.testing.assert_array_equal(drawn, scores.argmax(axis=1)[1:])
+    scores, _ = model.run(model.forward, text[:-1, None], model.start_states(1))
+    np.testing.assert_array_equal(drawn, scores[1:, 0].argmax(axis=1))
 
 
 def test_a_sample_depends_on_its_seed_alone(model: LanguageModel, corpus: Corpus) -> None:
-    params, prompt = model.start_params(), corpus.encode("a")
-    first, again, other = (sample(model, params, prompt, 30, 1.0, seed) for seed in (1, 1, 2))
+    prompt = corpus.encode("a")
+    first, again, other = (sample(model, prompt, 30, 1.0, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
 
@@ -95,29 +93,23 @@ def test_draws_have_the_models_distribution() -> None:
 
 def test_one_step_moves_everything_on(model: LanguageModel, corpus: Corpus) -> None:
     trainer = Trainer(model, corpus)
-    before = trainer.state.params
+    before = model.get_params()
     trainer.step()
-    assert (trainer.state.step, trainer.characters, int(trainer.state.optimizer["step"])) == (1, 12, 1)
-    assert all((before[name] != value).any() for name, value in trainer.state.params.items())
-    assert all(state.any() for state in trainer.state.carried.values())
+    assert (model.steps, trainer.characters) == (1, 12)
+    assert all((before[name] != value).any() for name, value in model.get_params().items())
+    assert all(state.any() for state in trainer.state.carried)
 
 
-def test_an_epoch_starts_from_fresh_states(model: LanguageModel, corpus: Corpus) -> None:
+def test_an_epoch_starts_from_fresh_states(corpus: Corpus) -> None:
     """What was carried from the end of the text does not reach its beginning."""
     losses = []
     for carried in (0.0, 5.0):
+        model = LanguageModel(SETTINGS, len(corpus.alphabet))
         trainer = Trainer(model, corpus)
-        trainer.state.step = trainer.streams.windows_per_epoch
-        trainer.state.carried = {name: state + carried for name, state in trainer.state.carried.items()}
+        model.set_states({"optimizer.step": np.array(trainer.streams.windows_per_epoch)})
+        trainer.state.carried = tuple(state + carried for state in trainer.state.carried)
         losses.append(trainer.step())
     assert losses[0] == losses[1]
-
-
-def test_the_rate_rises_and_falls_with_the_root_of_the_step() -> None:
-    assert rate_factor(0) == pytest.approx(0.02)
-    assert max(map(rate_factor, range(10_000))) == rate_factor(49)
-    assert rate_factor(600) == pytest.approx(0.5)
-    assert rate_factor(3000) == pytest.approx(0.25)
 
 
 def test_the_average_starts_at_the_first_parameters_and_settles() -> None:
@@ -127,12 +119,6 @@ def test_the_average_starts_at_the_first_parameters_and_settles() -> None:
         average = moved_average(average, {"w": np.full(2, step % 2, np.float32)}, step)
     np.testing.assert_allclose(average["w"], 0.5, atol=0.01)
     assert average["w"].dtype == np.float32
-
-
-def test_step_seeds_differ() -> None:
-    seeds = {step_seed(seed, step) for seed in range(20) for step in range(50)}
-    assert len(seeds) == 1000
-    assert all(0 <= seed < 2**64 for seed in seeds)
 
 
 def test_stop_signals() -> None:

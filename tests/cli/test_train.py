@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from train_runs import COMMAND, TINY, outcome, train, write_text
+from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
 from rnnops.cli.cells import PRESETS
-from rnnops.cli.checkpoint import load_checkpoint, save_checkpoint
+from rnnops.model import saving
 
 OWN_CELL = '''
 """A user's own cell: a minimal gated unit, in ops, without a derivative."""
@@ -88,7 +88,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_the_loss_falls(text: Path, tmp_path: Path) -> None:
     target = tmp_path / "model.npz"
     assert train(text, *TINY, "--hidden", 24, "--steps", 100, "--save", target) == 0
-    state = load_checkpoint(target).state
+    _, state = saving.load(target)
     assert [point[0] for point in state["training"]] == [64 * 20 * k for k in range(1, 6)]
     assert [point[0] for point in state["held_out"]] == [64 * 10 * k for k in range(1, 11)]
     for curve in (state["training"], state["held_out"]):
@@ -112,7 +112,7 @@ def test_every_preset_trains_alone_and_stacked(cell: str, text: Path, tmp_path: 
         target = tmp_path / f"{layers}.npz"
         options = ("--cell", cell, "--layers", layers, "--dropout", 0.2 * (layers - 1), "--steps", 1, "--save", target)
         assert train(text, *TINY, *options) == 0
-        names = {name.split("/")[1] for name in load_checkpoint(target).arrays if name.startswith("params/layer")}
+        names = {name.split(".")[1] for name in saving.load(target)[0] if name.startswith("stack.layer")}
         assert names == {f"layer_{layer}" for layer in range(layers)}
 
 
@@ -128,17 +128,17 @@ def test_recompute_changes_no_bit(cell: str, text: Path, tmp_path: Path) -> None
 def test_float64(text: Path, tmp_path: Path) -> None:
     target = tmp_path / "model.npz"
     assert train(text, *TINY, "--dtype", "float64", "--steps", 2, "--save", target) == 0
-    arrays = load_checkpoint(target).arrays
-    assert {array.dtype.name for name, array in arrays.items() if name != "optimizer/step"} == {"float64"}
+    arrays, _ = saving.load(target)
+    assert {array.dtype.name for name, array in arrays.items() if name != "optimizer.step"} == {"float64"}
 
 
 def test_a_cell_of_ones_own(own_cell: str, text: Path, tmp_path: Path) -> None:
     target, path_before = tmp_path / "model.npz", list(sys.path)
     options = (*TINY, "--hidden", 24, "--layers", 2, "--steps", 60)
     assert train(text, *options, "--cell", f"{own_cell}:build", "--save", target) == 0
-    checkpoint = load_checkpoint(target)
-    assert checkpoint.arrays["params/layer_1/gate_w"].shape == (24, 48)
-    assert checkpoint.state["held_out"][-1][1] < 0.8 * checkpoint.state["held_out"][0][1]
+    arrays, state = saving.load(target)
+    assert arrays["stack.layer_1.gate_w"].shape == (24, 48)
+    assert state["held_out"][-1][1] < 0.8 * state["held_out"][0][1]
     assert sys.path == path_before
 
 
@@ -183,7 +183,7 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--device", "abacus"], "no such device"),
         (["--learning-rate", 1e30, "--steps", 30], "the gradient norm is not finite"),
         (["--batch", 10_000], "the text is too short for 10000 streams"),
-        (["--resume", "nothing.npz"], "the checkpoint nothing.npz does not exist"),
+        (["--resume", "nothing.npz"], "nothing.npz does not exist"),
         (["--plot", "no/such/folder/curve.png"], "its directory does not exist"),
         (["--max-bytes", 100], "is too short"),
     ],
@@ -213,9 +213,9 @@ def test_saving_spares_other_files(text: Path, tmp_path: Path, capsys: pytest.Ca
     assert "would be overwritten" in refused(capsys, text, *TINY, "--save", precious)
     assert precious.read_text() == "a letter"
     old = tmp_path / "old.npz"
-    save_checkpoint(old, {}, {"program": "rnnops train"})
+    saving.save(old, {}, {"program": "rnnops train"})
     assert train(text, *TINY, "--steps", 1, "--save", old) == 0
-    assert load_checkpoint(old).state["step"] == 1
+    assert steps_of(old) == 1
 
 
 def test_a_directory_that_cannot_be_written_is_found_at_once(

@@ -1,4 +1,4 @@
-"""Adam and clipping against hand computations."""
+"""SGD, Adam, AdamW, schedules and clipping against hand computations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ import math
 import numpy as np
 import pytest
 
-from rnnops.cli.optimizer import Adam, GradientNormError, OptimizerError, clip_by_global_norm, global_norm
+from rnnops.errors import GradientNormError, OptimizerError
+from rnnops.model import (
+    SGD,
+    Adam,
+    AdamW,
+    Cosine,
+    ExponentialDecay,
+    InverseRoot,
+    Optimizer,
+    StepDecay,
+    WarmUp,
+    clip_by_global_norm,
+    clip_by_value,
+    global_norm,
+)
 
 
 def adam_by_hand(value: float, gradients: list[float], settings: Adam) -> list[float]:
@@ -23,7 +37,9 @@ def adam_by_hand(value: float, gradients: list[float], settings: Adam) -> list[f
     return values
 
 
-@pytest.mark.parametrize("settings", [Adam(), Adam(0.1, 0.5, 0.7, 1e-3), Adam(beta1=0.0, beta2=0.0)])
+@pytest.mark.parametrize(
+    "settings", [Adam(), Adam(0.1, beta1=0.5, beta2=0.7, epsilon=1e-3), Adam(beta1=0.0, beta2=0.0)]
+)
 def test_adam_follows_the_algorithm(settings):
     gradients = [[0.3, -2.0], [0.1, 0.0], [-5.0, 1e-9], [0.0, 4.0]]
     params = {"w": np.array([1.0, -1.0]), "b": np.array(0.5)}
@@ -44,17 +60,89 @@ def test_the_first_step_is_the_learning_rate():
     np.testing.assert_allclose(params["w"], [0.99, 1.01, 0.99], rtol=1e-6)
 
 
-def test_learning_rate_of_one_update():
+def test_the_learning_rate_follows_its_schedule():
     params, grads = {"w": np.ones(3)}, {"w": np.ones(3)}
-    by_argument = Adam(0.01).update(params, grads, Adam().start(params), learning_rate=0.5)
-    by_setting = Adam(0.5).update(params, grads, Adam().start(params))
-    np.testing.assert_array_equal(by_argument[0]["w"], by_setting[0]["w"])
+    optimizer = SGD(lambda step: 0.5 ** (step + 1))
+    state = optimizer.start(params)
+    for wanted in (0.5, 0.25, 0.125):
+        params, state = optimizer.update(params, grads, state)
+        np.testing.assert_array_equal(params["w"], wanted)
+
+
+def by_formula(optimizer: SGD, value: float, grads: list[float]) -> float:
+    """SGD for one number."""
+    velocity = 0.0
+    for grad in grads:
+        grad = grad + optimizer.weight_decay * value
+        velocity = optimizer.momentum * velocity + grad
+        value -= 0.1 * (grad + optimizer.momentum * velocity if optimizer.nesterov else velocity)
+    return value
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SGD(0.1),
+        SGD(0.1, momentum=0.9),
+        SGD(0.1, momentum=0.5, nesterov=True),
+        SGD(0.1, 0.01),
+        SGD(0.1, 0.3, momentum=0.9),
+    ],
+)
+def test_sgd_follows_its_formula(optimizer):
+    grads, params = [0.3, -2.0, 0.5, 0.0], {"w": np.array([1.0, -1.0], np.float64)}
+    state = optimizer.start(params)
+    assert ("velocity/w" in state) == (optimizer.momentum > 0)
+    for grad in grads:
+        params, state = optimizer.update(params, {"w": np.full(2, grad)}, state)
+    np.testing.assert_allclose(params["w"], [by_formula(optimizer, value, grads) for value in (1.0, -1.0)], rtol=1e-13)
+
+
+def test_weight_decay_of_adam_and_adamw():
+    """In Adam it goes through the moments; in AdamW it is apart from them."""
+    params, grads = {"w": np.array([2.0, -4.0])}, {"w": np.array([0.5, 0.25])}
+    coupled = Adam(0.1, weight_decay=0.1)
+    summed = {"w": grads["w"] + 0.1 * params["w"]}
+    first = Adam(0.1).update(params, summed, Adam(0.1).start(params))[0]
+    np.testing.assert_array_equal(coupled.update(params, grads, coupled.start(params))[0]["w"], first["w"])
+    apart, plain = AdamW(0.1, weight_decay=0.1), Adam(0.1)
+    wanted = plain.update(params, grads, plain.start(params))[0]["w"] - 0.1 * 0.1 * params["w"]
+    np.testing.assert_allclose(apart.update(params, grads, apart.start(params))[0]["w"], wanted, rtol=1e-15)
+    assert AdamW().weight_decay == 0.01
+
+
+def test_optimizers_clip():
+    params, grads = {"w": np.zeros(2)}, {"w": np.array([3.0, -4.0])}
+
+    def moved(optimizer: Optimizer) -> list[float]:
+        return (-optimizer.update(params, grads, optimizer.start(params))[0]["w"]).tolist()
+
+    assert moved(SGD(1.0, max_norm=1.0)) == pytest.approx([0.6, -0.8])
+    assert moved(SGD(1.0, max_value=3.5)) == [3.0, -3.5]
+    assert moved(SGD(1.0, max_norm=1.0, max_value=3.0)) == pytest.approx([0.5**0.5, -(0.5**0.5)])
+    with pytest.raises(GradientNormError):
+        SGD(1.0, max_norm=1.0).update(params, {"w": np.array([np.nan, 0.0])}, {"step": np.array(0)})
+
+
+def test_clipping_by_value_keeps_nan():
+    clipped = clip_by_value({"w": np.array([-5.0, 0.5, np.nan, np.inf], np.float32)}, 2.0)["w"]
+    np.testing.assert_array_equal(clipped, np.array([-2.0, 0.5, np.nan, 2.0], np.float32))
+    assert clipped.dtype == np.float32
+
+
+def test_schedules():
+    assert [StepDecay(1.0, 2, 0.5)(step) for step in range(5)] == [1.0, 1.0, 0.5, 0.5, 0.25]
+    assert [ExponentialDecay(2.0, 0.5)(step) for step in range(3)] == [2.0, 1.0, 0.5]
+    assert [InverseRoot(1.0, 1.0)(step) for step in (0, 3, 8)] == [1.0, 0.5, pytest.approx(1 / 3)]
+    assert [Cosine(1.0, 4, 0.2)(step) for step in (0, 2, 4, 9)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
+    assert [WarmUp(4, 1.0)(step) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert WarmUp(2, InverseRoot(0.015, 200))(600) == pytest.approx(0.0075)
 
 
 def test_update_keeps_types_and_changes_nothing_in_place():
     params, grads = {"w": np.ones((2, 3), np.float32)}, {"w": np.full((2, 3), 0.5, np.float32)}
     state = Adam().start(params)
-    new_params, new_state = Adam(epsilon=np.float64(1e-8)).update(params, grads, state, learning_rate=np.float64(1e-3))
+    new_params, new_state = Adam(np.float64(1e-3), epsilon=np.float64(1e-8)).update(params, grads, state)
     assert new_params["w"].dtype == new_state["mean/w"].dtype == new_state["square/w"].dtype == np.float32
     assert (params["w"] == 1).all()
     assert (grads["w"] == 0.5).all()
@@ -86,11 +174,35 @@ def test_arrays_that_do_not_fit_are_named_errors():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"learning_rate": -1.0}, {"learning_rate": math.nan}, {"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}],
-)
+    [
+        {"learning_rate": -1.0}, {"learning_rate": math.nan}, {"learning_rate": "fast"}, {"learning_rate": True},
+        {"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}, {"weight_decay": -1.0}, {"weight_decay": math.nan},
+        {"max_norm": 0.0}, {"max_value": math.nan}, {"max_norm": "1"},
+    ],
+)  # fmt: skip
 def test_settings_out_of_range_are_named_errors(settings):
-    with pytest.raises(OptimizerError, match=f"{next(iter(settings))} is out of range"):
+    with pytest.raises(OptimizerError, match="is out of range") as caught:
         Adam(**settings)
+    assert next(iter(settings)).split("_")[-1] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SGD(0.1, momentum=1.0), lambda: SGD(0.1, nesterov=True), lambda: StepDecay(1.0, 0),
+        lambda: Cosine(1.0, 0), lambda: WarmUp(0, 1.0), lambda: InverseRoot(1.0, 0.0),
+    ],
+)  # fmt: skip
+def test_more_settings_out_of_range(make):
+    with pytest.raises(OptimizerError, match="is out of range"):
+        make()
+
+
+def test_a_schedule_that_goes_wrong_names_the_step():
+    params = {"w": np.ones(1)}
+    optimizer = SGD(lambda step: math.inf if step == 3 else 0.1)
+    with pytest.raises(OptimizerError, match="the learning_rate of step 3"):
+        optimizer.update(params, params, {"step": np.array(3)})
 
 
 def test_clipping_scales_to_the_limit():

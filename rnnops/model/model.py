@@ -1,0 +1,265 @@
+"""Model: layers, their parameters, an optimizer, and the nets that they are compiled to.
+
+`compile` calls `forward` and `train_one_batch` once, for placeholders. What comes out are nets, which are compiled as
+any other; data of another shape calls the function again, and where it writes the same ops the compiled net stays. A
+model is not to be trained by two threads at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.errors import ModelError, SaveError
+from rnnops.model import saving
+from rnnops.model.arguments import Arguments, arguments_of, takes
+from rnnops.model.arrays import Arrays, by_dotted_names
+from rnnops.model.graphs import Graph, Graphs
+from rnnops.model.layer import Layer, blobs_of
+from rnnops.model.optimizers import Optimizer
+from rnnops.model.store import OPTIMIZER, Store
+from rnnops.model.summary import summary
+from rnnops.model.tracing import LOSS, minimize
+
+DTYPES = ("float32", "float64")
+
+
+class Model(Layer):
+    """Base of all models: a layer that is called with arrays.
+
+    A subclass makes its layers in `__init__`, writes `forward`, and, to be trained, `train_one_batch`, which gives one
+    blob to `self.minimize`; `docs/models.md` shows how.
+    """
+
+    _store: Store
+    _graphs: Graphs | None
+    _compiled: dict[str, Graph]  # by function, for the inputs that `compile` was given
+    _seed: int
+    is_training: bool
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Model:
+        """Start empty, so that a subclass need not call `super().__init__()`."""
+        model = super().__new__(cls)
+        model._store, model._graphs, model._compiled = Store(cls.__name__), None, {}
+        model._seed, model.is_training = 0, True
+        return model
+
+    # -- what a subclass says ------------------------------------------------------------------------------------
+
+    def train_one_batch(self, *inputs: Any, **named: Any) -> Any:
+        """Say what a step of training computes: blobs, of which `self.minimize` was given one."""
+        raise ModelError(
+            f"{type(self).__name__} cannot be trained",
+            hint="Write train_one_batch(self, x, ...), which gives the loss to self.minimize, or call model.eval().",
+        )
+
+    def minimize(self, loss: Blob) -> Blob:
+        """Mark a blob of one number as what training minimises, once, and return it."""
+        return minimize(loss)
+
+    # -- before any data -----------------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Optimizer, freeze: Sequence[str] = ()) -> None:
+        """Say how parameters are updated; what an earlier one kept of them goes on where this one keeps the same.
+
+        Args:
+            freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that stay as they are.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise ModelError("this is no optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
+        self._store.set_optimizer(optimizer, (freeze,) if isinstance(freeze, str) else freeze)
+
+    def compile(
+        self,
+        inputs: Sequence[Any] | Mapping[str, Any],
+        is_train: bool = True,
+        use_graph: bool = True,
+        sequential: bool = False,
+        *,
+        dtype: str = "float32",
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        """Build nets and parameters from the shapes of inputs alone; parameters that are there already stay.
+
+        Args:
+            inputs: placeholders (or arrays, for their shapes) in the order of the arguments of `train_one_batch`, or of
+                `forward` where they are only that; or by name. None is an argument that is left out.
+            is_train: whether a call trains; `train()` and `eval()` change it.
+            use_graph: nets run as compiled kernels; without it op by op in the interpreter.
+            sequential: ops run in the order in which they were written, and share no memory.
+            dtype: of floats, `"float32"` or `"float64"`.
+            seed: of parameters, and of random ops in training.
+            options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget.
+
+        Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile` raise.
+        """
+        if dtype not in DTYPES:
+            raise ModelError("no float dtype", wanted=" or ".join(DTYPES), came=repr(dtype))
+        options = {"device": "cpu" if use_graph else "reference", "recycle": not sequential, **options}
+        graphs = Graphs(self, dtype, options)
+        compiled = {one.function.__name__: graphs.graph(one) for one in self._functions(inputs)}
+        for graph in compiled.values():
+            self._store.start(graph.traced.net, seed, dtype)
+        self._graphs, self._compiled, self._seed, self.is_training = graphs, compiled, seed, is_train
+
+    def _functions(self, inputs: Sequence[Any] | Mapping[str, Any]) -> Iterator[Arguments]:
+        """`train_one_batch` where inputs are all of its, and `forward`."""
+        args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+        if type(self).train_one_batch is Model.train_one_batch or not takes(self.train_one_batch, args, kwargs):
+            yield arguments_of(self.forward, args, kwargs)
+            return
+        training = arguments_of(self.train_one_batch, args, kwargs)
+        forward = training.given_to(self.forward)
+        yield from [training] if forward is None else [training, forward]
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> None:
+        """From now on a call is a step of training."""
+        self.is_training = bool(mode)
+
+    def eval(self) -> None:
+        """From now on a call computes `forward`."""
+        self.train(False)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Train on a batch, or compute `forward`; given blobs, append this model's ops, as a layer of another one.
+
+        Args:
+            inputs, named: arrays, as the function that runs takes them.
+
+        Returns: arrays in the structure in which the function returned blobs; in training they are what the parameters
+            before the update gave. Raises ModelError before `compile`, and for inputs that do not fit.
+        """
+        if blobs_of([inputs, named]):
+            return super().__call__(*inputs, **named)
+        arguments = arguments_of(self.train_one_batch if self.is_training else self.forward, inputs, named)
+        graph = self._graph(arguments)
+        return self._train(graph, arguments) if self.is_training else self._evaluate(graph, arguments)
+
+    def run(self, function: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+        """Compute what a method of this model says, without training, as `model.run(model.train_one_batch, x, labels)`.
+
+        Args:
+            function: takes and returns blobs, as `forward` does; inputs, named: arrays.
+        """
+        arguments = arguments_of(function, inputs, named)
+        return self._evaluate(self._graph(arguments), arguments)
+
+    def _evaluate(self, graph: Graph, arguments: Arguments) -> Any:
+        return graph.traced.results(graph.run(self._store.of(graph.traced.net), arguments.leaves()))
+
+    def _train(self, graph: Graph, arguments: Arguments) -> Any:
+        if not graph.traced.has_loss:
+            raise ModelError("train_one_batch minimises nothing", hint="Give a loss to self.minimize.")
+        params, moved = self._store.of(graph.traced.net), set(self._store.trainable)
+        outputs, pullback = graph.run.vjp(
+            params,
+            arguments.leaves(),
+            seed=step_seed(self._seed, self.steps),
+            wrt=[name for name in params if name in moved],
+        )
+        self._store.update(pullback({LOSS: np.ones((), outputs[LOSS].dtype)}))
+        return graph.traced.results(outputs)
+
+    def _graph(self, arguments: Arguments) -> Graph:
+        """The graph for such arguments; parameters that only it reads are started."""
+        graph = self._require_compiled().graph(arguments)
+        self._store.start(graph.traced.net, self._seed, self._require_compiled().dtype)
+        return graph
+
+    def _require_compiled(self) -> Graphs:
+        if self._graphs is None:
+            hint = "Call compile with placeholders first."
+            raise ModelError(f"{type(self).__name__} is not compiled", hint=hint)
+        return self._graphs
+
+    # -- what it holds -------------------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """How many steps of training there were."""
+        return self._store.steps
+
+    @property
+    def graphs(self) -> Mapping[str, Graph]:
+        """What `compile` made, by function: the net, and the run with its plans."""
+        self._require_compiled()
+        return dict(self._compiled)
+
+    @property
+    def arrays(self) -> Arrays:
+        """All parameters by the names that they have in nets, read-only."""
+        views = {name: array.view() for name, array in self._store.params.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        return views
+
+    def get_params(self) -> Arrays:
+        """Copies of all parameters, by dotted names such as `encoder.layer_0.gates_t_w`."""
+        return by_dotted_names(self._store.params)
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Replace some parameters. Raises ModelError, and changes nothing, where one is unknown or of another type."""
+        self._require_compiled()
+        self._store.replace(params, ModelError, optimizer=False)
+
+    def get_states(self) -> Arrays:
+        """Copies of all that training moves: parameters, and the optimizer's state as `optimizer.<...>`."""
+        return self._store.everything()
+
+    def set_states(self, states: Mapping[str, Any]) -> None:
+        """Replace some of what `get_states` gives; as `set_params`."""
+        self._require_compiled()
+        self._store.replace(states, ModelError)
+
+    @contextmanager
+    def using_params(self, params: Mapping[str, Any]) -> Iterator[None]:
+        """Other parameters while this is open, such as running averages; what training inside does is undone."""
+        before = self._store.params, self._store.state
+        self.set_params(params)
+        try:
+            yield
+        finally:
+            self._store.params, self._store.state = before
+
+    def save(self, path: str | PathLike[str], state: Mapping[str, Any] | None = None) -> None:
+        """Write parameters, the optimizer's state and the user's; the file holds the old or the new, whatever happens.
+
+        Args:
+            state: arrays and JSON values by name.
+
+        Raises SaveError for what cannot be saved.
+        """
+        self._require_compiled()
+        saving.save(path, self.get_states(), state or {})
+
+    def load(self, path: str | PathLike[str], include_state: bool = True) -> dict[str, Any]:
+        """Read what `save` wrote into this model, which is compiled, and return the user's state.
+
+        Args:
+            include_state: without it only parameters are read, and an empty dict comes back.
+
+        Raises SaveError, and changes nothing, for a damaged file, and with a line for each array that does not fit.
+        """
+        self._require_compiled()
+        arrays, state = saving.load(path)
+        if not include_state:
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(f"{OPTIMIZER}.")}
+        self._store.replace(arrays, SaveError, complete=True, optimizer=include_state)
+        return state if include_state else {}
+
+    def __str__(self) -> str:
+        return summary(type(self).__name__, self.layers(), self._compiled, self._store)
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The seed of random ops in one step of training."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:8], "little")

@@ -1,0 +1,236 @@
+"""Layers over time: RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
+
+Both return their output and the last states, so that a caller can carry them on; states start from zeros unless given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from inspect import signature
+from types import MappingProxyType
+from typing import Any
+
+from rnnops.blob import Blob
+from rnnops.cells import (
+    AttentionCell,
+    BasicRNNCell,
+    DropoutCell,
+    GRUCell,
+    LayerNormLSTMCell,
+    LayerNormMILSTMCell,
+    LSTMCell,
+    MILSTMCell,
+    MultiRNNCell,
+    RNNCell,
+)
+from rnnops.errors import ModelError
+from rnnops.model.basic_layers import Dropout, check_size
+from rnnops.model.layer import Layer, sizes_of
+from rnnops.net import Net
+from rnnops.ops.movement import concat
+from rnnops.ops.shapes import constant_of_shape
+
+MakeCell = Callable[..., RNNCell]
+CELLS: Mapping[str, MakeCell] = MappingProxyType(
+    {
+        "lstm": LSTMCell,
+        "milstm": MILSTMCell,
+        "layer_norm_lstm": LayerNormLSTMCell,
+        "layer_norm_milstm": LayerNormMILSTMCell,
+        "gru": GRUCell,
+        "basic_rnn": BasicRNNCell,
+    }
+)
+
+
+class RNN(Layer):
+    """A cell over a sequence.
+
+    Args:
+        cell: a name in `CELLS`, or what is called with (input size, hidden size, name=...) and gives an RNNCell.
+        hidden: size of the hidden state, H.
+        layers: of the stack.
+        bidirectional: each layer also runs from the end, each row from its own; outputs are joined, `[T, N, 2H]`.
+        dropout: between layers.
+        trainable_states: states that are not given start from parameters `[H]` instead of zeros.
+        options: further arguments of the cell, such as `forget_bias=1.0`.
+
+    Parameters: those of the cells `layer_0`, `layer_0_reverse`, `layer_1`, ...
+    """
+
+    def __init__(
+        self,
+        cell: str | MakeCell,
+        hidden: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        trainable_states: bool = False,
+        **options: Any,
+    ) -> None:
+        self.make_cell = partial(cell_maker(cell), **options)
+        self.hidden, self.count = check_size("RNN", "hidden", hidden), check_size("RNN", "layers", layers)
+        self.directions = (False, True) if bidirectional else (False,)
+        self.dropout, self.trainable_states = Dropout(dropout).ratio, trainable_states
+
+    def forward(
+        self, x: Blob, lengths: Blob | None = None, initial_states: Sequence[Blob] | None = None
+    ) -> tuple[Blob, tuple[Blob, ...]]:
+        """Step over x.
+
+        Args:
+            x: [T, N, D] float; lengths: [N] int32, None where all rows have length T.
+            initial_states: `[H]`, `[N, H]` or `[1, N, H]` each, ordered as the states that come back.
+
+        Returns: the output `[T, N, H]` (`2H` for both directions) and the last states `[1, N, H]`, layer by layer, in a
+            layer direction by direction, of each the cell's states.
+        """
+        given = None if initial_states is None else list(initial_states)
+        lasts: list[Blob] = []
+        for stack in self._stacks(sizes_of(x, 3, "[T, N, D]")[-1]):
+            outputs = []
+            for reverse, cell in stack:
+                own = None if given is None else _take(given, cell, self.scope)
+                output, states = over_sequence(cell, x, lengths, own, self.trainable_states, reverse)
+                outputs.append(output)
+                lasts += states
+            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+        if given:
+            raise ModelError(
+                "too many initial states", blob=self.scope, wanted=len(lasts), came=len(lasts) + len(given)
+            )
+        return x, tuple(lasts)
+
+    def state_sizes(self, input_size: int) -> list[int]:
+        """Feature sizes of the states, in their order, for inputs of so many features."""
+        return [size for stack in self._stacks(input_size) for _, cell in stack for size in cell.get_state_dims()]
+
+    def _stacks(self, input_size: int) -> Iterator[list[tuple[bool, RNNCell]]]:
+        """What runs one after another: a stack in one recurrence, or layer by layer where both directions meet."""
+        if len(self.directions) == 1:
+            cells = []
+            for layer in range(self.count):
+                cells.append(self._cell(input_size, layer, False))
+                input_size = cells[-1].get_output_dim()
+            yield [(False, cells[0] if self.count == 1 else MultiRNNCell(cells, name=self.scope))]
+            return
+        for layer in range(self.count):
+            both = [(reverse, self._cell(input_size, layer, reverse)) for reverse in self.directions]
+            yield both
+            input_size = sum(cell.get_output_dim() for _, cell in both)
+
+    def _cell(self, input_size: int, layer: int, reverse: bool) -> RNNCell:
+        """A cell, with dropout on its output unless it is in the last layer."""
+        name = f"{self.scope}/layer_{layer}{'_reverse' if reverse else ''}"
+        cell = made_cell(self.make_cell, input_size, self.hidden, name)
+        return DropoutCell(cell, self.dropout) if self.dropout and layer < self.count - 1 else cell
+
+
+class Attention(Layer):
+    """A decoder cell that attends to an encoder's outputs at every step.
+
+    Args:
+        cell, hidden, options: as for RNN.
+        kind: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`, as `ro.cells.AttentionCell` says.
+        memory_optimization: energies are computed again on the backward pass instead of stored.
+
+    Parameters: those of `decoder`, and of `attention` where the kind has any.
+    """
+
+    def __init__(
+        self,
+        cell: str | MakeCell,
+        hidden: int,
+        kind: str = "regular",
+        memory_optimization: bool = False,
+        trainable_states: bool = False,
+        **options: Any,
+    ) -> None:
+        self.make_cell = partial(cell_maker(cell), **options)
+        self.hidden, self.kind = check_size("Attention", "hidden", hidden), kind
+        self.memory_optimization, self.trainable_states = memory_optimization, trainable_states
+
+    def forward(
+        self,
+        x: Blob,
+        encoder_outputs: Blob,
+        encoder_lengths: Blob | None = None,
+        lengths: Blob | None = None,
+        initial_states: Sequence[Blob] | None = None,
+    ) -> tuple[Blob, tuple[Blob, ...]]:
+        """Decode x.
+
+        Args:
+            x: [T, N, D] float; encoder_outputs: [S, N, E] float.
+            encoder_lengths, lengths: [N] int32, None where all rows are full.
+            initial_states: the decoder's and the context `[N, E]`.
+
+        Returns: hidden states and contexts joined, `[T, N, H + E]`, and the last states `[1, N, ...]`.
+        """
+        D, E = sizes_of(x, 3, "[T, N, D]")[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
+        decoder = made_cell(self.make_cell, D, self.hidden, f"{self.scope}/decoder")
+        cell = AttentionCell(
+            E,
+            encoder_outputs,
+            encoder_lengths,
+            decoder,
+            decoder.get_output_dim(),
+            self.kind,
+            attention_memory_optimization=self.memory_optimization,
+            name=f"{self.scope}/attention",
+        )
+        output, states = over_sequence(cell, x, lengths, initial_states, self.trainable_states)
+        return output, tuple(states)
+
+
+def cell_maker(cell: str | MakeCell) -> MakeCell:
+    """What makes the cell. Raises ModelError for an unknown name."""
+    found = CELLS.get(cell) if isinstance(cell, str) else cell
+    if not callable(found):
+        wanted = f"one of {', '.join(CELLS)}, or a cell class"
+        raise ModelError("no such cell", wanted=wanted, came=repr(cell))
+    return found
+
+
+def made_cell(make: MakeCell, input_size: int, hidden: int, name: str) -> RNNCell:
+    """A cell of a layer. Raises ModelError for options that it does not take, and where no cell comes back."""
+    try:
+        signature(make).bind(input_size, hidden, name=name)
+    except (TypeError, ValueError) as error:  # the latter where a partial's arguments do not fit
+        wanted = "options that the cell takes beside (input size, hidden size, name=...)"
+        raise ModelError(f"the cell cannot be made: {error}", blob=name, wanted=wanted) from None
+    cell = make(input_size, hidden, name=name)
+    if not isinstance(cell, RNNCell):
+        raise ModelError("no cell came back", blob=name, wanted="an rnnops.cells.RNNCell", came=type(cell).__name__)
+    return cell
+
+
+def over_sequence(
+    cell: RNNCell,
+    x: Blob,
+    lengths: Blob | None,
+    initial_states: Sequence[Blob] | None,
+    trainable_states: bool,
+    reverse: bool = False,
+) -> tuple[Blob, list[Blob]]:
+    """The output of a cell over a sequence, and its last states."""
+    if initial_states is None and not trainable_states and cell.initializer is None:
+        initial_states = _zeros(x.net, cell)
+    output, results = cell.apply_over_sequence(x.net, x, lengths, initial_states, reverse=reverse)
+    return output, list(results[1::2])
+
+
+def _zeros(net: Net, cell: RNNCell) -> list[Blob]:
+    """Zeros `[H]` for each state whose size is known; the others have a beginning of their own."""
+    return [constant_of_shape(net, [size]) for size in cell.get_state_dims() if size]
+
+
+def _take(given: list[Blob], cell: RNNCell, layer: str) -> list[Blob]:
+    """The first of the given states, which are this cell's."""
+    count = len(cell.get_state_names())
+    if len(given) < count:
+        raise ModelError("too few initial states", blob=layer, wanted=f"{count} for {cell.name}", came=len(given))
+    own = given[:count]
+    del given[:count]
+    return own

@@ -1,0 +1,86 @@
+"""Tracing: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
+
+Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
+what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
+which the function writes the same ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnops.blob import Blob
+from rnnops.errors import ModelError
+from rnnops.model.arguments import Arguments
+from rnnops.model.layer import Written, layers_written, sizes_of
+from rnnops.model.placeholder import Placeholder
+from rnnops.model.structure import leaves, mapped
+from rnnops.net import Net
+from rnnops.types import Array
+
+LOSS, OUTPUT = "loss", "output"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function as a net.
+
+    Args:
+        net: free of sizes and dtypes.
+        structure: what the function returned.
+        written: the layers, outer ones first.
+    """
+
+    net: Net
+    structure: Any
+    written: tuple[Written, ...]
+
+    @property
+    def has_loss(self) -> bool:
+        return LOSS in self.net.output_blobs
+
+    def results(self, outputs: Mapping[str, Array]) -> Any:
+        """Arrays in the structure that the function returned."""
+        return mapped(self.structure, lambda name, _: outputs[name], OUTPUT)
+
+
+def trace(arguments: Arguments, placeholders: Mapping[str, Placeholder], name: str, dtype: str) -> Traced:
+    """Call a function with blobs.
+
+    Args:
+        placeholders: of the inputs, by name.
+        name: of the net.
+        dtype: what `"float"` stands for.
+
+    Raises ModelError where the function returns anything but blobs.
+    """
+    net = Net(name, sizes_for=dtype)
+    inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
+    with layers_written() as written:
+        returned = arguments.call(inputs)
+    outputs = dict(leaves(returned, OUTPUT))
+    for key, blob in outputs.items():
+        if not isinstance(blob, Blob) or blob.net is not net:
+            wanted = "a blob, or tuples, lists and dicts of blobs"
+            raise ModelError("a model returns its blobs", net=name, wanted=wanted, came=repr(blob)[:80])
+        net.outputs(**{key: blob})
+    return Traced(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(written))
+
+
+def minimize(loss: Blob) -> Blob:
+    """Mark a blob of one number as what training minimises, once in a net, and return it."""
+    if sizes_of(loss, 0, "[]"):
+        hint = "Take a mean or a sum."
+        raise ModelError("a loss is one number", net=loss.net.name, blob=loss.name, came=loss.type, hint=hint)
+    if LOSS in loss.net.output_blobs:
+        raise ModelError("a model has one loss", net=loss.net.name, blob=loss.name, hint="Minimize the sum of several.")
+    loss.net.outputs(**{LOSS: loss})
+    return loss
+
+
+def _without_sizes(net: Net) -> Net:
+    """The net with inputs of any size; parameters keep theirs."""
+    inputs = [spec if spec.initializer is not None else replace(spec, shape=None) for spec in net.input_specs]
+    return net.with_ops(net.ops, inputs=inputs).snapshot()

@@ -1,0 +1,456 @@
+"""Models: from placeholders alone, against NumPy through steps of training, other shapes, names, states, errors."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+from small_models import (
+    PERCEPTRON,
+    SEQUENCES,
+    TAGGER,
+    Arrays,
+    C,
+    D,
+    H,
+    Perceptron,
+    Sequences,
+    Tagger,
+    perceptron_batch,
+    perceptron_by_hand,
+    sequence_batch,
+    sequences_by_hand,
+    tagger_batch,
+)
+
+import rnnops as ro
+from rnnops.blob import Blob
+from rnnops.model import SGD, Adam, Dense, Model, Placeholder, mean_squared_error
+from rnnops.model.model import step_seed
+
+RATE, MOMENTUM = 0.3, 0.9
+WAYS = [{"use_graph": True}, {"use_graph": True, "sequential": True}, {"use_graph": False}]
+
+
+def close(came: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(came, wanted, rtol=0, atol=1e-6 * max(1.0, float(np.abs(wanted).max())))
+
+
+def moved(params: Arrays, steps: list[Arrays]) -> Arrays:
+    """SGD with momentum by hand."""
+    found = {name: array.astype("float64") for name, array in params.items()}
+    velocity = {name: np.zeros_like(array) for name, array in found.items()}
+    for grads in steps:
+        for name in found:
+            velocity[name] = MOMENTUM * velocity[name] + grads[name]
+            found[name] = found[name] - RATE * velocity[name]
+    return found
+
+
+# -- the two models of the contract ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_perceptron_matches_numpy_through_steps_of_training(way: dict[str, bool]) -> None:
+    model = Perceptron()
+    model.set_optimizer(SGD(RATE, momentum=MOMENTUM))
+    model.compile(PERCEPTRON, **way)
+    start, gradients = model.get_params(), []
+    for seed, N in enumerate((6, 6, 9)):  # the last batch has another size
+        x, labels = perceptron_batch(N, seed)
+        wanted_scores, wanted_loss, grads = perceptron_by_hand(model.get_params(), x, labels)
+        scores, loss = model(x, labels)
+        close(scores, wanted_scores)
+        close(loss, wanted_loss)
+        gradients.append(grads)
+    for name, wanted in moved(start, gradients).items():
+        close(model.get_params()[name], wanted)
+    model.eval()
+    x, labels = perceptron_batch(4, 9)
+    close(model(x), perceptron_by_hand(model.get_params(), x, labels)[0])
+    assert model.steps == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_an_lstm_matches_numpy_through_steps_of_training(with_lengths: bool, way: dict[str, bool]) -> None:
+    model = Sequences()
+    model.set_optimizer(SGD(RATE, momentum=MOMENTUM))
+    model.compile([*SEQUENCES, *([Placeholder((3,), "int32")] if with_lengths else [])], **way)
+    start, gradients = model.get_params(), []
+    for seed, (T, N) in enumerate(((4, 3), (4, 3), (7, 2))):
+        x, target = sequence_batch(T, N, seed)
+        more = (np.array([T, 2, 1][:N], np.int32),) if with_lengths else ()
+        _, wanted_loss, grads = sequences_by_hand(model.get_params(), x, target, *more)
+        close(model(x, target, *more), wanted_loss)
+        gradients.append(grads)
+    for name, wanted in moved(start, gradients).items():
+        close(model.get_params()[name], wanted)
+    model.train(False)
+    x, target = sequence_batch(5, 4)
+    close(model(x), sequences_by_hand(model.get_params(), x, target)[0])
+
+
+def test_a_model_prints_before_any_data() -> None:
+    model = Tagger()
+    assert str(model).startswith("Tagger, not compiled\n  embedding: Embedding\n  blocks.0: Block\n")
+    model.set_optimizer(Adam())
+    model.compile(TAGGER)
+    lines = str(model).splitlines()
+    assert lines[0] == "Tagger(words: int32[4, 3], tags: int32[4, 3], lengths: int32[3])"
+    rows = {line.split()[0]: line.split() for line in lines[2:-4]}
+    assert rows["blocks.0.dense"] == ["blocks.0.dense", "Dense", "float32[4,", "3,", "6]", "42"]
+    assert rows["heads.tags"][-1] == str(2 * H * C + C)
+    assert rows["rnn"][2:5] == ["float32[4,", "3,", f"{2 * H}]"]
+    assert lines[-4].split()[-2:] == ["1", "948"] or sum(a.size for a in model.get_params().values()) == int(
+        "".join(lines[-4].split()[1:])
+    )
+    assert "optimizer" in lines[-3]
+    assert lines[-2].startswith("train_one_batch: forward pass ")
+    assert "backward pass" in lines[-2]
+    assert lines[-1].startswith("forward: forward pass ")
+
+
+def test_parameters_do_not_depend_on_how_a_model_is_compiled() -> None:
+    wanted = None
+    for inputs in (TAGGER, TAGGER[:2], TAGGER[:1], {"words": TAGGER[0], "lengths": None}, {"words": TAGGER[0]}):
+        model = Tagger()
+        model.compile(inputs)  # type: ignore[arg-type]
+        params = model.get_params()
+        assert wanted is None or all((params[name] == wanted[name]).all() for name in wanted)
+        wanted = params
+    other = Tagger()
+    other.compile(TAGGER, seed=1)
+    assert any((other.get_params()[name] != array).any() for name, array in (wanted or {}).items())
+
+
+# -- modes, shapes, structures -----------------------------------------------------------------------------------------
+
+
+def test_training_drops_out_and_evaluation_does_not() -> None:
+    model = Tagger()
+    model.set_optimizer(SGD(0.0))
+    model.compile(TAGGER, seed=3)
+    batch = tagger_batch()
+    losses = [float(model(*batch)) for _ in range(2)]
+    assert losses[0] != losses[1], "each step has masks of its own"
+    again = Tagger()
+    again.set_optimizer(SGD(0.0))
+    again.compile(TAGGER, seed=3)
+    assert [float(again(*batch)) for _ in range(2)] == losses, "which follow from the seed"
+    scored = [float(model.run(model.train_one_batch, *batch)) for _ in range(2)]
+    assert scored[0] == scored[1]
+    assert model.steps == 2
+
+
+def test_a_dictionary_comes_back_as_one() -> None:
+    model = Tagger()
+    model.compile(TAGGER, is_train=False)
+    words, _, lengths = tagger_batch(6, 2)
+    out = model(words, lengths)
+    assert out["scores"].shape == (6, 2, C)
+    assert out["last"].shape == (1, 2, H)
+    short = model(words[: lengths[1]])["scores"]
+    np.testing.assert_allclose(out["scores"][: lengths[1], 1], short[:, 1], atol=1e-6)
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+class Structures(Model):
+    """Takes and gives nested structures."""
+
+    def forward(self, pair: Any, *more: Blob, scale: Blob | None = None) -> Any:
+        first, second = pair
+        total = first + second[0] + sum(more[1:], more[0])
+        return Pair([total if scale is None else total * scale], {"a": (first,), "b": total})
+
+
+def test_structures_go_in_and_come_out() -> None:
+    model = Structures()
+    one, row = Placeholder((2,)), np.ones(2, "float32")
+    model.compile([(one, [one]), one, one], is_train=False)
+    out = model((row, [2 * row]), 3 * row, 4 * row)
+    assert isinstance(out, Pair)
+    assert out.first[0].tolist() == out.second["b"].tolist() == [10, 10]
+    assert out.second["a"][0].tolist() == [1, 1]
+    assert model((row, [row]), row, scale=row * 2).first[0].tolist() == [6, 6]
+
+
+def test_shapes_that_write_the_same_ops_share_a_run() -> None:
+    model = Sequences()
+    model.set_optimizer(SGD(0.1))
+    model.compile(SEQUENCES, use_graph=False)
+    for T in (2, 3, 9):
+        model(*sequence_batch(T))
+    assert model._graphs is not None
+    assert len(model._graphs._runs) == 2, "one for training, one for forward"
+    assert len(model._graphs._graphs) == 5
+
+
+def test_a_model_is_a_layer_of_another() -> None:
+    class Outer(Model):
+        def __init__(self) -> None:
+            self.inner, self.top = Perceptron(), Dense(1)
+
+        def forward(self, x: Blob) -> Blob:
+            return self.top(self.inner(x))
+
+    model = Outer()
+    model.compile([Placeholder((3, D))], is_train=False)
+    assert {"inner.hidden.w", "inner.scores.b", "top.w"} < model.get_params().keys()
+    assert model(perceptron_batch(3)[0]).shape == (3, 1)
+
+
+def test_float64() -> None:
+    model = Perceptron()
+    model.set_optimizer(Adam(0.1))
+    model.compile(PERCEPTRON, dtype="float64")
+    x, labels = perceptron_batch()
+    with pytest.raises(ro.ModelError, match="floats of another dtype; wanted float64; got float32"):
+        model(x, labels)
+    scores, _ = model(x.astype("float64"), labels)
+    assert scores.dtype == np.float64
+    assert {array.dtype.name for name, array in model.get_states().items() if name != "optimizer.step"} == {"float64"}
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+def test_names_have_dots_and_shared_layers_one_name() -> None:
+    model = Tagger()
+    model.compile(TAGGER)
+    names = set(model.get_params())
+    assert {"embedding.table", "blocks.1.dense.w", "blocks.0.norm.scale", "heads.tags.b"} < names
+    assert {"rnn.layer_0.reset_gate_w", "rnn.layer_1_reverse.i2h_w"} & names
+    assert not any(name.startswith("blocks.2") for name in names)
+
+
+def test_what_is_given_out_is_a_copy() -> None:
+    model = Perceptron()
+    model.compile(PERCEPTRON, is_train=False)
+    params = model.get_params()
+    params["hidden.w"][:] = 0
+    assert model.get_params()["hidden.w"].any()
+    given = np.ones((H, D), "float32")
+    model.set_params({"hidden.w": given})
+    given[:] = 5
+    assert (model.get_params()["hidden.w"] == 1).all()
+    with pytest.raises(ValueError, match="read-only"):
+        model.arrays["hidden/w"][:] = 1
+
+
+def test_states_hold_the_optimizer() -> None:
+    model, twin = Perceptron(), Perceptron()
+    batch = perceptron_batch()
+    for one in (model, twin):
+        one.set_optimizer(Adam(0.1))
+        one.compile(PERCEPTRON)
+    for _ in range(3):
+        model(*batch)
+    states = model.get_states()
+    assert int(states["optimizer.step"]) == 3
+    assert states["optimizer.mean.hidden.w"].any()
+    twin.set_states(states)
+    model(*batch), twin(*batch)
+    assert all((twin.get_states()[name] == array).all() for name, array in model.get_states().items())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden.w": np.ones((D, H), "float32")}, r"hidden\.w: float32\[5, 7\] instead of float32\[7, 5\]"),
+        ({"hidden.b": np.ones(H)}, r"hidden\.b: float64\[7\] instead of float32\[7\]"),
+        ({"hidden.c": np.ones(1)}, r"hidden\.c: unknown"),
+        ({"hidden/w": np.ones((H, D), "float32")}, r"hidden/w: unknown"),
+        ({"hidden.w": [1.0]}, r"'hidden\.w': this is no array"),
+    ],
+)
+def test_arrays_that_do_not_fit_change_nothing(change: dict[str, Any], words: str) -> None:
+    model = Perceptron()
+    model.compile(PERCEPTRON)
+    before = model.get_params()
+    for call in (model.set_params, model.set_states):
+        with pytest.raises(ro.ModelError, match=words):
+            call({"scores.b": np.ones(C, "float32"), **change})
+        assert all((model.get_params()[name] == array).all() for name, array in before.items())
+
+
+def test_frozen_parameters_stay() -> None:
+    model = Perceptron()
+    model.set_optimizer(SGD(0.5), freeze=["hidden.*"])
+    model.compile(PERCEPTRON)
+    before = model.get_params()
+    model(*perceptron_batch())
+    changed = {name for name, array in model.get_params().items() if (array != before[name]).any()}
+    assert changed == {"scores.w", "scores.b"}
+    model.set_optimizer(SGD(0.5))
+    model(*perceptron_batch())
+    assert (model.get_params()["hidden.w"] != before["hidden.w"]).any()
+
+
+def test_other_parameters_for_a_while() -> None:
+    model = Perceptron()
+    model.compile(PERCEPTRON, is_train=False)
+    x, _ = perceptron_batch()
+    before = model(x)
+    zeros = {name: np.zeros_like(array) for name, array in model.get_params().items()}
+    with model.using_params(zeros):
+        assert not model(x).any()
+    with pytest.raises(ro.ModelError), model.using_params(zeros):
+        model(x, x)
+    np.testing.assert_array_equal(model(x), before)
+
+
+def test_compiling_again_keeps_parameters() -> None:
+    model = Perceptron()
+    model.set_optimizer(Adam(0.1))
+    model.compile(PERCEPTRON)
+    model(*perceptron_batch())
+    before = model.get_states()
+    model.compile(PERCEPTRON, use_graph=False)
+    assert all((model.get_states()[name] == array).all() for name, array in before.items())
+    with pytest.raises(ro.ModelError, match="'hidden/w': a parameter has another type"):
+        model.compile([Placeholder((6, D + 1)), PERCEPTRON[1]])
+    model(*perceptron_batch())
+
+
+def test_a_parameter_that_the_loss_does_not_depend_on_stays() -> None:
+    class TwoHeads(Model):
+        def __init__(self) -> None:
+            self.used, self.unused = Dense(2), Dense(3)
+
+        def forward(self, x: Blob) -> tuple[Blob, Blob]:
+            return self.used(x), self.unused(x)
+
+        def train_one_batch(self, x: Blob, y: Blob) -> Blob:
+            return self.minimize(mean_squared_error(self.used(x), y))
+
+    model = TwoHeads()
+    model.set_optimizer(Adam(0.1))
+    model.compile([Placeholder((4, D)), Placeholder((4, 2))])
+    before = model.get_params()
+    model(np.ones((4, D), "float32"), np.ones((4, 2), "float32"))
+    after = model.get_params()
+    assert (after["unused.w"] == before["unused.w"]).all()
+    assert (after["used.w"] != before["used.w"]).any()
+
+
+def test_step_seeds_differ() -> None:
+    seeds = {step_seed(seed, step) for seed in range(20) for step in range(50)}
+    assert len(seeds) == 1000
+    assert all(0 <= seed < 2**64 for seed in seeds)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+class Silent(Perceptron):
+    def train_one_batch(self, x: Blob, labels: Blob) -> Blob:
+        return self.forward(x)
+
+
+class Twice(Perceptron):
+    def train_one_batch(self, x: Blob, labels: Blob) -> Blob:
+        loss = self.minimize(softmax(self.forward(x), labels))
+        return self.minimize(loss * 2)
+
+
+def softmax(scores: Blob, labels: Blob) -> Blob:
+    return ro.softmax_cross_entropy_loss(scores, labels)
+
+
+class NoBlobs(Model):
+    def forward(self, x: Blob) -> float:
+        return 3.0
+
+
+class SizedByBatch(Model):
+    """Its parameter depends on N."""
+
+    def __init__(self) -> None:
+        self.dense = Dense(2)
+
+    def forward(self, x: Blob) -> Blob:
+        return self.dense(ro.transpose(x, perm=[1, 0]))
+
+
+def test_calls_before_compile() -> None:
+    for call in (
+        lambda: Perceptron()(*perceptron_batch()),
+        lambda: Perceptron().set_params({}),
+        lambda: Perceptron().graphs,
+        lambda: Perceptron().save("never"),
+    ):
+        with pytest.raises(ro.ModelError, match="Perceptron is not compiled"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "words"),
+    [
+        (Perceptron, [], "inputs do not fit forward"),
+        (Perceptron, [*PERCEPTRON, PERCEPTRON[0]], "inputs do not fit forward"),
+        (Perceptron, {"y": PERCEPTRON[0]}, "inputs do not fit forward"),
+        (Perceptron, [[1.0, 2.0]], "'x_0': this is no array"),
+        (Perceptron, [Placeholder(())], "a layer's input has too few axes"),
+        (Perceptron, [PERCEPTRON[0], Placeholder((5,), "int32")], "labels are scores' shape"),
+        (Perceptron, [PERCEPTRON[0], Placeholder((6,))], "(?i)labels"),
+        (Sequences, [Placeholder((4, D))], r"too few axes; wanted \[T, N, D\]"),
+        (NoBlobs, [PERCEPTRON[0]], "a model returns its blobs"),
+        (Twice, PERCEPTRON, "a model has one loss"),
+        (Perceptron, [PERCEPTRON[0], None], "an input is no blob"),
+    ],
+)
+def test_inputs_that_do_not_fit(model: type[Model], inputs: Any, words: str) -> None:
+    with pytest.raises(ro.RnnopsError, match=words):
+        model().compile(inputs)
+
+
+def test_training_that_cannot_be() -> None:
+    model = Silent()
+    model.set_optimizer(SGD(0.1))
+    model.compile(PERCEPTRON)
+    with pytest.raises(ro.ModelError, match="minimises nothing"):
+        model(*perceptron_batch())
+    model = Perceptron()
+    model.compile(PERCEPTRON)
+    with pytest.raises(ro.ModelError, match="there is no optimizer"):
+        model(*perceptron_batch())
+    with pytest.raises(ro.ModelError, match="this is no optimizer"):
+        model.set_optimizer("adam")  # type: ignore[arg-type]
+    nested = Structures()
+    row = np.ones(2, "float32")
+    nested.compile([(row, [row]), row])
+    with pytest.raises(ro.ModelError, match="Structures cannot be trained"):
+        nested((row, [row]), row)
+
+
+def test_a_parameter_whose_size_follows_the_batch() -> None:
+    model = SizedByBatch()
+    model.compile([Placeholder((6, D))], is_train=False)
+    with pytest.raises(ro.ModelError, match="Sizes of parameters may not depend on what changes"):
+        model(np.ones((7, D), "float32"))
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float16"}, {"device": "abacus"}, {"checkpoints": "some"}])
+def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+    model = Perceptron()
+    with pytest.raises(ro.RnnopsError):
+        model.compile(PERCEPTRON, **options)
+    with pytest.raises(ro.ModelError, match="not compiled"):
+        model(*perceptron_batch())
+
+
+def test_options_reach_the_run() -> None:
+    model = Sequences()
+    model.compile(SEQUENCES, checkpoints="memory", threads=1)
+    assert "memory" in str(model.graphs["train_one_batch"].run._saving.policy)
+
+
+@pytest.mark.parametrize("shape", [3, "ab", (2.5,), (-1,), (True,), None])
+def test_placeholders_that_make_no_sense(shape: Any) -> None:
+    with pytest.raises(ro.ModelError, match="not a shape"):
+        Placeholder(shape)

@@ -1,0 +1,500 @@
+"""Files of models: what comes back, what is refused, older versions, and that a failed save leaves the old file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from old_model_file import CURVE, FILE, old_arrays, write
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from small_models import PERCEPTRON, TAGGER, Perceptron, Tagger, perceptron_batch, tagger_batch
+
+import rnnops as ro
+from rnnops.model import SGD, Adam, migrations, saving
+from rnnops.model.saving import load, save
+
+ARRAYS = {
+    "encoder.w": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "optimizer.step": np.array(7, np.int64),
+    "mask": np.array([True, False]),
+    "empty": np.zeros((0, 5)),
+    "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "reversed": np.arange(5, dtype=np.int16)[::-1],
+    "half": np.ones(3, np.float16),
+    "größe": np.arange(3, dtype=np.uint8),
+}
+STATE = {
+    "best": 2.25,
+    "seen": 10**15,
+    "name": "é\n",
+    "history": [[1, 2.5], [2, None]],
+    "more": {"a": True},
+    "curve": np.arange(3.0),
+}
+TRACES: list[str] = []
+
+
+class Exploit:
+    """Leaves a trace when unpickled."""
+
+    def __reduce__(self) -> Any:
+        return leave_trace, ("ran",)
+
+
+def leave_trace(text: str) -> None:
+    TRACES.append(text)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    target = tmp_path / "model.safetensors"
+    save(target, ARRAYS, STATE)
+    return target
+
+
+def assert_is_original(loaded: tuple[dict[str, np.ndarray], dict[str, Any]]) -> None:
+    arrays, state = loaded
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+    np.testing.assert_array_equal(state.pop("curve"), STATE["curve"], strict=True)
+    assert state == {name: value for name, value in STATE.items() if name != "curve"}
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    with safe_open(path, framework="np") as file:
+        return dict(file.metadata())
+
+
+def with_metadata(path: Path, **change: str | None) -> None:
+    """Write the file again, with other metadata."""
+    metadata = {name: value for name, value in {**metadata_of(path), **change}.items() if value is not None}
+    save_file(load_file(path), path, metadata)
+
+
+# -- what comes back ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_comes_back(path: Path) -> None:
+    assert_is_original(load(path))
+    assert os.listdir(path.parent) == [path.name]
+    for array in load(path)[0].values():
+        assert array.flags.writeable
+        assert array.flags.aligned
+
+
+def test_other_programs_read_the_arrays(path: Path) -> None:
+    arrays = load_file(path)
+    np.testing.assert_array_equal(arrays["encoder.w"], ARRAYS["encoder.w"])
+    assert metadata_of(path)["format"] == "rnnops model"
+    assert json.loads(metadata_of(path)["document"])["best"] == 2.25
+
+
+def test_who_may_read_it(path: Path) -> None:
+    """A new file is as any other the user makes; one that is replaced stays as it was."""
+    other = path.with_name("other")
+    other.touch()
+    assert path.stat().st_mode == other.stat().st_mode
+    path.chmod(0o600)
+    save(path, ARRAYS, STATE)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_equal_content_gives_equal_bytes(path: Path) -> None:
+    again = path.with_name("again")
+    save(again, dict(reversed(ARRAYS.items())), dict(reversed(STATE.items())))
+    assert load(again)[0].keys() == ARRAYS.keys()
+    assert metadata_of(again) == metadata_of(path)
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    save(tmp_path / "empty", {}, {})
+    assert load(tmp_path / "empty") == ({}, {})
+
+
+def test_big_endian_arrays_come_back_little_endian(tmp_path: Path) -> None:
+    save(str(tmp_path / "a"), {"a": np.arange(3, dtype=">i4")}, {})
+    np.testing.assert_array_equal(load(str(tmp_path / "a"))[0]["a"], np.arange(3, dtype="<i4"))
+
+
+def test_a_link_keeps_pointing_at_the_file(path: Path) -> None:
+    link = path.with_name("latest")
+    link.symlink_to(path)
+    save(link, {}, {"position": 1})
+    assert link.is_symlink()
+    assert load(path)[1] == {"position": 1}
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def tagger(**options: Any) -> Tagger:
+    model = Tagger()
+    model.set_optimizer(Adam(0.05, max_norm=1.0))
+    model.compile(TAGGER, use_graph=False, **options)
+    return model
+
+
+def losses(model: Tagger, first: int, count: int) -> list[float]:
+    return [float(model(*tagger_batch(seed=seed))) for seed in range(first, first + count)]
+
+
+def test_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Dropout masks, both of Adam's moments and its step must all be right."""
+    undisturbed = losses(tagger(seed=4), 0, 8)
+    model = tagger(seed=4)
+    assert losses(model, 0, 5) == undisturbed[:5]
+    model.save(tmp_path / "m", {"epoch": 5, "curve": np.array(undisturbed[:5])})
+    resumed = tagger(seed=4)
+    state = resumed.load(tmp_path / "m")
+    assert state["epoch"] == 5
+    np.testing.assert_array_equal(state["curve"], undisturbed[:5])
+    assert losses(resumed, 5, 3) == undisturbed[5:]
+
+
+def test_parameters_alone(tmp_path: Path) -> None:
+    model, other = tagger(), Tagger()
+    losses(model, 0, 2)
+    model.save(tmp_path / "m", {"epoch": 1})
+    other.compile(TAGGER, use_graph=False, seed=9)
+    assert other.load(tmp_path / "m", include_state=False) == {}
+    assert all((other.get_params()[name] == array).all() for name, array in model.get_params().items())
+    with pytest.raises(ro.SaveError, match=r"optimizer\.mean\.blocks\.0\.dense\.b: unknown, float32\[6\]"):
+        other.load(tmp_path / "m")
+
+
+def test_a_model_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    tagger().save(tmp_path / "m")
+    other = Tagger(words=12)
+    other.set_optimizer(Adam(0.05))
+    other.compile(TAGGER, use_graph=False, seed=9)
+    before = other.get_states()
+    with pytest.raises(ro.SaveError) as caught:
+        other.load(tmp_path / "m")
+    assert "embedding.table: float32[11, 6] instead of float32[12, 6]" in str(caught.value)
+    assert "optimizer.square.embedding.table" in str(caught.value)
+    assert all((other.get_states()[name] == array).all() for name, array in before.items())
+    other.set_optimizer(SGD(0.1))
+    with pytest.raises(ro.SaveError, match=r"rnn\.layer_0"):
+        other.load(tmp_path / "m")
+
+
+def test_the_optimizer_must_be_the_same_kind(tmp_path: Path) -> None:
+    model = Perceptron()
+    model.set_optimizer(SGD(0.1, momentum=0.5))
+    model.compile(PERCEPTRON, use_graph=False)
+    model.save(tmp_path / "m")
+    model.set_optimizer(SGD(0.1))
+    with pytest.raises(ro.SaveError, match=r"optimizer\.velocity\.hidden\.w: unknown"):
+        model.load(tmp_path / "m")
+
+
+# -- older versions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_version_1_goes_on(tmp_path: Path) -> None:
+    model, x = Perceptron(), perceptron_batch()
+    model.set_optimizer(Adam(0.1))
+    model.compile(PERCEPTRON, use_graph=False)
+    state = model.load(FILE)
+    assert state.pop("curve").tolist() == CURVE.tolist()
+    assert state == {"epoch": 3}
+    for name, array in old_arrays().items():
+        if name != "state.curve":
+            np.testing.assert_array_equal(model.get_states()[name.replace("/", ".")], array)
+    model(*x)
+    assert model.steps == 4
+
+
+def test_the_fixture_is_what_its_writer_writes(tmp_path: Path) -> None:
+    write(tmp_path / "again")
+    assert load(tmp_path / "again")[0].keys() == load(FILE)[0].keys()
+    assert metadata_of(tmp_path / "again") == metadata_of(FILE)
+
+
+def test_every_older_version_has_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(migrations.MIGRATIONS) == list(range(1, saving.VERSION))
+    monkeypatch.setattr(migrations, "MIGRATIONS", {1: lambda name: name + "!", 2: lambda name: "x"})
+    assert list(migrations.migrated({"a": CURVE}, 1)) == ["x"]
+    with pytest.raises(ro.SaveError, match="two arrays of a file of version 2 have one name"):
+        migrations.migrated({"a": CURVE, "b": CURVE}, 2)
+
+
+@pytest.mark.parametrize(("version", "words"), [("3", "Update"), ("99", "Update"), ("0", ""), ("1.0", ""), ("", "")])
+def test_versions_that_are_not_known(path: Path, version: str, words: str) -> None:
+    with_metadata(path, version=version)
+    with pytest.raises(ro.SaveError, match=f"unknown version; wanted 1 to 2.*{words}"):
+        load(path)
+
+
+# -- damaged and hostile files -----------------------------------------------------------------------------------------
+
+
+def mutated(data: bytes, source: random.Random) -> bytes:
+    place, other = source.randrange(len(data)), source.randrange(len(data))
+    size = source.choice([1, 2, 4, 8, 50])
+    return source.choice(
+        [
+            data[:place],
+            data[place:],
+            data[:place] + bytes([data[place] ^ (1 << source.randrange(8))]) + data[place + 1 :],
+            data[:place] + source.randbytes(size) + data[place + size :],
+            data[:place] + b"\xff" * size + data[place + size :],
+            data[:place] + source.randbytes(size) + data[place:],
+            data[:place] + data[place + size :],
+            data[:place] + data[other : other + size] + data[place + size :],
+        ]
+    )
+
+
+def test_ten_thousand_mutations_are_errors_or_harmless(path: Path) -> None:
+    """No mutation gives another exception, another content, or memory beyond twice the file."""
+    original, source = path.read_bytes(), random.Random(0)
+    header = 8 + int.from_bytes(original[:8], "little")
+    errors = 0
+    tracemalloc.start()
+    for number in range(10_000):
+        data = mutated(original, source)
+        if number % 2:  # the header steers the reader
+            data = mutated(original[:header], source) + original[header:]
+        path.write_bytes(data)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        try:
+            assert_is_original(load(path))
+        except ro.SaveError as error:
+            errors += "model.safetensors" in str(error)
+        assert tracemalloc.get_traced_memory()[1] - before < 2 * len(original) + 100_000
+    tracemalloc.stop()
+    assert errors > 9_000
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x89PNG\r\n\x1a\n" + bytes(200), b"hello\n" * 100, bytes(100_000)])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    target = tmp_path / "model.safetensors"
+    target.write_bytes(content)
+    with pytest.raises(ro.SaveError, match=r"model\.safetensors is no file of a model, or a damaged one"):
+        load(target)
+
+
+def test_other_safetensors_are_refused(path: Path) -> None:
+    save_file({"w": np.ones(3)}, path)
+    with pytest.raises(ro.SaveError, match=r"not one of a model. Read files of other programs"):
+        load(path)
+
+
+def test_no_file_and_a_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ro.SaveError, match="nothing does not exist"):
+        load(tmp_path / "nothing")
+    with pytest.raises(ro.SaveError, match="is no file"):
+        load(tmp_path)
+    with pytest.raises(ro.SaveError, match="does not exist"):
+        load("a\0b")
+
+
+def test_pickles_are_never_run(path: Path) -> None:
+    pickle.loads(pickle.dumps(Exploit()))
+    assert TRACES == ["ran"]  # the exploit works
+    path.write_bytes(pickle.dumps(Exploit()))
+    with pytest.raises(ro.SaveError):
+        load(path)
+    np.savez(path.with_name("a.npz"), a=np.array([Exploit()], object))
+    with pytest.raises(ro.SaveError):
+        load(path.with_name("a.npz"))
+    assert TRACES == ["ran"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "other"}, "not one of a model"),
+        ({"format": None}, "not one of a model"),
+        ({"version": None}, "not one of a model"),
+        ({"document": None}, "not one of a model"),
+        ({"sha256": "0" * 64}, "SHA-256"),
+        ({"document": "{}"}, "SHA-256"),
+        ({"document": "[" * 100_000}, "SHA-256"),
+    ],
+)
+def test_wrong_metadata_are_refused(path: Path, change: dict[str, str | None], words: str) -> None:
+    with_metadata(path, **change)
+    with pytest.raises(ro.SaveError, match=words):
+        load(path)
+
+
+@pytest.mark.parametrize("document", ["[" * 100_000, "[]", "null", "{", "9" * 10_000, '{"a": 1e999}'])
+def test_documents_that_are_no_json_objects(path: Path, document: str) -> None:
+    """Their SHA-256 is right."""
+    arrays = load_file(path)
+    with_metadata(path, document=document, sha256=saving._digest(arrays, document))
+    if document == '{"a": 1e999}':
+        assert load(path)[1]["a"] == float("inf")
+        return
+    with pytest.raises(ro.SaveError, match="is damaged: its document"):
+        load(path)
+
+
+def with_header(path: Path, header: dict[str, Any], data: bytes) -> None:
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [10**13], "data_offsets": [0, 48]},
+        {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 4 * 10**13]},
+        {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [2**32, 2**32], "data_offsets": [0, 48]},
+        {"dtype": "F32", "shape": [-3, -4], "data_offsets": [0, 48]},
+        {"dtype": "O", "shape": [6], "data_offsets": [0, 48]},
+        {"dtype": "BF16", "shape": [24], "data_offsets": [0, 48]},
+        {"dtype": "F8_E4M3", "shape": [48], "data_offsets": [0, 48]},
+        None,
+    ],
+)
+def test_claims_that_the_bytes_do_not_fill(path: Path, entry: Any) -> None:
+    with_header(path, {"__metadata__": metadata_of(path), "w": entry}, bytes(48))
+    tracemalloc.start()
+    with pytest.raises(ro.SaveError):
+        load(path)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_a_header_that_claims_ten_terabytes(path: Path) -> None:
+    path.write_bytes((10**13).to_bytes(8, "little") + b"{}" + bytes(100))
+    with pytest.raises(ro.SaveError, match="damaged"):
+        load(path)
+
+
+# -- saves that fail ---------------------------------------------------------------------------------------------------
+
+
+class BrokenDiskError(OSError):
+    """What a full disk looks like."""
+
+
+@pytest.mark.parametrize("failure", [BrokenDiskError("no space left"), KeyboardInterrupt(), RuntimeError("killed")])
+@pytest.mark.parametrize("step", ["save_file", "fsync", "replace"])
+def test_a_save_that_dies_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, step: str
+) -> None:
+    before = path.read_bytes()
+
+    def dying(*arguments: object, **options: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving if step == "save_file" else os, step, dying)
+        with pytest.raises(ro.SaveError if isinstance(failure, OSError) else type(failure)) as caught:
+            save(path, {"w": np.zeros(1_000)}, {"position": 99})
+    if isinstance(failure, OSError):
+        assert "cannot be written (no space left)" in str(caught.value)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+SAVES = """
+import sys
+import numpy as np
+from rnnops.model.saving import save
+
+print("ready", flush=True)
+while True:
+    for seed in (0, 1):
+        save(sys.argv[1], {"w": np.full(500_000, seed, np.float32)}, {"seed": seed})
+"""
+
+
+def test_killed_while_it_saves(path: Path) -> None:
+    """Whenever the process dies, the file is one of the two that it writes in turn."""
+    for delay in (0.0, 0.003, 0.01, 0.02, 0.05):
+        save(path, {"w": np.zeros(500_000, np.float32)}, {"seed": 0})
+        process = subprocess.Popen([sys.executable, "-c", SAVES, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.stdout.close()
+        arrays, state = load(path)
+        assert (arrays["w"] == state["seed"]).all()
+
+
+def test_the_directory_cannot_be_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that cannot sync a directory does not make a save fail."""
+    real, done = os.fsync, []
+
+    def only_files(descriptor: int) -> None:
+        done.append(descriptor)
+        if len(done) == 2:
+            raise OSError("not for directories")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    save(path, {}, {"position": 1})
+    assert len(done) == 2
+    assert load(path)[1] == {"position": 1}
+
+
+def test_places_that_cannot_be_written_are_named_errors(tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "missing" / "model", tmp_path / "a\0b"):
+        with pytest.raises(ro.SaveError, match="cannot be written"):
+            save(target, {}, {})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("objects", np.array([Exploit()], object)),
+        ("text", np.array(["a"])),
+        ("records", np.zeros(2, [("a", "<f4")])),
+        ("complex", np.zeros(2, np.complex64)),
+        ("list", [1.0, 2.0]),
+        ("", np.ones(1)),
+        ("a\nb", np.ones(1)),
+        ("__metadata__", np.ones(1)),
+        (3, np.ones(1)),
+    ],
+)
+def test_arrays_that_cannot_be_saved_are_named_errors(path: Path, name: Any, array: Any) -> None:
+    with pytest.raises(ro.SaveError, match=r"cannot be saved; wanted|no name for"):
+        save(path, {name: array}, {})
+    assert_is_original(load(path))
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"best": float("nan")}, "neither arrays nor JSON"),
+        ({"best": np.float32(1)}, "neither arrays nor JSON"),
+        ({"deep": {"array": np.ones(2)}}, "neither arrays nor JSON"),
+        ({"pair": (1, 2)}, "something else. Use lists"),
+        ({"seen": {1: 2}}, "something else"),
+        ({1: 2}, "no name"),
+    ],
+)
+def test_states_that_cannot_be_saved_are_named_errors(path: Path, state: Any, words: str) -> None:
+    with pytest.raises(ro.SaveError, match=words):
+        save(path, {}, state)
+    assert_is_original(load(path))
+
+
+def test_a_user_array_cannot_pass_as_the_models(tmp_path: Path) -> None:
+    with pytest.raises(ro.SaveError, match=r"an array of the model begins with 'state\.'"):
+        save(tmp_path / "m", {"state.w": np.ones(1)}, {})
