@@ -117,12 +117,12 @@ from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
 
 if TYPE_CHECKING:
-    from rnnops import checkpoints as checkpoints, model as model, testing as testing
+    from rnnops import checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
 
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
-_MODULES = ("checkpoints", "model", "testing")
+_MODULES = ("checkpoints", "model", "onnx", "testing")
 _LAZY = {**dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"), **dict.fromkeys(_MODULES, "rnnops")}
 
 

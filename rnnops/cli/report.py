@@ -19,7 +19,7 @@ def show(text: str) -> None:
 
 def print_beginning(session: Session) -> None:
     """Say what is trained on what."""
-    corpus, step = session.corpus, session.trainer.model.steps
+    corpus, step = session.corpus, session.trainer.model.step_count
     show(f"text: {corpus.source}")
     sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
     show(f"characters: {sizes}")
@@ -30,10 +30,10 @@ def print_beginning(session: Session) -> None:
 
 def print_training(session: Session, reason: str) -> None:
     """Say what was done."""
-    state, characters = session.trainer.state, session.trainer.characters
+    state, characters, steps = session.trainer.state, session.trainer.characters, session.trainer.model.step_count
     rate = characters / state.seconds if state.seconds else 0.0
     show(
-        f"stopped {reason}: {session.trainer.model.steps:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
+        f"stopped {reason}: {steps:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
         f"{rate:,.0f} characters a second"
     )
     if session.target is not None:

@@ -36,7 +36,7 @@ def train_until(session: Session, options: Options, clock: Clock, signals: StopS
     progress = show_progress(trainer.characters, None if options.steps is None else options.steps * size)
     _measure_evaluation(session, clock)
     try:
-        while options.steps is None or trainer.model.steps < options.steps:
+        while options.steps is None or trainer.model.step_count < options.steps:
             bits = _timed_step(session, clock, progress)
             progress.advance(size, bits)
             session.save_if_due(options.checkpoint_every)
@@ -67,7 +67,7 @@ def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
     """One step of training and, where it is time, a point of the held-out curve."""
     state, began = session.trainer.state, time.monotonic()
     bits = session.trainer.step()
-    if (step := session.trainer.model.steps) % session.settings.evaluate_every == 0:
+    if (step := session.trainer.model.step_count) % session.settings.evaluate_every == 0:
         held_out = _timed_point(session, clock)
         progress.say(f"step {step:,}: {held_out:.3f} held-out bits per character")
     state.seconds += time.monotonic() - began

@@ -38,11 +38,11 @@ class Trainer:
     @property
     def characters(self) -> int:
         """How many characters were trained on so far."""
-        return self.model.steps * self.streams.characters_per_window
+        return self.model.step_count * self.streams.characters_per_window
 
     def step(self) -> float:
         """Train on the next window and return its bits per character, as they were before the update."""
-        state, step = self.state, self.model.steps
+        state, step = self.state, self.model.step_count
         window = self.streams.window(step)
         states = self.model.start_states(self.settings.batch) if window.reset else state.carried
         loss, last = self.model(window.inputs, window.targets, states)

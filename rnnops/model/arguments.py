@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import BoundArguments, signature
+from inspect import BoundArguments, Parameter, Signature, signature
 from typing import Any
 
 from rnnops.errors import ModelError
-from rnnops.model.structure import leaves, mapped
+from rnnops.model.structure import form_of, leaves, mapped
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,22 @@ class Arguments:
     function: Callable[..., Any]
     bound: BoundArguments
 
+    @property
+    def name(self) -> str:
+        """The function's."""
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
     def leaves(self) -> dict[str, Any]:
-        """Everything that is there, by the names of net inputs; what is None is left out."""
-        found: dict[str, Any] = {}
-        for name, leaf in (pair for key, value in self.bound.arguments.items() for pair in leaves(value, key)):
-            if name in found:
-                raise ModelError("two inputs have one name", net=self.function.__name__, blob=name)
-            if leaf is not None:
-                found[name] = leaf
-        return found
+        """Everything that is there, by the names of net inputs; what is None is left out.
+
+        Raises ModelError where two have one name.
+        """
+        named = [pair for key, value in self.bound.arguments.items() for pair in leaves(value, key)]
+        return unique([(name, leaf) for name, leaf in named if leaf is not None], "inputs")
+
+    def form(self, describe: Callable[[str, Any], object]) -> object:
+        """What is equal where the function would be given equal things, with `describe(name, leaf)` for arrays."""
+        return tuple((key, form_of(value, describe, key)) for key, value in self.bound.arguments.items())
 
     def call(self, replacements: Mapping[str, Any]) -> Any:
         """Call the function with other leaves."""
@@ -37,21 +44,30 @@ class Arguments:
 
     def given_to(self, other: Callable[..., Any]) -> Arguments | None:
         """The arguments of these names for another function; None where it needs more."""
-        names = [name for name in signature(other).parameters if name in self.bound.arguments]
+        given: dict[str, Any] = {}
+        for name, value in self.bound.arguments.items():
+            given.update(value if _kind(self.bound.signature, name) == Parameter.VAR_KEYWORD else {name: value})
+        wanted = signature(other)
+        if not any(one.kind == Parameter.VAR_KEYWORD for one in wanted.parameters.values()):
+            given = {name: value for name, value in given.items() if name in wanted.parameters}
         try:
-            return arguments_of(other, (), {name: self.bound.arguments[name] for name in names})
+            return arguments_of(other, (), given)
         except ModelError:
             return None
 
 
 def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Bind arguments. Raises ModelError where the function does not take them."""
+    if not callable(function):
+        raise ModelError("this is no function", wanted="a method of the model", came=repr(function)[:80])
     try:
         return Arguments(function, signature(function).bind(*args, **kwargs))
     except TypeError as error:
         came = f"{len(args)} in a row" + "".join(f", {name}" for name in kwargs)
-        wanted = f"{function.__name__}{signature(function)}"
-        raise ModelError(f"inputs do not fit {function.__name__}: {error}", wanted=wanted, came=came) from None
+        name = getattr(function, "__name__", "the function")
+        raise ModelError(
+            f"inputs do not fit {name}: {error}", wanted=f"{name}{signature(function)}", came=came
+        ) from None
 
 
 def takes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -61,3 +77,17 @@ def takes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     except TypeError:
         return False
     return True
+
+
+def unique(named: Sequence[tuple[str, Any]], what: str) -> dict[str, Any]:
+    """Leaves by name. Raises ModelError where two have one, as `{"a": [x], "a_0": y}` would give."""
+    found: dict[str, Any] = {}
+    for name, leaf in named:
+        if name in found:
+            raise ModelError(f"two {what} have one name", blob=name, hint="Rename a key or an argument.")
+        found[name] = leaf
+    return found
+
+
+def _kind(form: Signature, name: str) -> object:
+    return form.parameters[name].kind

@@ -50,11 +50,14 @@ def check_arrays(arrays: Mapping[str, Array], wanted: Mapping[str, Type], owner:
     both = [(name, came[name], wanted[name]) for name in came if name in wanted]
     problems += [f"{name}: {kind} instead of {own}" for name, kind, own in both if kind != own]
     if problems:
-        raise error(f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(problems))
+        text = f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(problems)
+        if any(problem.startswith("optimizer.") for problem in problems):
+            text += "\nset_optimizer(...) as it was, or load(..., include_state=False) for parameters alone"
+        raise error(text)
 
 
 def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return value
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)

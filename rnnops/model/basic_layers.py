@@ -49,7 +49,7 @@ class Embedding(Layer):
     """Rows of a table by index.
 
     Args:
-        count: rows of the table, V; an index outside 0 to V - 1 is an error of the run.
+        count: rows of the table, V; an index outside 0 to V - 1 is an error of the run, negative ones included.
         size: features of a row, E.
         deviation: of the normal distribution that rows start from.
 
@@ -63,7 +63,8 @@ class Embedding(Layer):
     def forward(self, indices: Blob) -> Blob:
         """indices: [...] int32 or int64 -> [..., E]."""
         start = ("normal", 0.0, self.deviation)
-        return gather(self.parameter(indices.net, "table", (self.count, self.size), start), indices)
+        table = self.parameter(indices.net, "table", (self.count, self.size), start)
+        return gather(table, indices.net.apply("CheckLabels", [indices], classes=self.count))
 
 
 class Dropout(Layer):

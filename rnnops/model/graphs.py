@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rnnops.compiler import Run, compile as compile_net
+from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.plan import PlanCache
 from rnnops.model.arguments import Arguments
-from rnnops.model.layer import Layer, name_layers
+from rnnops.model.layer import LayerNames
 from rnnops.model.placeholder import as_placeholder
 from rnnops.model.tracing import Traced, trace
 from rnnops.types import Type
@@ -29,32 +29,39 @@ class Graph:
     run: Run
     types: Mapping[str, Type]
 
+    def planned(self) -> PlannedRun:
+        """What a call does; nothing is computed. Raises BudgetError where no way of training fits a budget."""
+        net = self.traced.net
+        shapes = {name: kind.shape for name, kind in self.types.items()}
+        params = [spec.name for spec in net.parameters]
+        dtype = self.traced.dtype
+        wrt = params if self.traced.has_loss else None
+        return self.run.plan(shapes, backward=self.traced.has_loss, wrt=wrt, dtype=dtype)
+
 
 class Graphs:
-    """Graphs by function and types.
+    """Graphs by function, mode, structure and types of the inputs.
 
     Args:
-        model: whose layers are named before they are written.
+        name: of the model; names: of its layers.
         dtype: what `"float"` stands for.
         options: of `rnnops.compile`.
     """
 
-    def __init__(self, model: Layer, dtype: str, options: Mapping[str, Any]) -> None:
-        self.model, self.dtype, self.options = model, dtype, options
+    def __init__(self, name: str, names: LayerNames, dtype: str, options: Mapping[str, Any]) -> None:
+        self.name, self.names, self.dtype, self.options = name, names, dtype, options
         self._graphs: PlanCache[Graph] = PlanCache(SHAPES)
         self._runs: PlanCache[Run] = PlanCache(SHAPES)
 
-    def graph(self, arguments: Arguments) -> Graph:
+    def graph(self, arguments: Arguments, training: bool) -> Graph:
         """The graph of a function for such inputs, traced and compiled if there is none yet."""
-        inputs = arguments.leaves()
-        placeholders = {name: as_placeholder(name, value, self.dtype) for name, value in inputs.items()}
-        types = {name: one.type(self.dtype) for name, one in placeholders.items()}
-        name = f"{type(self.model).__name__}.{arguments.function.__name__}"
+        inputs = {name: as_placeholder(name, leaf, self.dtype) for name, leaf in arguments.leaves().items()}
+        types = {name: one.type(self.dtype) for name, one in inputs.items()}
 
         def make() -> Graph:
-            name_layers(self.model)
-            traced = trace(arguments, placeholders, name, self.dtype)
+            traced = trace(arguments, inputs, self.names, training, f"{self.name}.{arguments.name}", self.dtype)
             run = self._runs.get(str(traced.net), lambda: compile_net(traced.net, **self.options))
             return Graph(traced, run, types)
 
-        return self._graphs.get((arguments.function, tuple(types.items())), make)
+        form = arguments.form(lambda name, _: types[name])
+        return self._graphs.get((arguments.function, training, form), make)

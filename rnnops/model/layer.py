@@ -1,7 +1,8 @@
 """Layer: parameters under a name of their own, and the ops that it appends to a net.
 
 Layers hold settings and other layers, never arrays: a model keeps those by name, so that one layer can be written into
-any number of nets. A layer's name is where a model finds it: `encoder`, `blocks.0.dense`.
+any number of nets, and belong to several models. In a model its name is that of the attribute where it was found when
+the model was compiled: `encoder`, `blocks/0/dense`.
 """
 
 from __future__ import annotations
@@ -10,26 +11,52 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rnnops.blob import Blob
 from rnnops.cells.step import parameter
 from rnnops.errors import ModelError
 from rnnops.model.structure import leaves
-from rnnops.net import Net, common_net
+from rnnops.net import Net
 from rnnops.types import Shape, Type
 
 
 @dataclass(frozen=True)
 class Written:
-    """A layer that was written into a net, and the types of what came out."""
+    """A layer that was written into a net: its name, its kind, and the types of what came out."""
 
-    layer: Layer
+    name: str
+    kind: str
     outputs: tuple[Type | None, ...]
 
 
-_WRITTEN: ContextVar[list[Written] | None] = ContextVar("written", default=None)
+@dataclass
+class LayerNames:
+    """The layers of a model and their names; the model itself has none."""
+
+    found: dict[int, tuple[Layer, str]]  # with the layer, so that its id stays its own
+
+    def of(self, layer: Layer) -> str | None:
+        """A layer's name, None for one that is not in the model."""
+        return self.found[id(layer)][1] if id(layer) in self.found else None
+
+
+@dataclass
+class Writing:
+    """What layers see while a function of a model is written.
+
+    Args:
+        training: whether it is a step of training.
+        written: the layers so far, outer ones first.
+    """
+
+    names: LayerNames
+    training: bool
+    written: list[Written] = field(default_factory=list)
+
+
+_WRITING: ContextVar[Writing | None] = ContextVar("writing", default=None)
 
 
 class Layer(ABC):
@@ -38,36 +65,45 @@ class Layer(ABC):
     A layer that is called twice uses the same parameters both times.
     """
 
-    path: str = ""  # with slashes, as blobs are named; a model sets it
+    _name = ""
 
     @abstractmethod
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Append the layer's ops to the net of the input blobs and return its output."""
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        net = common_net(blobs_of([inputs, options]))
-        if net.claims.setdefault(f"{self.scope}/", self) is not self:
-            raise ModelError(
-                "two layers have one name",
-                net=net.name,
-                blob=self.scope,
-                hint="Make both attributes of a model, or give each a name with .named(...).",
-            )
-        written = _WRITTEN.get()
-        place = 0 if written is None else len(written)
+        blobs = blobs_of([inputs, options])
+        if not blobs:
+            hint = "Layers, and functions that call them, take blobs; with arrays use model.run(function, ...)."
+            raise ModelError(f"{type(self).__name__} was called without a blob", hint=hint)
+        name, writing = self._claimed(blobs[0].net), _WRITING.get()
+        place = 0 if writing is None else len(writing.written)
         result = self.forward(*inputs, **options)
-        if written is not None:
-            written.insert(place, Written(self, tuple(blob.type for blob in blobs_of(result))))
+        if writing is not None:
+            outputs = tuple(blob.type for blob in blobs_of(result))
+            writing.written.insert(place, Written(name, type(self).__name__, outputs))
         return result
 
     @property
     def scope(self) -> str:
-        """What the names of its parameters begin with."""
-        return self.path or type(self).__name__.lower()
+        """What the names of its parameters begin with; `""` for a model's own."""
+        writing = _WRITING.get()
+        name = None if writing is None else writing.names.of(self)
+        if name is None and writing is not None and not self._name:
+            wanted = "an attribute of the model or of a layer of it, or in a list, tuple or dict there, at compile()"
+            hint = "Make layers in __init__, and compile again after changes."
+            raise ModelError(f"a {type(self).__name__} is not in the model", wanted=wanted, hint=hint)
+        return self._name or type(self).__name__.lower() if name is None else name
+
+    @property
+    def is_training(self) -> bool:
+        """Whether what is written is a step of training; False outside of models."""
+        writing = _WRITING.get()
+        return writing is not None and writing.training
 
     def named(self, name: str) -> Layer:
         """Give it a name outside of a model, and return it."""
-        self.path = name
+        self._name = name
         return self
 
     def parameter(self, net: Net, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
@@ -76,33 +112,49 @@ class Layer(ABC):
         Args:
             init: as for `net.parameter`.
         """
-        return parameter(net, f"{self.scope}/{name}", shape, init)
+        return parameter(net, f"{self.scope}/{name}".lstrip("/"), shape, init)
 
-    def layers(self) -> Iterator[tuple[str, Layer]]:
-        """The layers among its attributes, and in lists, tuples and dicts there, each with its name."""
-        for name, value in vars(self).items():
-            yield from _layers_in(name, value)
+    def _claimed(self, net: Net) -> str:
+        """The layer's name, which is no other's in the net."""
+        if net.claims.setdefault(f"{self.scope}/", self) is not self:
+            hint = "Make both attributes of a model, or give each a name with .named(...)."
+            raise ModelError("two layers have one name", net=net.name, blob=self.scope, hint=hint)
+        return self.scope
 
 
-def name_layers(parent: Layer, prefix: str = "", found: set[int] | None = None) -> None:
-    """Give every layer below a model the name of the first attribute path that leads to it."""
-    found = {id(parent)} if found is None else found
-    for name, layer in parent.layers():
-        if id(layer) not in found:
-            found.add(id(layer))
-            layer.path = prefix + name
-            name_layers(layer, f"{layer.path}/", found)
+def name_layers(model: Layer) -> LayerNames:
+    """Find the layers below a model; each has the name of the first attribute path that leads to it."""
+    found: dict[int, tuple[Layer, str]] = {id(model): (model, "")}
+    waiting = [(model, "")]
+    while waiting:
+        parent, prefix = waiting.pop(0)
+        for name, layer in layers_in(parent):
+            if id(layer) not in found:
+                found[id(layer)] = (layer, prefix + name)
+                waiting.append((layer, f"{prefix}{name}/"))
+    return LayerNames(found)
+
+
+def layers_in(parent: Layer) -> Iterator[tuple[str, Layer]]:
+    """The layers among a layer's attributes, and in lists, tuples and dicts there, each with its name."""
+    for name, value in vars(parent).items():
+        yield from _layers_in(name, value, ())
 
 
 @contextmanager
-def layers_written() -> Iterator[list[Written]]:
-    """The list of what layers write while this is open, outer ones first."""
-    written: list[Written] = []
-    token = _WRITTEN.set(written)
+def writing(names: LayerNames, training: bool) -> Iterator[Writing]:
+    """While this is open layers have their names in a model."""
+    now = Writing(names, training)
+    token = _WRITING.set(now)
     try:
-        yield written
+        yield now
     finally:
-        _WRITTEN.reset(token)
+        _WRITING.reset(token)
+
+
+def being_written() -> Writing | None:
+    """What is written now, None outside of models."""
+    return _WRITING.get()
 
 
 def blobs_of(structure: Any) -> list[Blob]:
@@ -123,15 +175,13 @@ def sizes_of(blob: object, least_rank: int, what: str) -> Shape:
     return blob.type.shape
 
 
-def _layers_in(name: str, value: object) -> Iterator[tuple[str, Layer]]:
+def _layers_in(name: str, value: object, around: tuple[int, ...]) -> Iterator[tuple[str, Layer]]:
     if isinstance(value, Layer):
         yield name, value
-    elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _layers_in(f"{name}/{place}", item)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _layers_in(f"{name}/{_key(name, key, item)}", item)
+    elif isinstance(value, list | tuple | dict) and id(value) not in around:
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(item, Layer | list | tuple | dict):
+                yield from _layers_in(f"{name}/{_key(name, key, item)}", item, (*around, id(value)))
 
 
 def _key(name: str, key: object, item: object) -> object:

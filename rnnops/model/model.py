@@ -21,34 +21,42 @@ from rnnops.model import saving
 from rnnops.model.arguments import Arguments, arguments_of, takes
 from rnnops.model.arrays import Arrays, by_dotted_names
 from rnnops.model.graphs import Graph, Graphs
-from rnnops.model.layer import Layer, blobs_of
+from rnnops.model.layer import Layer, LayerNames, being_written, blobs_of, layers_in, name_layers
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import OPTIMIZER, Store
 from rnnops.model.summary import summary
 from rnnops.model.tracing import LOSS, minimize
+from rnnops.types import FLOATS, dtype_name
 
-DTYPES = ("float32", "float64")
+TRAINING = "train_one_batch"
 
 
 class Model(Layer):
     """Base of all models: a layer that is called with arrays.
 
     A subclass makes its layers in `__init__`, writes `forward`, and, to be trained, `train_one_batch`, which gives one
-    blob to `self.minimize`; `docs/models.md` shows how.
+    blob to `self.minimize`; `docs/models.md` shows how. Python code in them runs when a net is written, for the first
+    inputs of each shape: after changes of what it reads, compile again.
     """
 
     _store: Store
     _graphs: Graphs | None
     _compiled: dict[str, Graph]  # by function, for the inputs that `compile` was given
     _seed: int
-    is_training: bool
+    _trains: bool
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Model:
         """Start empty, so that a subclass need not call `super().__init__()`."""
         model = super().__new__(cls)
         model._store, model._graphs, model._compiled = Store(cls.__name__), None, {}
-        model._seed, model.is_training = 0, True
+        model._seed, model._trains = 0, True
         return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which have the same arrays and are to be compiled again."""
+        store = Store(self._store.model)
+        store.held = self._store.held
+        return {**vars(self), "_graphs": None, "_compiled": {}, "_store": store}
 
     # -- what a subclass says ------------------------------------------------------------------------------------
 
@@ -70,10 +78,15 @@ class Model(Layer):
 
         Args:
             freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that stay as they are.
+
+        Raises ModelError for a pattern that no parameter has, once there are any.
         """
         if not isinstance(optimizer, Optimizer):
             raise ModelError("this is no optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
-        self._store.set_optimizer(optimizer, (freeze,) if isinstance(freeze, str) else freeze)
+        patterns = (freeze,) if isinstance(freeze, str) else tuple(freeze)
+        if not all(isinstance(pattern, str) for pattern in patterns):
+            raise ModelError("freeze= is no list of patterns", wanted="strings", came=repr(freeze)[:80])
+        self._store.set_optimizer(optimizer, patterns)
 
     def compile(
         self,
@@ -100,17 +113,34 @@ class Model(Layer):
 
         Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile` raise.
         """
-        if dtype not in DTYPES:
-            raise ModelError("no float dtype", wanted=" or ".join(DTYPES), came=repr(dtype))
-        options = {"device": "cpu" if use_graph else "reference", "recycle": not sequential, **options}
-        graphs = Graphs(self, dtype, options)
-        compiled = {one.function.__name__: graphs.graph(one) for one in self._functions(inputs)}
-        for graph in compiled.values():
-            self._store.start(graph.traced.net, seed, dtype)
-        self._graphs, self._compiled, self._seed, self.is_training = graphs, compiled, seed, is_train
+        options = _options(use_graph, sequential, options)
+        names = name_layers(self)
+        graphs = Graphs(type(self).__name__, names, _float_dtype(dtype), options)
+        training = type(self).train_one_batch
+        before, self._seed = self._store.held, _checked_seed(seed)
+        try:
+            compiled = {
+                one.name: self._started(graphs, one, one.name == training.__name__) for one in self._functions(inputs)
+            }
+            self._store.held.check_frozen(self._store.model)
+            for graph in compiled.values():
+                graph.planned()
+        except BaseException:
+            self._store.held = before
+            raise
+        self._graphs, self._compiled, self._trains = graphs, compiled, is_train
+
+    def _started(self, graphs: Graphs, arguments: Arguments, training: bool) -> Graph:
+        """A graph whose parameters are there; those of models inside begin with what these hold."""
+        graph = graphs.graph(arguments, training)
+        self._store.start(graph.traced.net, self._seed, graphs.dtype, lambda: _arrays_inside(graphs.names))
+        return graph
 
     def _functions(self, inputs: Sequence[Any] | Mapping[str, Any]) -> Iterator[Arguments]:
         """`train_one_batch` where inputs are all of its, and `forward`."""
+        if not isinstance(inputs, Mapping | list | tuple):
+            wanted = "a list of placeholders, or a dict of them by name"
+            raise ModelError("inputs are no list", wanted=wanted, came=type(inputs).__name__)
         args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
         if type(self).train_one_batch is Model.train_one_batch or not takes(self.train_one_batch, args, kwargs):
             yield arguments_of(self.forward, args, kwargs)
@@ -121,13 +151,20 @@ class Model(Layer):
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    def train(self, mode: bool = True) -> None:
-        """From now on a call is a step of training."""
-        self.is_training = bool(mode)
+    def train(self, mode: bool = True) -> Model:
+        """From now on a call is a step of training; the model itself is returned."""
+        self._trains = bool(mode)
+        return self
 
-    def eval(self) -> None:
-        """From now on a call computes `forward`."""
-        self.train(False)
+    def eval(self) -> Model:
+        """From now on a call computes `forward`; the model itself is returned."""
+        return self.train(False)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether what is written is a step of training; outside of that, whether a call is one."""
+        now = being_written()
+        return self._trains if now is None else now.training
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Train on a batch, or compute `forward`; given blobs, append this model's ops, as a layer of another one.
@@ -138,11 +175,10 @@ class Model(Layer):
         Returns: arrays in the structure in which the function returned blobs; in training they are what the parameters
             before the update gave. Raises ModelError before `compile`, and for inputs that do not fit.
         """
-        if blobs_of([inputs, named]):
+        if being_written() is not None or blobs_of([inputs, named]):
             return super().__call__(*inputs, **named)
-        arguments = arguments_of(self.train_one_batch if self.is_training else self.forward, inputs, named)
-        graph = self._graph(arguments)
-        return self._train(graph, arguments) if self.is_training else self._evaluate(graph, arguments)
+        arguments = arguments_of(self.train_one_batch if self._trains else self.forward, inputs, named)
+        return self._train(arguments) if self._trains else self._evaluate(arguments)
 
     def run(self, function: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
         """Compute what a method of this model says, without training, as `model.run(model.train_one_batch, x, labels)`.
@@ -150,30 +186,28 @@ class Model(Layer):
         Args:
             function: takes and returns blobs, as `forward` does; inputs, named: arrays.
         """
-        arguments = arguments_of(function, inputs, named)
-        return self._evaluate(self._graph(arguments), arguments)
+        owner = getattr(function, "__self__", self)
+        if isinstance(owner, Model) and owner is not self:
+            raise ModelError("this is a method of another model", wanted=type(self).__name__, came=repr(function)[:80])
+        return self._evaluate(arguments_of(function, inputs, named))
 
-    def _evaluate(self, graph: Graph, arguments: Arguments) -> Any:
+    def _evaluate(self, arguments: Arguments) -> Any:
+        graph = self._started(self._require_compiled(), arguments, False)
         return graph.traced.results(graph.run(self._store.of(graph.traced.net), arguments.leaves()))
 
-    def _train(self, graph: Graph, arguments: Arguments) -> Any:
+    def _train(self, arguments: Arguments) -> Any:
+        graph = self._started(self._require_compiled(), arguments, True)
         if not graph.traced.has_loss:
             raise ModelError("train_one_batch minimises nothing", hint="Give a loss to self.minimize.")
-        params, moved = self._store.of(graph.traced.net), set(self._store.trainable)
+        params, moved = self._store.of(graph.traced.net), set(self._store.held.trainable)
         outputs, pullback = graph.run.vjp(
             params,
             arguments.leaves(),
-            seed=step_seed(self._seed, self.steps),
+            seed=step_seed(self._seed, self.step_count),
             wrt=[name for name in params if name in moved],
         )
         self._store.update(pullback({LOSS: np.ones((), outputs[LOSS].dtype)}))
         return graph.traced.results(outputs)
-
-    def _graph(self, arguments: Arguments) -> Graph:
-        """The graph for such arguments; parameters that only it reads are started."""
-        graph = self._require_compiled().graph(arguments)
-        self._store.start(graph.traced.net, self._seed, self._require_compiled().dtype)
-        return graph
 
     def _require_compiled(self) -> Graphs:
         if self._graphs is None:
@@ -184,9 +218,9 @@ class Model(Layer):
     # -- what it holds -------------------------------------------------------------------------------------------
 
     @property
-    def steps(self) -> int:
+    def step_count(self) -> int:
         """How many steps of training there were."""
-        return self._store.steps
+        return self._store.step_count
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
@@ -222,13 +256,13 @@ class Model(Layer):
 
     @contextmanager
     def using_params(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """Other parameters while this is open, such as running averages; what training inside does is undone."""
-        before = self._store.params, self._store.state
+        """Other parameters while this is open, such as running averages; training and loading inside is undone."""
+        before = self._store.held
         self.set_params(params)
         try:
             yield
         finally:
-            self._store.params, self._store.state = before
+            self._store.held = before
 
     def save(self, path: str | PathLike[str], state: Mapping[str, Any] | None = None) -> None:
         """Write parameters, the optimizer's state and the user's; the file holds the old or the new, whatever happens.
@@ -245,7 +279,7 @@ class Model(Layer):
         """Read what `save` wrote into this model, which is compiled, and return the user's state.
 
         Args:
-            include_state: without it only parameters are read, and an empty dict comes back.
+            include_state: whether the optimizer's state is restored; without it any optimizer, or none, will do.
 
         Raises SaveError, and changes nothing, for a damaged file, and with a line for each array that does not fit.
         """
@@ -254,12 +288,38 @@ class Model(Layer):
         if not include_state:
             arrays = {name: array for name, array in arrays.items() if not name.startswith(f"{OPTIMIZER}.")}
         self._store.replace(arrays, SaveError, complete=True, optimizer=include_state)
-        return state if include_state else {}
+        return state
 
     def __str__(self) -> str:
-        return summary(type(self).__name__, self.layers(), self._compiled, self._store)
+        return summary(type(self).__name__, layers_in(self), self._compiled, self._store)
 
 
 def step_seed(seed: int, step: int) -> int:
     """The seed of random ops in one step of training."""
     return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:8], "little")
+
+
+def _arrays_inside(names: LayerNames) -> Arrays:
+    """What models inside of a model hold, by their names in it."""
+    inner = [(layer, name) for layer, name in names.found.values() if isinstance(layer, Model) and name]
+    return {f"{prefix}/{name}": array for model, prefix in inner for name, array in model._store.params.items()}
+
+
+def _float_dtype(dtype: object) -> str:
+    name = dtype_name(dtype)
+    if name not in FLOATS[1:]:
+        raise ModelError("no dtype of a model", wanted=" or ".join(FLOATS[1:]), came=name)
+    return name
+
+
+def _checked_seed(seed: object) -> int:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ModelError("not a seed", wanted="an integer from 0 to 2**63 - 1", came=repr(seed)[:80])
+    return int(seed)
+
+
+def _options(use_graph: bool, sequential: bool, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `rnnops.compile`."""
+    if not use_graph and options.get("device", "reference") != "reference":
+        raise ModelError("without a graph ops run in the interpreter", wanted="no device=", came=options["device"])
+    return {"device": "cpu" if use_graph else "reference", "recycle": not sequential, **options}

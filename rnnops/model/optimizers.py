@@ -1,8 +1,9 @@
 """Optimizers: SGD, Adam and AdamW, as values; parameters, gradients and state are dicts of arrays.
 
 Nothing is changed in place: arrays that a run still borrows stay as they are. A state is a flat dict of arrays, so that
-it can be saved as it is: `step` (an int64 without dimensions) and one array like each parameter for each of the
-optimizer's `moments`, as `mean/<name>`.
+it can be saved as it is: `step`, how many updates there were, which schedules go by, and for each parameter what the
+optimizer keeps of it, as `mean/<name>`; Adam also counts updates by parameter (`updates/<name>`), as some may be frozen
+for a while. Counts are int64 without dimensions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 from rnnops.errors import OptimizerError
 from rnnops.model.clipping import Arrays, clip_by_global_norm, clip_by_value
 from rnnops.model.schedules import Schedule, is_number, rate_at, require
-from rnnops.types import Array
+from rnnops.types import Array, Type, type_of
+
+UPDATES = "updates"  # how often a parameter was updated
 
 
 @dataclass(frozen=True)
@@ -47,40 +50,55 @@ class Optimizer(ABC):
         """What is kept of each parameter from update to update."""
         return ()
 
+    def state_types(self, params: Mapping[str, Array]) -> dict[str, Type]:
+        """The arrays of a state."""
+        count = Type("int64", ())
+        found = {"step": count}
+        for name, value in params.items():
+            own = {moment: count if moment == UPDATES else type_of(value) for moment in self.moments}
+            found.update({f"{moment}/{name}": kind for moment, kind in own.items()})
+        return found
+
     def start(self, params: Mapping[str, Array]) -> Arrays:
         """The state before the first update."""
-        state: Arrays = {"step": np.zeros((), np.int64)}
-        for name, value in params.items():
-            state.update({f"{moment}/{name}": np.zeros_like(value) for moment in self.moments})
-        return state
+        return {name: np.zeros(kind.shape, kind.dtype) for name, kind in self.state_types(params).items()}
 
     def update(
         self, params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]
     ) -> tuple[Arrays, Arrays]:
         """New parameters and a new state.
 
+        Args:
+            grads: of parameters, by name; those without one stay as they are, and what is kept of them.
+
         Raises OptimizerError where gradients or state are not like the parameters, GradientNormError where gradients
         are to be clipped by a norm that is not finite.
         """
-        _check_arrays(self.moments, params, grads, state)
+        self._check(params, grads, state)
         step = int(state["step"])
         rate = rate_at(self.learning_rate, step)
-        new_params: Arrays = {}
-        new_state: Arrays = {"step": np.array(step + 1, np.int64)}
+        new_params, new_state = dict(params), {**state, "step": np.array(step + 1, np.int64)}
         for name, grad in self._clipped(grads).items():
-            moments = [state[f"{moment}/{name}"] for moment in self.moments]
-            value, moments = self._updated(params[name], grad, moments, rate, step)
-            dtype = params[name].dtype
-            new_params[name] = np.asarray(value, dtype)  # arithmetic on arrays without dimensions gives scalars
-            for moment, array in zip(self.moments, moments, strict=True):
-                new_state[f"{moment}/{name}"] = np.asarray(array, dtype)
+            keys = [f"{moment}/{name}" for moment in self.moments]
+            value, moments = self._updated(params[name], grad, [state[key] for key in keys], rate)
+            new_params[name] = np.asarray(value, params[name].dtype)  # arithmetic without dimensions gives scalars
+            new_state.update({key: np.asarray(new, state[key].dtype) for key, new in zip(keys, moments, strict=True)})
         return new_params, new_state
 
     @abstractmethod
-    def _updated(
-        self, value: Array, grad: Array, moments: list[Array], rate: float, step: int
-    ) -> tuple[Array, list[Array]]:
-        """A parameter and its moments after update number `step`."""
+    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
+        """A parameter and its moments after an update."""
+
+    def _check(self, params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """Refuse what NumPy would broadcast or leave out."""
+        types = self.state_types(params)
+        _check_names("gradients", set(grads), set(params), complete=False)
+        _check_names("state", set(state), set(types))
+        _check_types(grads, {name: type_of(array) for name, array in params.items()})
+        _check_types(state, types)
+        counts = [name for name, kind in types.items() if kind == Type("int64", ())]
+        negative = next((name for name in counts if state[name] < 0), None)
+        require(f"{negative} of the state", negative and state[negative], negative is None, "0 or more")
 
     def _clipped(self, grads: Mapping[str, Array]) -> Mapping[str, Array]:
         if self.max_value is not None:
@@ -102,16 +120,14 @@ class SGD(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("momentum", self.momentum, 0 <= self.momentum < 1, "0 <= momentum < 1")
+        require("momentum", self.momentum, is_number(self.momentum) and 0 <= self.momentum < 1, "0 <= momentum < 1")
         require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a momentum above 0 beside it")
 
     @property
     def moments(self) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
-    def _updated(
-        self, value: Array, grad: Array, moments: list[Array], rate: float, step: int
-    ) -> tuple[Array, list[Array]]:
+    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
         grad = grad + self.weight_decay * value if self.weight_decay else grad
         if not self.momentum:
             return value - rate * grad, []
@@ -136,27 +152,27 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("beta1", self.beta1, 0 <= self.beta1 < 1, "0 <= beta1 < 1")
-        require("beta2", self.beta2, 0 <= self.beta2 < 1, "0 <= beta2 < 1")
-        require("epsilon", self.epsilon, self.epsilon > 0, "more than 0")
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            require(name, value, is_number(value) and 0 <= value < 1, f"0 <= {name} < 1")
+        require("epsilon", self.epsilon, is_number(self.epsilon) and self.epsilon > 0, "a finite number > 0")
 
     @property
     def moments(self) -> tuple[str, ...]:
-        return ("mean", "square")
+        return ("mean", "square", UPDATES)
 
-    def _updated(
-        self, value: Array, grad: Array, moments: list[Array], rate: float, step: int
-    ) -> tuple[Array, list[Array]]:
+    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
         grad = grad + self.weight_decay * value if self.weight_decay else grad
-        change, moments = self._change(grad, moments, step)
+        change, moments = self._change(grad, moments)
         return value - rate * change, moments
 
-    def _change(self, grad: Array, moments: list[Array], step: int) -> tuple[Array, list[Array]]:
+    def _change(self, grad: Array, moments: list[Array]) -> tuple[Array, list[Array]]:
         beta1, beta2 = float(self.beta1), float(self.beta2)  # NumPy's would widen float32
+        count = int(moments[2]) + 1
         mean = beta1 * moments[0] + (1 - beta1) * grad
         square = beta2 * moments[1] + (1 - beta2) * np.square(grad)
-        root = np.sqrt(square / (1 - beta2 ** (step + 1))) + float(self.epsilon)
-        return mean / (1 - beta1 ** (step + 1)) / root, [mean, square]
+        root = np.sqrt(square / (1 - beta2**count)) + float(self.epsilon)
+        return mean / (1 - beta1**count) / root, [mean, square, np.array(count)]
 
 
 @dataclass(frozen=True)
@@ -165,27 +181,19 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def _updated(
-        self, value: Array, grad: Array, moments: list[Array], rate: float, step: int
-    ) -> tuple[Array, list[Array]]:
-        change, moments = self._change(grad, moments, step)
+    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
+        change, moments = self._change(grad, moments)
         return value - rate * (change + self.weight_decay * value), moments
 
 
-def _check_arrays(
-    moments: tuple[str, ...], params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]
-) -> None:
-    """Refuse what NumPy would broadcast or leave out."""
-    _check_names("gradients", set(grads), set(params))
-    _check_names("state", set(state), {"step"} | {f"{moment}/{name}" for moment in moments for name in params})
-    for name, value in params.items():
-        for array in (grads[name], *(state[f"{moment}/{name}"] for moment in moments)):
-            if array.shape != value.shape or array.dtype != value.dtype:
-                wanted, came = (f"{like.dtype} {like.shape}" for like in (value, array))
-                raise OptimizerError("gradient or state is not like its parameter", blob=name, wanted=wanted, came=came)
-
-
-def _check_names(what: str, came: set[str], wanted: set[str]) -> None:
-    if came != wanted:
-        missing, unknown = sorted(wanted - came), sorted(came - wanted)
+def _check_names(what: str, came: set[str], wanted: set[str], complete: bool = True) -> None:
+    missing, unknown = sorted(wanted - came) if complete else [], sorted(came - wanted)
+    if missing or unknown:
         raise OptimizerError(f"the {what} do not fit the parameters; missing: {missing}, unknown: {unknown}")
+
+
+def _check_types(came: Mapping[str, Array], wanted: Mapping[str, Type]) -> None:
+    for name, array in came.items():
+        if type_of(array) != wanted[name]:
+            problem = "gradient or state is not like its parameter"
+            raise OptimizerError(problem, blob=name, wanted=wanted[name], came=type_of(array))

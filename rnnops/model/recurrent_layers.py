@@ -28,10 +28,12 @@ from rnnops.errors import ModelError
 from rnnops.model.basic_layers import Dropout, check_size
 from rnnops.model.layer import Layer, sizes_of
 from rnnops.net import Net
+from rnnops.ops.comparison import cast
 from rnnops.ops.movement import concat
 from rnnops.ops.shapes import constant_of_shape
 
 MakeCell = Callable[..., RNNCell]
+States = Sequence[Blob | None] | None
 CELLS: Mapping[str, MakeCell] = MappingProxyType(
     {
         "lstm": LSTMCell,
@@ -75,18 +77,20 @@ class RNN(Layer):
         self.dropout, self.trainable_states = Dropout(dropout).ratio, trainable_states
 
     def forward(
-        self, x: Blob, lengths: Blob | None = None, initial_states: Sequence[Blob] | None = None
+        self, x: Blob, lengths: Blob | None = None, initial_states: States = None
     ) -> tuple[Blob, tuple[Blob, ...]]:
         """Step over x.
 
         Args:
-            x: [T, N, D] float; lengths: [N] int32, None where all rows have length T.
-            initial_states: `[H]`, `[N, H]` or `[1, N, H]` each, ordered as the states that come back.
+            x: [T, N, D] float.
+            lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T.
+            initial_states: `[H]`, `[N, H]` or `[1, N, H]` each, ordered as the states that come back; None among them
+                is zeros.
 
         Returns: the output `[T, N, H]` (`2H` for both directions) and the last states `[1, N, H]`, layer by layer, in a
             layer direction by direction, of each the cell's states.
         """
-        given = None if initial_states is None else list(initial_states)
+        given = _as_list(initial_states, self.scope)
         lasts: list[Blob] = []
         for stack in self._stacks(sizes_of(x, 3, "[T, N, D]")[-1]):
             outputs = []
@@ -157,14 +161,15 @@ class Attention(Layer):
         encoder_outputs: Blob,
         encoder_lengths: Blob | None = None,
         lengths: Blob | None = None,
-        initial_states: Sequence[Blob] | None = None,
+        initial_states: States = None,
     ) -> tuple[Blob, tuple[Blob, ...]]:
         """Decode x.
 
         Args:
             x: [T, N, D] float; encoder_outputs: [S, N, E] float.
-            encoder_lengths, lengths: [N] int32, None where all rows are full.
-            initial_states: the decoder's and the context `[N, E]`.
+            encoder_lengths, lengths: [N] int32 or int64, None where all rows are full.
+            initial_states: the decoder's, the context `[N, E]` and, for soft coverage, the coverage `[N, S]`, or the
+                last states of another call; None among them is zeros.
 
         Returns: hidden states and contexts joined, `[T, N, H + E]`, and the last states `[1, N, ...]`.
         """
@@ -180,7 +185,8 @@ class Attention(Layer):
             attention_memory_optimization=self.memory_optimization,
             name=f"{self.scope}/attention",
         )
-        output, states = over_sequence(cell, x, lengths, initial_states, self.trainable_states)
+        given = _as_list(initial_states, self.scope)
+        output, states = over_sequence(cell, x, lengths, given, self.trainable_states)
         return output, tuple(states)
 
 
@@ -210,23 +216,29 @@ def over_sequence(
     cell: RNNCell,
     x: Blob,
     lengths: Blob | None,
-    initial_states: Sequence[Blob] | None,
+    initial_states: States,
     trainable_states: bool,
     reverse: bool = False,
 ) -> tuple[Blob, list[Blob]]:
     """The output of a cell over a sequence, and its last states."""
-    if initial_states is None and not trainable_states and cell.initializer is None:
-        initial_states = _zeros(x.net, cell)
-    output, results = cell.apply_over_sequence(x.net, x, lengths, initial_states, reverse=reverse)
+    if isinstance(lengths, Blob) and lengths.dtype == "int64":
+        lengths = cast(lengths, "int32")
+    own_start = initial_states is None and (trainable_states or cell.initializer is not None)
+    states = None if own_start else _with_zeros(x.net, cell, initial_states)
+    output, results = cell.apply_over_sequence(x.net, x, lengths, states, reverse=reverse)
     return output, list(results[1::2])
 
 
-def _zeros(net: Net, cell: RNNCell) -> list[Blob]:
-    """Zeros `[H]` for each state whose size is known; the others have a beginning of their own."""
-    return [constant_of_shape(net, [size]) for size in cell.get_state_dims() if size]
+def _with_zeros(net: Net, cell: RNNCell, given: States) -> list[Blob]:
+    """The given states, zeros `[H]` for those that are None; one of unknown size has a beginning of its own."""
+    sizes = cell.get_state_dims()
+    states = [None] * len(sizes) if given is None else list(given)
+    zeros = [constant_of_shape(net, [size]) if size else None for size in sizes[: len(states)]]
+    found = [zero if state is None else state for state, zero in zip(states, zeros, strict=False)]
+    return [state for state in found + states[len(sizes) :] if state is not None]
 
 
-def _take(given: list[Blob], cell: RNNCell, layer: str) -> list[Blob]:
+def _take(given: list[Blob | None], cell: RNNCell, layer: str) -> list[Blob | None]:
     """The first of the given states, which are this cell's."""
     count = len(cell.get_state_names())
     if len(given) < count:
@@ -234,3 +246,15 @@ def _take(given: list[Blob], cell: RNNCell, layer: str) -> list[Blob]:
     own = given[:count]
     del given[:count]
     return own
+
+
+def _as_list(states: object, layer: str) -> list[Blob | None] | None:
+    """Initial states. Raises ModelError for what is no list of blobs."""
+    if states is None:
+        return None
+    if not isinstance(states, list | tuple) or not all(state is None or isinstance(state, Blob) for state in states):
+        came = [type(state).__name__ for state in states] if isinstance(states, list | tuple) else type(states).__name__
+        raise ModelError(
+            "initial states are no list of blobs", blob=layer, wanted="blobs, or None for zeros", came=came
+        )
+    return list(states)

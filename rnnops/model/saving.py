@@ -31,11 +31,10 @@ from safetensors.numpy import save_file
 
 from rnnops.errors import SaveError
 from rnnops.model.arrays import Arrays
-from rnnops.model.migrations import migrated
+from rnnops.model.migrations import STATE, migrated
 from rnnops.types import FLOATS, Array
 
 FORMAT, VERSION = "rnnops model", 2
-STATE = "state."  # what the names of the user's arrays begin with
 DTYPES = ("bool", *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")), "float16", *FLOATS[1:])
 
 
@@ -56,16 +55,16 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], state: Mappi
     document = _document({name: value for name, value in state.items() if not isinstance(value, np.ndarray)})
     metadata = {"format": FORMAT, "version": str(VERSION), "document": document, "sha256": _digest(plain, document)}
     try:
-        _replace(Path(os.path.realpath(path)), plain, metadata)
+        _replace(Path(os.path.realpath(_text(path))), plain, metadata)
     except (OSError, ValueError, SafetensorError) as error:
-        raise SaveError(f"{os.fspath(path)} cannot be written ({error})") from error
+        raise SaveError(f"{_text(path)} cannot be written ({error})") from error
 
 
 def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
     """The model's arrays and the user's state. Raises SaveError for anything but an intact file of a known version."""
-    name = os.fspath(path)
-    if not os.path.isfile(path):
-        raise SaveError(f"{name} {'is no file' if os.path.exists(path) else 'does not exist'}")
+    name = _text(path)
+    if not os.path.isfile(name):
+        raise SaveError(f"{name} {'is no file' if os.path.exists(name) else 'does not exist'}")
     try:
         with safe_open(name, framework="np") as file:
             metadata = _metadata(name, file.metadata())
@@ -80,27 +79,34 @@ def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
     return {key: array for key, array in arrays.items() if not key.startswith(STATE)}, state
 
 
+def _text(path: object) -> str:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise SaveError("this is no path", wanted="a string or a pathlib.Path", came=repr(path)[:80])
+    return os.fspath(path)
+
+
 def _plain(name: str, array: Any) -> Array:
     """A little-endian array in C order, or the reason why this one cannot be saved."""
-    if not isinstance(name, str) or not name or not name.isprintable() or name == "__metadata__":
+    if not name or not name.isprintable() or name == "__metadata__":
         raise SaveError("an array's name cannot be saved", wanted="printable characters", came=repr(name))
-    if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
-        came = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray) or array.dtype.name not in DTYPES:
+        came = f"{type(array).__name__} {getattr(array, 'dtype', '')}"
         raise SaveError("an array cannot be saved", blob=name, wanted=" ".join(DTYPES), came=came)
     return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
 def _document(state: Mapping[str, Any]) -> str:
-    """The state as JSON. Raises SaveError where JSON would not give it back as it is."""
-    try:
-        text = json.dumps(dict(state), allow_nan=False, sort_keys=True)
-        copy = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SaveError(f"the state is neither arrays nor JSON ({error})") from error
-    if copy != dict(state):
-        hint = "Use lists instead of tuples, and strings as keys."
-        raise SaveError("the state would come back from JSON as something else", hint=hint)
-    return text
+    """The state as JSON. Raises SaveError with the name of a value that JSON would not give back as it is."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in state.items()}
+    for name, value in plain.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SaveError(f"a value is neither an array nor JSON ({error})", blob=name) from error
+        if not same:
+            hint = "Use lists instead of tuples, and strings as keys."
+            raise SaveError("a value would come back from JSON as something else", blob=name, hint=hint)
+    return json.dumps(plain, sort_keys=True)
 
 
 def _digest(arrays: Mapping[str, Array], document: str) -> str:
@@ -114,6 +120,10 @@ def _digest(arrays: Mapping[str, Array], document: str) -> str:
 
 def _replace(target: Path, arrays: Arrays, metadata: dict[str, str]) -> None:
     """Write a new file beside the target, force it to disk and give it the target's name."""
+    if target.exists() and not target.is_file():
+        raise OSError("there is something that is no file")
+    if not target.parent.is_dir():
+        raise OSError(f"there is no folder {target.parent}")
     temporary = target.parent / f".rnnops-{secrets.token_hex(8)}.tmp"
     try:
         temporary.touch(exist_ok=False)
@@ -146,16 +156,20 @@ def _metadata(name: str, metadata: Mapping[str, str] | None) -> Mapping[str, str
         raise SaveError(f"{name} is a safetensors file, but not one of a model", hint=hint)
     version = found["version"]
     if version not in [str(number) for number in range(1, VERSION + 1)]:
-        newer = "Update rnnops." if version.isdigit() else None
+        newer = "Update rnnops." if version.isdecimal() and int(version[:9]) > VERSION else None
         raise SaveError(f"{name} has an unknown version", wanted=f"1 to {VERSION}", came=repr(version)[:80], hint=newer)
     return found
 
 
 def _read_document(name: str, text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise SaveError(f"{name} is damaged: its document is no JSON ({error})") from error
     if not isinstance(document, dict):
         raise SaveError(f"{name} is damaged: its document is no JSON object")
     return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

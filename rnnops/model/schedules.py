@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Another schedule, or a number, that is reached linearly in so many steps."""
+    """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate."""
 
     steps: int
     then: Schedule | float
@@ -80,13 +81,15 @@ class WarmUp:
         require("steps", self.steps, self.steps >= 1, "1 or more")
 
     def __call__(self, step: int) -> float:
-        return min(1.0, (step + 1) / self.steps) * rate_at(self.then, step)
+        if step < self.steps:
+            return (step + 1) / self.steps * rate_at(self.then, 0)
+        return rate_at(self.then, step - self.steps)
 
 
 def rate_at(rate: Schedule | float, step: int) -> float:
     """The learning rate of an update. Raises OptimizerError where it is no finite number of 0 or more."""
     value = rate(step) if callable(rate) else rate
-    require(f"the learning_rate of step {step}", value, is_number(value) and 0 <= value < math.inf, "a number >= 0")
+    require(f"the learning_rate of step {step}", value, is_number(value) and value >= 0, "a finite number >= 0")
     return float(value)
 
 
@@ -97,5 +100,9 @@ def require(name: str, value: object, fits: bool, wanted: str) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a setting is a Python or NumPy number."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    """Whether a setting is a finite Python or NumPy number."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and _finite(value)
+
+
+def _finite(value: Any) -> bool:
+    return math.isfinite(value)

@@ -1,15 +1,15 @@
 """Store: the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
 
-Arrays are replaced, never changed in place, so that what a run borrows and what was given out stays as it is.
+Arrays are replaced, never changed in place, so that what a run borrows and what was given out stays as it is. What
+there is at one moment is one value (`Held`), so that nobody sees half an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
-
-import numpy as np
 
 from rnnops.errors import ModelError, RnnopsError
 from rnnops.initializers import init_params
@@ -18,7 +18,53 @@ from rnnops.model.optimizers import Optimizer
 from rnnops.net import Net
 from rnnops.types import Array, type_of
 
-OPTIMIZER = "optimizer"  # what the names of an optimizer's arrays begin with
+OPTIMIZER, STATE = "optimizer", "state"  # what names of other arrays in a model's file begin with
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a store holds at one moment.
+
+    Args:
+        frozen: patterns of dotted names of parameters that the optimizer leaves alone.
+        state: the optimizer's, for the other parameters.
+    """
+
+    params: Arrays = field(default_factory=dict)
+    optimizer: Optimizer | None = None
+    frozen: tuple[str, ...] = ()
+    state: Arrays = field(default_factory=dict)
+
+    @property
+    def trainable(self) -> list[str]:
+        """Parameters that the optimizer moves."""
+        return [name for name in self.params if not any(fnmatchcase(dotted(name), one) for one in self.frozen)]
+
+    def with_state(self) -> Held:
+        """With a state of the optimizer for all trainable parameters, keeping what there is of it."""
+        if self.optimizer is None:
+            return self
+        fresh = self.optimizer.start({name: self.params[name] for name in self.trainable})
+        return replace(self, state={name: self.state.get(name, array) for name, array in fresh.items()})
+
+    def check_names(self, model: str) -> None:
+        """Raise ModelError for names that would be one with dots, or stand for something else in a file."""
+        seen: dict[str, str] = {}
+        for name in self.params:
+            other = seen.setdefault(dotted(name), name)
+            if other != name:
+                raise ModelError("two parameters have one name", net=model, blob=name, came=other)
+            if dotted(name).split(".")[0] in (OPTIMIZER, STATE):
+                hint = "Give the layer another name."
+                raise ModelError("this name is kept for the optimizer and the user", net=model, blob=name, hint=hint)
+
+    def check_frozen(self, model: str) -> None:
+        """Raise ModelError for a pattern that no parameter has."""
+        names = [dotted(name) for name in self.params]
+        for pattern in self.frozen if names else ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                wanted = f"a pattern of {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
+                raise ModelError("freeze= names no parameter", net=model, wanted=wanted, came=repr(pattern))
 
 
 class Store:
@@ -29,60 +75,59 @@ class Store:
     """
 
     def __init__(self, model: str) -> None:
-        self.model = model
-        self.params: Arrays = {}
-        self.state: Arrays = {}
-        self.optimizer: Optimizer | None = None
-        self.frozen: tuple[str, ...] = ()
+        self.model, self.held = model, Held()
 
     @property
-    def steps(self) -> int:
+    def params(self) -> Arrays:
+        return self.held.params
+
+    @property
+    def step_count(self) -> int:
         """How many updates there were."""
-        return int(self.state.get("step", 0))
-
-    @property
-    def trainable(self) -> list[str]:
-        """Parameters that the optimizer moves."""
-        return [name for name in self.params if not any(fnmatchcase(dotted(name), one) for one in self.frozen)]
+        return int(self.held.state.get("step", 0))
 
     def set_optimizer(self, optimizer: Optimizer, frozen: Sequence[str]) -> None:
         """Another optimizer; what it keeps of each parameter goes on where the one before kept the same."""
-        self.optimizer, self.frozen = optimizer, tuple(frozen)
-        self._start_state()
+        held = replace(self.held, optimizer=optimizer, frozen=tuple(frozen)).with_state()
+        held.check_frozen(self.model)
+        self.held = held
 
-    def start(self, net: Net, seed: int, dtype: str) -> None:
-        """Give parameters that are not there yet their beginning; each follows from the seed and its name.
+    def start(self, net: Net, seed: int, dtype: str, given: Callable[[], Mapping[str, Array]]) -> None:
+        """Give parameters that are not there yet their beginning: what is given, else by the seed and their names.
 
         Raises ModelError for one that is there with another shape or dtype.
         """
+        is_new = any(spec.name not in self.params for spec in net.parameters)
+        found = {**given(), **self.params} if is_new else self.params
         for spec in net.parameters:
-            there = self.params.get(spec.name)
+            there = found.get(spec.name)
             if there is not None and (there.shape, there.dtype.name) != (spec.shape, dtype):
                 hint = "Sizes of parameters may not depend on what changes from batch to batch."
-                wanted = f"{dtype}{list(spec.shape or ())}"
-                raise ModelError(
-                    "a parameter has another type", blob=spec.name, wanted=wanted, came=type_of(there), hint=hint
-                )
-        if any(spec.name not in self.params for spec in net.parameters):
-            self.params = {**init_params(net, seed, dtype), **self.params}
-            self._start_state()
+                wanted, came = f"{dtype}{list(spec.shape or ())}", type_of(there)
+                raise ModelError("a parameter has another type", blob=spec.name, wanted=wanted, came=came, hint=hint)
+        if is_new:
+            own = {name: found.get(name, array) for name, array in init_params(net, seed, dtype).items()}
+            held = replace(self.held, params={**own, **self.params}).with_state()
+            held.check_names(self.model)
+            self.held = held
 
     def of(self, net: Net) -> Arrays:
         """The parameters that a net reads."""
         return {spec.name: self.params[spec.name] for spec in net.parameters}
 
     def update(self, gradients: Mapping[str, Array]) -> None:
-        """Move parameters; one without a gradient, because the loss does not depend on it, has one of zeros."""
-        if self.optimizer is None:
+        """Move the parameters that have gradients."""
+        held = self.held
+        if held.optimizer is None:
             raise ModelError("there is no optimizer", net=self.model, hint="Call set_optimizer before training.")
-        params = {name: self.params[name] for name in self.trainable}
-        grads = {name: gradients[name] if name in gradients else np.zeros_like(params[name]) for name in params}
-        params, self.state = self.optimizer.update(params, grads, self.state)
-        self.params = {**self.params, **params}
+        moved = {name: held.params[name] for name in held.trainable}
+        params, state = held.optimizer.update(moved, gradients, held.state)
+        self.held = replace(held, params={**held.params, **params}, state=state)
 
     def everything(self) -> Arrays:
         """Copies of all arrays, by dotted names."""
-        return {**by_dotted_names(self.params), **by_dotted_names(self._prefixed())}
+        held = self.held
+        return {**by_dotted_names(held.params), **by_dotted_names(_prefixed(held.state))}
 
     def replace(
         self, given: Mapping[str, Any], error: type[RnnopsError], complete: bool = False, optimizer: bool = True
@@ -93,17 +138,14 @@ class Store:
             complete: whether none may be missing.
             optimizer: whether its state is among them.
         """
-        state = self._prefixed() if optimizer else {}
-        types = {name: type_of(array) for name, array in {**self.params, **state}.items()}
+        held = self.held
+        state = _prefixed(held.state) if optimizer else {}
+        types = {name: type_of(array) for name, array in {**held.params, **state}.items()}
         arrays = checked(given, types, self.model, complete, error)
-        self.params = {name: arrays.get(name, array) for name, array in self.params.items()}
-        self.state = {name: arrays.get(f"{OPTIMIZER}/{name}", array) for name, array in self.state.items()}
+        params = {name: arrays.get(name, array) for name, array in held.params.items()}
+        new_state = {name: arrays.get(f"{OPTIMIZER}/{name}", array) for name, array in held.state.items()}
+        self.held = replace(held, params=params, state=new_state)
 
-    def _prefixed(self) -> Arrays:
-        return {f"{OPTIMIZER}/{name}": array for name, array in self.state.items()}
 
-    def _start_state(self) -> None:
-        """The optimizer's state, keeping what there is of it."""
-        if self.optimizer is not None:
-            fresh = self.optimizer.start({name: self.params[name] for name in self.trainable})
-            self.state = {name: self.state.get(name, array) for name, array in fresh.items()}
+def _prefixed(state: Arrays) -> Arrays:
+    return {f"{OPTIMIZER}/{name}": array for name, array in state.items()}

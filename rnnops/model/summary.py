@@ -9,7 +9,6 @@ from rnnops.model.arrays import Arrays, dotted
 from rnnops.model.graphs import Graph
 from rnnops.model.layer import Layer, Written
 from rnnops.model.store import Store
-from rnnops.model.tracing import LOSS
 
 HEAD = ("layer", "kind", "output", "parameters")
 
@@ -26,21 +25,20 @@ def summary(name: str, layers: Iterable[tuple[str, Layer]], compiled: Mapping[st
 
 def _rows(graph: Graph, params: Arrays) -> Iterator[tuple[str, ...]]:
     yield HEAD
-    first = {id(one.layer): one for one in reversed(graph.traced.written)}
-    shown = [one for one in graph.traced.written if first[id(one.layer)] is one]
-    paths = [one.layer.scope for one in shown]
-    for one in shown:
-        count = sum(array.size for name, array in params.items() if _owner(name, paths) == one.layer.scope)
-        yield dotted(one.layer.scope), type(one.layer).__name__, _types(one), spaced(count)
-    rest = sum(array.size for name, array in params.items() if _owner(name, paths) is None)
+    shown = {one.name: one for one in reversed(graph.traced.written)}  # a layer's first call
+    owners = [_owner(name, shown) for name in params]
+    sizes = {name: sum(a.size for a, own in zip(params.values(), owners, strict=True) if own == name) for name in shown}
+    for name, one in reversed(shown.items()):
+        yield dotted(name), one.kind, _types(one), spaced(sizes[name])
+    rest = sum(array.size for array, own in zip(params.values(), owners, strict=True) if own is None)
     if rest:
         yield "of the model itself", "", "", spaced(rest)
     yield "total", "", "", spaced(sum(array.size for array in params.values()))
 
 
-def _owner(parameter: str, paths: list[str]) -> str | None:
+def _owner(parameter: str, layers: Iterable[str]) -> str | None:
     """The innermost layer whose name a parameter's begins with."""
-    return max((path for path in paths if parameter.startswith(f"{path}/")), key=len, default=None)
+    return max((name for name in layers if parameter.startswith(f"{name}/")), key=len, default=None)
 
 
 def _types(one: Written) -> str:
@@ -50,13 +48,9 @@ def _types(one: Written) -> str:
 
 def _bytes(compiled: Mapping[str, Graph], store: Store) -> Iterator[str]:
     """What is held, and what the passes of each function allocate when they need most."""
-    yield f"parameters {_size(store.params)}, optimizer {_size(store.state)}"
+    yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
-        backward = LOSS in graph.traced.net.output_blobs
-        moved = [name for name in graph.traced.net.input_names if name in set(store.trainable)]
-        shapes = {**store.of(graph.traced.net), **{name: kind.shape for name, kind in graph.types.items()}}
-        planned = graph.run.plan(shapes, backward=backward, wrt=moved if backward else None)
-        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in planned.memory().passes)
+        passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in graph.planned().memory().passes)
         yield f"{function}: {passes}"
 
 

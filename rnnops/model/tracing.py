@@ -13,12 +13,12 @@ from typing import Any
 
 from rnnops.blob import Blob
 from rnnops.errors import ModelError
-from rnnops.model.arguments import Arguments
-from rnnops.model.layer import Written, layers_written, sizes_of
+from rnnops.model.arguments import Arguments, unique
+from rnnops.model.layer import LayerNames, Written, sizes_of, writing
 from rnnops.model.placeholder import Placeholder
 from rnnops.model.structure import leaves, mapped
 from rnnops.net import Net
-from rnnops.types import Array
+from rnnops.types import Array, is_float
 
 LOSS, OUTPUT = "loss", "output"
 
@@ -31,11 +31,13 @@ class Traced:
         net: free of sizes and dtypes.
         structure: what the function returned.
         written: the layers, outer ones first.
+        dtype: what `"float"` stood for.
     """
 
     net: Net
     structure: Any
     written: tuple[Written, ...]
+    dtype: str
 
     @property
     def has_loss(self) -> bool:
@@ -46,11 +48,19 @@ class Traced:
         return mapped(self.structure, lambda name, _: outputs[name], OUTPUT)
 
 
-def trace(arguments: Arguments, placeholders: Mapping[str, Placeholder], name: str, dtype: str) -> Traced:
+def trace(
+    arguments: Arguments,
+    placeholders: Mapping[str, Placeholder],
+    names: LayerNames,
+    training: bool,
+    name: str,
+    dtype: str,
+) -> Traced:
     """Call a function with blobs.
 
     Args:
         placeholders: of the inputs, by name.
+        names: of the model's layers; training: what they see as `is_training`.
         name: of the net.
         dtype: what `"float"` stands for.
 
@@ -58,15 +68,15 @@ def trace(arguments: Arguments, placeholders: Mapping[str, Placeholder], name: s
     """
     net = Net(name, sizes_for=dtype)
     inputs = {key: net.input(key, one.dtype, one.shape) for key, one in placeholders.items()}
-    with layers_written() as written:
+    with writing(names, training) as now:
         returned = arguments.call(inputs)
-    outputs = dict(leaves(returned, OUTPUT))
+    outputs = unique(list(leaves(returned, OUTPUT)), "outputs")
     for key, blob in outputs.items():
         if not isinstance(blob, Blob) or blob.net is not net:
             wanted = "a blob, or tuples, lists and dicts of blobs"
             raise ModelError("a model returns its blobs", net=name, wanted=wanted, came=repr(blob)[:80])
         net.outputs(**{key: blob})
-    return Traced(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(written))
+    return Traced(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(now.written), dtype)
 
 
 def minimize(loss: Blob) -> Blob:
@@ -74,6 +84,8 @@ def minimize(loss: Blob) -> Blob:
     if sizes_of(loss, 0, "[]"):
         hint = "Take a mean or a sum."
         raise ModelError("a loss is one number", net=loss.net.name, blob=loss.name, came=loss.type, hint=hint)
+    if not is_float(loss.dtype):
+        raise ModelError("a loss is a float", net=loss.net.name, blob=loss.name, came=loss.dtype)
     if LOSS in loss.net.output_blobs:
         raise ModelError("a model has one loss", net=loss.net.name, blob=loss.name, hint="Minimize the sum of several.")
     loss.net.outputs(**{LOSS: loss})

@@ -95,7 +95,7 @@ def test_one_step_moves_everything_on(model: LanguageModel, corpus: Corpus) -> N
     trainer = Trainer(model, corpus)
     before = model.get_params()
     trainer.step()
-    assert (model.steps, trainer.characters) == (1, 12)
+    assert (model.step_count, trainer.characters) == (1, 12)
     assert all((before[name] != value).any() for name, value in model.get_params().items())
     assert all(state.any() for state in trainer.state.carried)
 

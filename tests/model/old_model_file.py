@@ -3,7 +3,7 @@
     python tests/model/old_model_file.py
 
 The file is a `Perceptron` after three steps of Adam, with the user's state `{"epoch": 3, "curve": [...]}`. Arrays had
-the names that they have in nets.
+the names that they have in nets, and Adam did not count updates by parameter.
 """
 
 from __future__ import annotations

@@ -99,6 +99,35 @@ def test_embedding_rows() -> None:
     np.testing.assert_array_equal(y, feeds["embedding/table"][indices])
 
 
+@pytest.mark.parametrize("wrong", [-1, 7])
+def test_an_embedding_has_no_negative_rows(wrong: int) -> None:
+    net, feeds = built(Embedding(7, 3), indices=np.array([wrong, 2], np.int32))
+    for device in ("reference", "cpu"):
+        with pytest.raises(ro.RnnopsError, match=f"wanted 0 to 6; got {wrong}"):
+            ro.compile(net, device=device)(feeds)
+
+
+def test_states_that_are_none_are_zeros() -> None:
+    x, h = arrays(T, N, D), arrays(N, H, seed=2)
+    (y, *_), feeds = outputs_of(lambda x, h: RNN("lstm", H).named("rnn")(x, None, [h, None]), x=x, h=h)
+    net, _ = built(lambda x, h: RNN("lstm", H).named("rnn")(x, None, [h, h * 0.0]), x=x, h=h)
+    np.testing.assert_array_equal(ro.compile(net, device="reference")(feeds)["y0"], y)
+    encoder = arrays(5, N, 4, seed=1)
+    for kind in ("regular", "soft_coverage"):
+        layer = Attention("lstm", H, kind).named("decoder")
+        given = [None] * (3 if kind == "regular" else 4)
+        (y, *_), feeds = outputs_of(lambda x, e: layer(x, e, None, None, given), x=x, e=encoder)  # noqa: B023
+        net, _ = built(lambda x, e: layer(x, e), x=x, e=encoder)  # noqa: B023
+        np.testing.assert_array_equal(ro.compile(net, device="reference")(feeds)["y0"], y)
+
+
+def test_lengths_of_another_integer_type() -> None:
+    x = arrays(T, N, D)
+    (y, _), feeds = outputs_of(RNN("gru", H), x=x, lengths=LENGTHS.astype("int64"))
+    net, _ = built(RNN("gru", H), x=x, lengths=LENGTHS)
+    np.testing.assert_array_equal(ro.compile(net, device="reference")({**feeds, "lengths": LENGTHS})["y0"], y)
+
+
 def test_layers_of_an_rnn_follow_each_other() -> None:
     """A stack is its layers one after another; states come back layer by layer."""
     x = arrays(T, N, D)

@@ -168,9 +168,9 @@ def test_parameters_alone(tmp_path: Path) -> None:
     losses(model, 0, 2)
     model.save(tmp_path / "m", {"epoch": 1})
     other.compile(TAGGER, use_graph=False, seed=9)
-    assert other.load(tmp_path / "m", include_state=False) == {}
+    assert other.load(tmp_path / "m", include_state=False) == {"epoch": 1}
     assert all((other.get_params()[name] == array).all() for name, array in model.get_params().items())
-    with pytest.raises(ro.SaveError, match=r"optimizer\.mean\.blocks\.0\.dense\.b: unknown, float32\[6\]"):
+    with pytest.raises(ro.SaveError, match=r"(?s)optimizer\.mean\.blocks\.0\.dense\.b: unknown.*include_state"):
         other.load(tmp_path / "m")
 
 
@@ -214,7 +214,8 @@ def test_a_file_of_version_1_goes_on(tmp_path: Path) -> None:
         if name != "state.curve":
             np.testing.assert_array_equal(model.get_states()[name.replace("/", ".")], array)
     model(*x)
-    assert model.steps == 4
+    assert model.step_count == 4
+    assert int(model.get_states()["optimizer.updates.hidden.w"]) == 4
 
 
 def test_the_fixture_is_what_its_writer_writes(tmp_path: Path) -> None:
@@ -223,12 +224,13 @@ def test_the_fixture_is_what_its_writer_writes(tmp_path: Path) -> None:
     assert metadata_of(tmp_path / "again") == metadata_of(FILE)
 
 
-def test_every_older_version_has_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_older_version_has_a_migration() -> None:
     assert sorted(migrations.MIGRATIONS) == list(range(1, saving.VERSION))
-    monkeypatch.setattr(migrations, "MIGRATIONS", {1: lambda name: name + "!", 2: lambda name: "x"})
-    assert list(migrations.migrated({"a": CURVE}, 1)) == ["x"]
-    with pytest.raises(ro.SaveError, match="two arrays of a file of version 2 have one name"):
-        migrations.migrated({"a": CURVE, "b": CURVE}, 2)
+    with pytest.raises(ro.SaveError, match="two arrays of a file of version 1 have one name"):
+        migrations.migrated({"a/b": CURVE, "a.b": CURVE}, 1)
+    with pytest.raises(ro.SaveError, match=r"a file of version 1 lacks the array 'optimizer\.step'"):
+        migrations.migrated({"optimizer/mean/b": CURVE}, 1)
+    assert list(migrations.migrated({"state.a/b": CURVE, "a/b": CURVE}, 1)) == ["state.a/b", "a.b"]
 
 
 @pytest.mark.parametrize(("version", "words"), [("3", "Update"), ("99", "Update"), ("0", ""), ("1.0", ""), ("", "")])
@@ -333,14 +335,11 @@ def test_wrong_metadata_are_refused(path: Path, change: dict[str, str | None], w
         load(path)
 
 
-@pytest.mark.parametrize("document", ["[" * 100_000, "[]", "null", "{", "9" * 10_000, '{"a": 1e999}'])
+@pytest.mark.parametrize("document", ["[" * 100_000, "[]", "null", "{", "9" * 10_000, '{"a": NaN}', '{"a": Infinity}'])
 def test_documents_that_are_no_json_objects(path: Path, document: str) -> None:
     """Their SHA-256 is right."""
     arrays = load_file(path)
     with_metadata(path, document=document, sha256=saving._digest(arrays, document))
-    if document == '{"a": 1e999}':
-        assert load(path)[1]["a"] == float("inf")
-        return
     with pytest.raises(ro.SaveError, match="is damaged: its document"):
         load(path)
 
@@ -451,6 +450,20 @@ def test_the_directory_cannot_be_synced(path: Path, monkeypatch: pytest.MonkeyPa
     assert load(path)[1] == {"position": 1}
 
 
+def test_numpy_scalars_are_numbers(tmp_path: Path) -> None:
+    save(tmp_path / "m", {}, {"epoch": np.int64(3), "best": np.float32(0.5)})
+    assert load(tmp_path / "m")[1] == {"epoch": 3, "best": 0.5}
+
+
+def test_what_is_no_path_and_what_is_no_file(tmp_path: Path) -> None:
+    for call in (lambda: save(3, {}, {}), lambda: save(b"m", {}, {}), lambda: load(None)):  # type: ignore[arg-type]
+        with pytest.raises(ro.SaveError, match="this is no path"):
+            call()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ro.SaveError, match="there is something that is no file"):
+        save(tmp_path / "pipe", {}, {})
+
+
 def test_places_that_cannot_be_written_are_named_errors(tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "missing" / "model", tmp_path / "a\0b"):
         with pytest.raises(ro.SaveError, match="cannot be written"):
@@ -481,10 +494,10 @@ def test_arrays_that_cannot_be_saved_are_named_errors(path: Path, name: Any, arr
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({"best": float("nan")}, "neither arrays nor JSON"),
-        ({"best": np.float32(1)}, "neither arrays nor JSON"),
-        ({"deep": {"array": np.ones(2)}}, "neither arrays nor JSON"),
-        ({"pair": (1, 2)}, "something else. Use lists"),
+        ({"best": float("nan")}, "'best': a value is neither an array nor JSON"),
+        ({"deep": {"array": np.ones(2)}}, "'deep': a value is neither"),
+        ({"masked": np.ma.masked_array([1.0], [True])}, r"'state\.masked': an array cannot be saved"),
+        ({"pair": (1, 2)}, "'pair': .* something else. Use lists"),
         ({"seen": {1: 2}}, "something else"),
         ({1: 2}, "no name"),
     ],

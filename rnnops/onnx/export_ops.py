@@ -1,0 +1,132 @@
+"""How each op of rnnops is written in ONNX: most by their own name, a few as small groups.
+
+Sizes and axes that are attributes here are constant inputs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.graph_writer import GraphWriter
+from rnnops.onnx.tensors import element_type, write_tensor
+from rnnops.schema import Call, schema_of
+
+WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
+OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
+SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
+
+
+def write_op(writer: GraphWriter, call: Call) -> None:
+    """Write one op. Raises OnnxError for one that ONNX has no words for."""
+    rule = WRITE_RULES.get(call.op.type, write_plain)
+    if call.op.type not in WRITE_RULES and schema_of(call.op.type).internal:
+        raise OnnxError("ONNX has no words for this op", net=call.net, op=call.op.label)
+    if SINCE.get(call.op.type, 0) > writer.opset:
+        wanted = f"opset={SINCE[call.op.type]} or later"
+        raise OnnxError("the op set has no such op", net=call.net, op=call.op.label, wanted=wanted, came=writer.opset)
+    rule(writer, call)
+
+
+def write_plain(writer: GraphWriter, call: Call) -> None:
+    """An op of the same name."""
+    inputs, attributes = with_static_inputs(writer, call)
+    writer.node(call.op.type, inputs, writer.outputs_of(call), **attributes)
+
+
+def with_static_inputs(writer: GraphWriter, call: Call) -> tuple[list[str], dict[str, Any]]:
+    """The op's inputs, those that stand in attributes as constants, and the other attributes."""
+    inputs, attributes = writer.inputs_of(call), {k: v for k, v in call.op.attributes.items() if k not in OWN}
+    for i, port in enumerate(port.rstrip("?*") for port in schema_of(call.op.type).inputs):
+        if port in attributes:
+            inputs += [""] * (i + 1 - len(inputs))
+            inputs[i] = static_input(writer, call, port, attributes.pop(port))
+    return inputs, attributes
+
+
+def static_input(writer: GraphWriter, call: Call, port: str, value: Any) -> str:
+    """A constant that holds what an attribute says."""
+    dtype = call.dtype(0) if port == "constant_value" else "int64"
+    if port == "depth":
+        value = value[0] if isinstance(value, tuple) else value
+    return writer.constant(value, dtype, f"{writer.name(call.op.key)}/{port}")
+
+
+def write_constant(writer: GraphWriter, call: Call) -> None:
+    """The value as a tensor of the output's dtype."""
+    array = np.asarray(call.attr("value")).astype(call.output_types[0].dtype)
+    writer.node("Constant", [], writer.outputs_of(call), value=write_tensor(array, ""))
+
+
+def write_constant_of_shape(writer: GraphWriter, call: Call) -> None:
+    """The number as a tensor of one element."""
+    inputs, attributes = with_static_inputs(writer, call)
+    attributes["value"] = write_tensor(np.full(1, call.attr("value"), call.output_types[0].dtype), "")
+    writer.node("ConstantOfShape", inputs, writer.outputs_of(call), **attributes)
+
+
+def write_cast(writer: GraphWriter, call: Call) -> None:
+    """The run's float dtype is that of the file."""
+    to = element_type(call.output_types[0].dtype)
+    writer.node("Cast", writer.inputs_of(call), writer.outputs_of(call), to=to)
+
+
+def write_split(writer: GraphWriter, call: Call) -> None:
+    """Either sizes or a number of pieces, never both."""
+    inputs, attributes = with_static_inputs(writer, call)
+    if len(inputs) > 1:
+        attributes.pop("num_outputs", None)
+    writer.node("Split", inputs, writer.outputs_of(call), **attributes)
+
+
+def write_dropout(writer: GraphWriter, call: Call) -> None:
+    """Dropout of inference, with its ratio for those who train on."""
+    ratio = writer.constant(call.attr("ratio"), "float32", f"{writer.name(call.op.key)}/ratio")
+    writer.node("Dropout", [*writer.inputs_of(call), ratio], writer.outputs_of(call))
+
+
+def write_pad(writer: GraphWriter, call: Call) -> None:
+    """What is cut off is cut off last: runtimes differ where one op mirrors on one side and cuts on the other."""
+    inputs, attributes = with_static_inputs(writer, call)
+    pads = call.static("pads", 1)
+    if attributes.get("mode") == "wrap" and writer.opset < 19:
+        raise OnnxError(
+            "the op set has no mode 'wrap'", op=call.op.label, wanted="opset=19 or later", came=writer.opset
+        )
+    if attributes.get("mode", "constant") == "constant" or min(pads) >= 0 or max(pads) <= 0:
+        return writer.node("Pad", inputs, writer.outputs_of(call), **attributes)
+    key, axes = writer.name(call.op.key), inputs[3:]
+    more, less = (
+        writer.sizes(part, f"{key}/{name}")
+        for name, part in (("more", np.maximum(pads, 0)), ("less", np.minimum(pads, 0)))
+    )
+    wide = writer.result("Pad", [inputs[0], more, "", *axes], f"{key}/wide", **attributes)
+    writer.node("Pad", [wide, less, "", *axes], writer.outputs_of(call))
+    return None
+
+
+def write_select_valid(writer: GraphWriter, call: Call) -> None:
+    """`Where(timestep < lengths, new, previous)`, the rows' condition widened to their features."""
+    new, previous, lengths, timestep = writer.inputs_of(call)
+    key, kind = writer.name(call.op.key), call.output_types[0]
+    valid = writer.result("Less", [timestep, lengths], f"{key}/valid")
+    if kind.rank > 1:
+        axes = writer.sizes(range(1, kind.rank), f"{key}/axes")
+        valid = writer.result("Unsqueeze", [valid, axes], f"{key}/rows")
+    if call.attr("drop"):
+        previous = writer.constant(0, kind.dtype, f"{key}/zero")
+    writer.node("Where", [valid, new, previous], writer.outputs_of(call))
+
+
+WRITE_RULES: dict[str, WriteRule] = {
+    "Cast": write_cast,
+    "Constant": write_constant,
+    "ConstantOfShape": write_constant_of_shape,
+    "Dropout": write_dropout,
+    "Pad": write_pad,
+    "SelectValid": write_select_valid,
+    "Split": write_split,
+}

@@ -1,0 +1,250 @@
+"""RecurrentNetwork as Scan, with the cell as its body.
+
+A state whose cell sees one earlier step is carried as it is; one with a window, or with several initial steps, is
+carried as the buffer of its last steps. The timestep is a scan input, which also says how many steps there are where no
+sequence does. What concerns training alone (what to recompute, which outputs get gradients) is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnnops.net import Net
+from rnnops.onnx.graph_writer import GraphWriter, value_info
+from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
+from rnnops.onnx.tensors import element_type
+from rnnops.op import Op
+from rnnops.recurrent.op import cell_program, input_types
+from rnnops.recurrent.recurrence import Recurrence, State
+from rnnops.schema import Call
+from rnnops.types import Type
+
+FAR = 2**62  # beyond any end
+INT32 = element_type("int32")
+WriteCalls = Callable[[GraphWriter, Net, Sequence[Call]], None]
+
+
+class ScanWriter:
+    """Writes one recurrence.
+
+    Args:
+        writer: of the graph around; call: the recurrence; write_calls: writes the ops of a net.
+        finals: `_last` blob of a state -> the blob that a Squeeze makes of it and all that is read of it.
+    """
+
+    def __init__(self, writer: GraphWriter, call: Call, write_calls: WriteCalls, finals: Mapping[str, str]) -> None:
+        self.writer, self.call, self.write_calls, self.finals = writer, call, write_calls, finals
+        self.recurrence = Recurrence(call.op, call.net)
+        self.types = input_types(self.recurrence, call)
+        self.program = cell_program(self.recurrence, call)
+        self.key = writer.name(call.op.key)
+        self.bound = dict(zip(self.recurrence.ports(), writer.inputs_of(call), strict=True))
+        self.body, self.buffers = writer.inner(), dict[str, str]()
+
+    def write(self) -> None:
+        """Write the Scan, and nodes before and after it."""
+        states, sequences, scanned = self._states(), self._sequences(), self._scanned()
+        attributes: dict[str, Any] = {"body": self._graph(list(sequences), scanned), "num_scan_inputs": len(sequences)}
+        if self.recurrence.reverse:
+            attributes["scan_input_directions"] = [1] * len(sequences)
+            attributes["scan_output_directions"] = [1] * len(scanned) or None
+        finals, every = [self._final(i) for i in range(len(states))], [self._every(name) for name in scanned]
+        self.writer.node("Scan", [*states.values(), *sequences.values()], [*finals, *every], **attributes)
+        self._write_lasts(finals, dict(zip(scanned, every, strict=True)))
+
+    # -- what goes in --------------------------------------------------------------------------------------------
+
+    def _states(self) -> dict[str, str]:
+        """Cell input -> the state's first value, with rows, or the buffer of its first steps."""
+        return {state.input: self._initial(state) for state in self.recurrence.states}
+
+    def _initial(self, state: State) -> str:
+        """What a state starts from; `[D]` is repeated for all rows."""
+        kind, name = self.types[state.input], self.bound[state.input]
+        extra = kind.rank - state.feature_rank
+        if extra == 0:
+            ones = self.writer.sizes([1] * state.feature_rank, f"{self.key}/ones")
+            shape = self.writer.result("Concat", [self._rows(), ones], f"{self.key}/{state.input}/shape", axis=0)
+            return self.writer.result("Expand", [name, shape], f"{self.key}/{state.input}/rows")
+        if extra == 2 and not self._is_buffered(state):
+            return self._squeezed(name, f"{self.key}/{state.input}/rows")
+        return name
+
+    def _is_buffered(self, state: State) -> bool:
+        """Whether the cell sees more of a state than its last step."""
+        kind = self.types[state.input]
+        steps = kind.shape[0] if kind.rank - state.feature_rank == 2 else 1
+        return (state.window, state.offset or 0, steps) != (1, 0, 1)
+
+    def _squeezed(self, name: str, hint: str) -> str:
+        """Without its first axis."""
+        return self.writer.result("Squeeze", [name, self.writer.sizes([0], f"{hint}/axes")], hint)
+
+    def _rows(self) -> str:
+        """N, as a list of one size."""
+        for name in self.recurrence.sequences:
+            return self.writer.result("Shape", [self.bound[name]], f"{self.key}/N", start=1, end=2)
+        for state in self.recurrence.states:
+            extra = self.types[state.input].rank - state.feature_rank
+            if extra:
+                return self.writer.result(
+                    "Shape", [self.bound[state.input]], f"{self.key}/N", start=extra - 1, end=extra
+                )
+        return self.writer.sizes([1], f"{self.key}/N")
+
+    def _sequences(self) -> dict[str, str]:
+        """Cell input -> sequence; the timesteps are one where they are needed."""
+        sequences = {name: self.bound[name] for name in self.recurrence.sequences}
+        if self.recurrence.timestep is not None or not sequences:
+            sequences[""] = self._timesteps()
+        return sequences
+
+    def _timesteps(self) -> str:
+        """0, 1, ... in every row, as int32 `[T, N]`."""
+        writer, key = self.writer, self.key
+        one_size = writer.sizes([1], f"{key}/one_size")
+        zero, one = (writer.constant(value, "int32", f"{key}/{name}") for name, value in (("zero", 0), ("one", 1)))
+        if self.recurrence.sequences:
+            sizes = writer.result("Shape", [self.bound[self.recurrence.sequences[0]]], f"{key}/T", start=0, end=1)
+            steps = writer.result("Cast", [self._squeezed(sizes, f"{key}/steps")], f"{key}/steps32", to=INT32)
+        else:
+            steps = writer.constant(self.call.attr("steps"), "int32", f"{key}/steps")
+        numbers = writer.result("Range", [zero, steps, one], f"{key}/numbers")
+        column = writer.result("Unsqueeze", [numbers, writer.sizes([1], f"{key}/numbers/axes")], f"{key}/column")
+        shape = writer.result("Concat", [one_size, self._rows()], f"{key}/timesteps/shape", axis=0)
+        return writer.result("Expand", [column, shape], f"{key}/timesteps")
+
+    # -- the body ------------------------------------------------------------------------------------------------
+
+    def _graph(self, sequences: Sequence[str], scanned: Sequence[str]) -> GraphProto:
+        """The body: it reads states and steps of sequences, and gives new states and what is scanned out."""
+        body, cell = self.body, self.recurrence.cell
+        self._name_blobs(cell)
+        inputs = [self._read_state(state) for state in self.recurrence.states]
+        inputs += [self._read_step(name) for name in sequences]
+        self.write_calls(body, cell, self.program.calls)
+        outputs = [self._new_state(state) for state in self.recurrence.states]
+        outputs += [(body.name(blob), self.program.types[blob]) for blob in map(cell.output_blobs.__getitem__, scanned)]
+        graph = helper.make_graph(body.nodes, cell.name, infos(inputs), infos(self._each_its_own(outputs)))
+        self.writer.below |= body.taken | body.below
+        return graph
+
+    def _name_blobs(self, cell: Net) -> None:
+        """Blobs of the cell keep their names, but outputs go by their own, and references by those around."""
+        self.body.names.update({name: self.bound[name] for name in self.recurrence.references})
+        wanted = {blob: name for name, blob in cell.output_blobs.items() if name not in cell}
+        for name in cell.blob_names:
+            if name not in self.recurrence.references:
+                self.body.names[name] = self.body.fresh(wanted.get(name, name))
+
+    def _each_its_own(self, outputs: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:
+        """Outputs of the body under names of their own, which nodes of the body make."""
+        free = {name for node in self.body.nodes for name in node.output}
+        found = []
+        for name, kind in outputs:
+            own = name if name in free else self.body.result("Identity", [name], name)
+            free.discard(own)
+            found.append((own, kind))
+        return found
+
+    def _read_step(self, name: str) -> tuple[str, Type]:
+        """The body's input for a sequence; of the timestep, which all rows hold, the cell reads the first row's."""
+        if name:
+            return self.body.name(name), self.program.types[name]
+        rows = self.body.fresh("timestep/rows")
+        if self.recurrence.timestep is not None:
+            own = self.body.name(self.recurrence.timestep)
+            first, end, axes = (self.body.sizes([place], f"{own}/{k}") for k, place in enumerate((0, 1, 0)))
+            self.body.node("Slice", [rows, first, end, axes], [own])
+        return rows, Type("int32", (1,))
+
+    def _read_state(self, state: State) -> tuple[str, Type]:
+        """The body's input for a state; where that is a buffer, the cell reads a part of it."""
+        own, kind = self.body.name(state.input), self.program.types[state.input]
+        if not self._is_buffered(state):
+            return own, kind
+        buffer, first = self.body.fresh(f"{own}/steps"), state.offset or 0
+        self.buffers[state.input] = buffer
+        span = [
+            self.body.sizes([place], f"{own}/{name}")
+            for name, place in (("first", first), ("end", first + state.window))
+        ]
+        axes = self.body.sizes([0], f"{own}/axis")
+        if state.window == 1:
+            seen = self.body.result("Slice", [buffer, *span, axes], f"{own}/seen")
+            self.body.node("Squeeze", [seen, axes], [own])
+        else:
+            self.body.node("Slice", [buffer, *span, axes], [own])
+        return buffer, Type(kind.dtype, self.types[state.input].shape)
+
+    def _new_state(self, state: State) -> tuple[str, Type]:
+        """The body's output for a state."""
+        blob = self.recurrence.cell.output_blobs[state.output]
+        own, kind = self.body.name(blob), self.program.types[blob]
+        if not self._is_buffered(state):
+            return own, kind
+        buffer = self.buffers[state.input]
+        first, far, axes = (
+            self.body.sizes([place], f"{buffer}/{name}") for name, place in (("second", 1), ("far", FAR), ("axis", 0))
+        )
+        rest = self.body.result("Slice", [buffer, first, far, axes], f"{buffer}/rest")
+        step = self.body.result("Unsqueeze", [own, axes], f"{buffer}/step")
+        return self.body.result("Concat", [rest, step], f"{buffer}/new", axis=0), self.types[state.input]
+
+    # -- what comes out ------------------------------------------------------------------------------------------
+
+    def _scanned(self) -> list[str]:
+        """Cell outputs of which all steps are written: states where these are read, and everything else."""
+        pairs = zip(self.recurrence.states, self.call.op.outputs[::2], strict=False)
+        return [*(state.output for state, every in pairs if every), *self.recurrence.step_outputs]
+
+    def _final(self, i: int) -> str:
+        """The name of the Scan's output for a state's last value, made up where nobody reads it: runtimes want one."""
+        last = self.call.op.outputs[2 * i + 1]
+        if last in self.finals and not self._is_buffered(self.recurrence.states[i]):
+            self.writer.done.add(self.finals[last])
+            return self.writer.name(self.finals[last])
+        return self.writer.fresh(f"{last or self.key}/final")
+
+    def _every(self, output: str) -> str:
+        """The name of all steps of a cell output, made up where nobody reads them."""
+        every, last = self._pair(output)
+        return self.writer.name(every) if every else self.writer.fresh(f"{last or self.key}/steps")
+
+    def _pair(self, output: str) -> tuple[str, str]:
+        """The blobs `all` and `last` of a cell output."""
+        place = 2 * self.recurrence.output_names().index(output)
+        every, last = self.call.op.outputs[place : place + 2]
+        return every, last
+
+    def _write_lasts(self, finals: Sequence[str], every: Mapping[str, str]) -> None:
+        """Write the blobs `last` that are read."""
+        for state, final in zip(self.recurrence.states, finals, strict=True):
+            last = self._pair(state.output)[1]
+            if not last or self.finals.get(last) in self.writer.done:
+                continue
+            if self._is_buffered(state):
+                self._slice(final, last, -1, FAR)
+            else:
+                axes = self.writer.sizes([0], f"{last}/axes")
+                self.writer.node("Unsqueeze", [final, axes], [self.writer.name(last)])
+        for output in self.recurrence.step_outputs:
+            if last := self._pair(output)[1]:
+                self._slice(every[output], last, *((0, 1) if self.recurrence.reverse else (-1, FAR)))
+
+    def _slice(self, steps: str, last: str, first: int, end: int) -> None:
+        """One step, as a blob `last`."""
+        places = [self.writer.sizes([place], f"{last}/{name}") for name, place in (("first", first), ("end", end))]
+        axes = self.writer.sizes([0], f"{last}/axes")
+        self.writer.node("Slice", [steps, *places, axes], [self.writer.name(last)])
+
+
+def infos(values: Sequence[tuple[str, Type]]) -> list[ValueInfoProto]:
+    """Typed names of which only the number of axes is said."""
+    return [value_info(name, kind.dtype, [None] * kind.rank) for name, kind in values]
+
+
+def is_final_squeeze(op: Op) -> bool:
+    """Whether an op takes the axis of one step off."""
+    return op.type == "Squeeze" and len(op.inputs) == 1 and dict(op.attributes) == {"axes": (0,)}

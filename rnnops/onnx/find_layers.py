@@ -1,0 +1,226 @@
+"""Finds the recurrences of a net that are an ONNX LSTM, GRU or RNN, by inverting their import.
+
+The name of an imported cell is a hint, never trusted: from it and from what is around the recurrence a node is guessed,
+imported once more into a small net, and that net must be found in the net, op by op with equal attributes and cells.
+Where it is not, the recurrence is written as a Scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnops.net import Net
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.import_rnn import recurrent_layer
+from rnnops.onnx.node import KINDS as ATTRIBUTE_KINDS, Node
+from rnnops.onnx.package import NEWEST_OPSET
+from rnnops.onnx.probes import Probes, Sizes
+from rnnops.onnx.read_graph import result_names
+from rnnops.onnx.rnn_cells import KINDS, has_title
+from rnnops.op import Op
+from rnnops.prune import prune
+from rnnops.text import format_value, is_net
+
+PORTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")
+
+
+@dataclass
+class Layer:
+    """Ops of a net that are one node.
+
+    Args:
+        op, attributes, inputs, outputs: the node's; members: keys of the ops; anchor: key of the op in whose place the
+            node is written.
+    """
+
+    op: str
+    attributes: dict[str, Any]
+    inputs: list[str]
+    outputs: list[str]
+    members: set[str]
+    anchor: str
+
+
+def find_layers(net: Net) -> list[Layer]:
+    """All such groups of ops, none of which shares an op with another."""
+    index, found = Index(net), []
+    taken: set[str] = set()
+    for op in net.ops:
+        if op.type == "RecurrentNetwork" and op.key not in taken and has_title(op.attributes["cell"].name):
+            layer = next(filter(None, (match(index, guess, op) for guess in guesses(index, op))), None)
+            if layer is not None and taken.isdisjoint(layer.members):
+                taken |= layer.members
+                found.append(layer)
+    return found
+
+
+class Index:
+    """Producers and readers of a net's blobs."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.producer = {name: op for op in net.ops for name in op.outputs if name}
+        self.readers: dict[str, list[Op]] = {}
+        for op in net.ops:
+            for name in dict.fromkeys(filter(None, op.inputs)):
+                self.readers.setdefault(name, []).append(op)
+        self.outputs = set(net.output_blobs.values())
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A node that a recurrence may be: its attributes and which inputs it has."""
+
+    op: str
+    attributes: Mapping[str, tuple[str, Any]]
+    given: frozenset[str]
+
+    def pattern(self) -> tuple[Net, dict[str, str], list[str]]:
+        """The node's ops, port -> input of them, and the blobs that are its results."""
+        net = Net("pattern")
+        places = {port: net.input(port, "int32" if port == "sequence_lens" else None) for port in PORTS}
+        inputs = [blob if port in self.given else None for port, blob in places.items()]
+        attributes = {name: (ATTRIBUTE_KINDS[kind], value) for name, (kind, value) in self.attributes.items()}
+        states = len(KINDS[self.op].states)
+        node = Node(self.op, NEWEST_OPSET, attributes, net, [True] * (1 + states), Probes(Sizes(), "float32"), inputs)
+        results = result_names(node, list(recurrent_layer(node)), [f"result {i}" for i in range(1 + states)])
+        net.outputs(*map(net.blob, results))
+        return prune(net), {port: places[port].name for port in self.given}, list(results)
+
+
+def guesses(index: Index, op: Op) -> Iterator[Guess]:
+    """Nodes that a recurrence may be, bidirectional ones first."""
+    kind, own, options = title(op)
+    reverse = bool(op.attributes.get("reverse"))
+    partners = [] if reverse else [other for other in index.readers.get(op.inputs[0], ()) if is_partner(op, other)]
+    forms = [("bidirectional", [*own, *title(other)[1]]) for other in partners]
+    forms.append(("reverse" if reverse else "forward", own))
+    for direction, names in forms:
+        attributes = {"direction": ("string", direction), **written(names, options)}
+        yield Guess(kind, attributes, given_inputs(index, op))
+
+
+def is_partner(op: Op, other: Op) -> bool:
+    """Whether another recurrence may be the other direction of this one."""
+    if other.type != "RecurrentNetwork" or not other.attributes.get("reverse"):
+        return False
+    name = other.attributes["cell"].name
+    return has_title(name) and (title(op)[0], title(op)[2]) == (title(other)[0], title(other)[2])
+
+
+def title(op: Op) -> tuple[str, list[str], tuple[str, ...]]:
+    """The op that a cell's name tells of, its activations, its other words."""
+    kind, *words = op.attributes["cell"].name.split(" ")
+    count = len(KINDS[kind].activations)
+    return kind, words[:count], tuple(words[count:])
+
+
+def written(names: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Words of a title as attributes of a node, numbers of activations written out."""
+    parts = [name.split(":") for name in names]
+    attributes: dict[str, tuple[str, Any]] = {"activations": ("strings", tuple(part[0] for part in parts))}
+    for place, name in ((1, "activation_alpha"), (2, "activation_beta")):
+        numbers = tuple(float(part[place]) for part in parts if len(part) > place)
+        if numbers:
+            attributes[name] = ("floats", numbers)
+    for word in options:
+        key, _, value = word.partition("=")
+        attributes[key] = ("float", float(value)) if value else ("int", 1)
+    return attributes
+
+
+def given_inputs(index: Index, op: Op) -> frozenset[str]:
+    """Which inputs the node has, by what the recurrence reads."""
+    names = op.attributes["cell"].input_names
+    given = {"X", "W", "R"}
+    given |= {port for port, own in (("B", "b"), ("P", "p_i"), ("sequence_lens", "sequence_lens")) if own in names}
+    sequences, states = len(op.attributes.get("inputs", ())), len(op.attributes.get("states", ()))
+    for port, blob in zip(("initial_h", "initial_c"), op.inputs[sequences : sequences + states], strict=False):
+        made = index.producer.get(blob)
+        if made is None or made.type != "ConstantOfShape":
+            given.add(port)
+    return frozenset(given)
+
+
+def match(index: Index, guess: Guess, anchor: Op) -> Layer | None:
+    """The layer that a guess describes, found around a recurrence, or None."""
+    try:
+        pattern, ports, results = guess.pattern()
+    except (OnnxError, ValueError, KeyError):  # the hint was no hint
+        return None
+    found = Matching(index, {name: op for op in pattern.ops for name in op.outputs if name})
+    recurrences = [op for op in pattern.ops if op.type == "RecurrentNetwork"]
+    if not found.unify(recurrences[0], anchor):
+        return None
+    if not all(found.search(op) for op in recurrences[1:]):
+        return None
+    for op in pattern.ops:
+        if op.key not in found.ops:
+            found.search(op)  # a result that nobody wants is not there
+    outputs = [found.blobs.get(name, "") for name in results]
+    return found.layer(guess, ports, outputs) if any(outputs) else None
+
+
+@dataclass
+class Matching:
+    """Which ops and blobs of the net those of a pattern are."""
+
+    index: Index
+    producer: Mapping[str, Op]
+    blobs: dict[str, str] = field(default_factory=dict)
+    ops: dict[str, Op] = field(default_factory=dict)
+
+    def unify(self, pattern: Op, op: Op) -> bool:
+        """Take an op of the net for one of the pattern, and what it reads likewise; False where they differ."""
+        if pattern.key in self.ops:
+            return self.ops[pattern.key] is op
+        if (
+            pattern.type != op.type
+            or op.key in {other.key for other in self.ops.values()}
+            or len(pattern.inputs) != len(op.inputs)
+            or form(pattern) != form(op)
+        ):
+            return False
+        self.ops[pattern.key] = op
+        self.blobs.update({own: name for own, name in zip(pattern.outputs, op.outputs, strict=False) if own and name})
+        return all(map(self._unify_blob, pattern.inputs, op.inputs))
+
+    def search(self, pattern: Op) -> bool:
+        """Find an op of the net for one of the pattern among the readers of what is known."""
+        known = [self.blobs[name] for name in pattern.inputs if name in self.blobs]
+        for op in self.index.readers.get(known[0], ()) if known else ():
+            trial = Matching(self.index, self.producer, dict(self.blobs), dict(self.ops))
+            if trial.unify(pattern, op):
+                self.blobs, self.ops = trial.blobs, trial.ops
+                return True
+        return False
+
+    def layer(self, guess: Guess, ports: Mapping[str, str], outputs: Sequence[str]) -> Layer | None:
+        """The layer, unless somebody else reads what is inside it."""
+        members = {op.key for op in self.ops.values()}
+        inner = {name for op in self.ops.values() for name in op.outputs if name} - set(outputs)
+        readers = {reader.key for name in inner for reader in self.index.readers.get(name, ())}
+        if not readers <= members or inner & self.index.outputs:
+            return None
+        inputs = [self.blobs.get(ports[port], "") if port in ports else "" for port in PORTS]
+        recurrences = [op.key for op in self.index.net.ops if op.key in members and op.type == "RecurrentNetwork"]
+        attributes = {name: value for name, (_, value) in guess.attributes.items()}
+        return Layer(guess.op, attributes, inputs, list(outputs), members, recurrences[-1])
+
+    def _unify_blob(self, own: str, name: str) -> bool:
+        if own in self.blobs or not own:
+            return self.blobs.get(own, "") == name
+        if own in self.producer:
+            made = self.index.producer.get(name)
+            return made is not None and self.unify(self.producer[own], made) and self.blobs.get(own) == name
+        self.blobs[own] = name
+        return True
+
+
+def form(op: Op) -> str:
+    """An op's attributes as text, without those that concern training alone."""
+    parts = {key: value for key, value in op.attributes.items() if key not in TRAINING_ONLY}
+    return str({key: str(value) if is_net(value) else format_value(value) for key, value in sorted(parts.items())})

@@ -1,0 +1,229 @@
+"""How each plain op of ONNX becomes ops of rnnops: one table, one small rule where the forms differ.
+
+Inputs that decide a shape and are constants of the file become attributes, as if they had been written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.onnx.node import Node, Rule
+from rnnops.onnx.tensors import element_dtype, read_tensor
+from rnnops.ops.comparison import cast, identity
+from rnnops.ops.movement import flatten, reshape
+from rnnops.ops.shapes import constant_of_shape, shape
+from rnnops.schema import schema_of
+from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
+
+
+def append(node: Node, **attributes: Any) -> tuple[Blob, ...]:
+    """The op of the node's own name on the node's inputs, constants that decide shapes as attributes."""
+    schema = schema_of(node.op)
+    inputs = list(node.inputs)
+    for i, port in enumerate(port.rstrip("?*") for port in schema.inputs[: len(inputs)]):
+        value = node.value(i)
+        if value is not None and port in schema.attributes and schema.inputs[i].endswith("?"):
+            inputs[i], attributes[port] = None, static(node, port, value)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return node.net.append(node.op, inputs, attributes)
+
+
+def static(node: Node, port: str, value: np.ndarray[Any, Any]) -> Any:
+    """A constant input as an attribute: one number, or a list of integers."""
+    if port == "constant_value":
+        return value.item() if value.size == 1 else node.fail("constant_value is one number", came=list(value.shape))
+    whole = value.astype("int64")
+    if value.ndim > 1 or not np.array_equal(whole, value):
+        node.fail(f"'{port}' is no list of integers", came=f"{value.dtype}{list(value.shape)}")
+    return tuple(whole.ravel().tolist())
+
+
+def plain(**kinds: str) -> Rule:
+    """A rule for an op that means the same here, with attributes of these kinds."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        return append(node, **{name: node.attr(name, kind) for name, kind in kinds.items()})
+
+    return rule
+
+
+def sized(port: str, since: int, **kinds: str) -> Rule:
+    """A rule for an op whose shape-valued input was an attribute before op set `since`."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        given = {name: node.attr(name, kind) for name, kind in kinds.items()}
+        if node.opset < since:
+            if len(node.inputs) > 1:
+                node.fail("an input too many for this version of the op set", came=len(node.inputs))
+            given[port] = node.attr(port, "ints")
+        return append(node, **given)
+
+    return rule
+
+
+def clip(node: Node) -> Sequence[Blob]:
+    """Bounds were attributes before op set 11."""
+    if node.opset < 11:
+        bounds = [node.attr(name, "float") for name in ("min", "max")]
+        numbers = [None if bound is None else node.net.operands([bound], node.input(0).dtype)[0] for bound in bounds]
+        node.inputs = [node.input(0), *numbers]
+    return append(node)
+
+
+def slice_(node: Node) -> Sequence[Blob]:
+    """Everything but the data was an attribute before op set 10."""
+    if node.opset >= 10:
+        return append(node)
+    starts, ends = node.required("starts", "ints"), node.required("ends", "ints")
+    return append(node, starts=starts, ends=ends, axes=node.attr("axes", "ints"))
+
+
+def pad(node: Node) -> Sequence[Blob]:
+    """Widths and value were attributes before op set 11."""
+    mode = node.attr("mode", "string", "constant")
+    pads = node.required("pads", "ints") if node.opset < 11 else node.value(1)
+    if mode != "constant" and (pads is None or min(pads, default=0) < 0 < max(pads, default=0)):
+        node.fail("pads of both signs (or unknown ones) have no meaning that is agreed on", wanted="mode='constant'")
+    if node.opset >= 11:
+        return append(node, mode=mode)
+    return append(node, mode=mode, pads=pads, constant_value=node.attr("value", "float"))
+
+
+def split(node: Node) -> Sequence[Blob]:
+    """Without sizes there are as many equal pieces as results."""
+    axis, pieces = node.attr("axis", "int"), len(node.wanted)
+    sizes = node.attr("split", "ints") if node.opset < 13 else None
+    given = node.attr("num_outputs", "int") if node.opset >= 18 else None
+    if given not in (None, pieces):
+        node.fail("num_outputs differs from the number of results", wanted=pieces, came=given)
+    listed = sizes is not None or node.value(1) is not None
+    return append(node, axis=axis, split=sizes, num_outputs=None if listed else pieces)
+
+
+def dropout(node: Node) -> Sequence[Blob | None]:
+    """The identity in plain runs, active in training with the file's ratio; one that is active always is refused."""
+    node.attr("seed", "int")  # which random numbers training draws is the run's business
+    ratio, switch = dropout_ratio(node), node.value(2)
+    always = node.has(2) and (switch is None or bool(switch.any()))
+    if always and ratio != 0.0:
+        node.fail("dropout that is active outside training is not supported", hint="Export the model for inference.")
+    x = node.input(0)
+    if ratio is None or not 0.0 <= ratio < 1.0:
+        return identity(x), constant_of_shape(node.net, shape(x), True)
+    return node.net.append("Dropout", [x], {"ratio": ratio})
+
+
+def dropout_ratio(node: Node) -> float | None:
+    """The ratio, an attribute before op set 12; None where it comes with the run."""
+    if node.opset < 12 or not node.has(1):
+        return float(node.attr("ratio", "float", 0.5))
+    value = node.value(1)
+    return None if value is None else float(value.item())
+
+
+def softmax(node: Node) -> Sequence[Blob]:
+    """Before op set 13 all axes from `axis` on were one."""
+    x = node.input(0)
+    if node.opset >= 13:
+        return append(node, axis=node.attr("axis", "int", -1))
+    rows = flatten(x, axis=node.attr("axis", "int", 1))
+    return (reshape(node.net.apply(node.op, [rows], axis=-1), shape(x), allowzero=1),)
+
+
+def cast_(node: Node) -> Sequence[Blob]:
+    """`saturate` and `round_mode` are about float types that are not supported."""
+    node.attr("saturate", "int")
+    node.attr("round_mode", "string")
+    to = node.dtype(element_dtype(node.required("to", "int"), "the target of a Cast"))
+    return (cast(node.input(0), to),)
+
+
+def pow_(node: Node) -> Sequence[Blob]:
+    """The exponent may have a dtype of its own; the result has that of the base."""
+    base, exponent = node.input(0), node.input(1)
+    if base.dtype == exponent.dtype:
+        return (base**exponent,)
+    if is_float(exponent.dtype) and not is_float(base.dtype):
+        return (cast(cast(base, exponent.dtype) ** exponent, base.dtype),)
+    return (base ** cast(exponent, base.dtype),)
+
+
+def constant_of_shape_(node: Node) -> Sequence[Blob]:
+    """Filled with the one element of `value`, 0.0 without it."""
+    proto = node.attr("value", "tensor")
+    value = np.zeros(1, "float32") if proto is None else read_tensor(proto, "the value of a ConstantOfShape")
+    if value.size != 1:
+        node.fail("the value of a ConstantOfShape is one element", came=list(value.shape))
+    dtype = node.dtype(value.dtype.name)
+    return append(node, value=value.item(), dtype=None if dtype in (FLOAT, "int64", BOOL) else dtype)
+
+
+def one_hot(node: Node) -> Sequence[Blob]:
+    """Indices may be floats that are whole."""
+    if node.input(0).dtype not in INTEGERS:
+        node.inputs[0] = cast(node.input(0), "int64")
+    return append(node, axis=node.attr("axis", "int"))
+
+
+def layer_normalization(node: Node) -> Sequence[Blob]:
+    """Statistics have the run's dtype; `stash_type` may ask for float32, which is that or less."""
+    if node.attr("stash_type", "int", 1) != 1:
+        node.fail("statistics of this element type are not supported", wanted="stash_type=1")
+    return append(node, axis=node.attr("axis", "int"), epsilon=node.attr("epsilon", "float"))
+
+
+def range_(node: Node) -> Sequence[Blob]:
+    """`stash_type` is about half precision."""
+    node.attr("stash_type", "int")
+    return append(node)
+
+
+SAME = (
+    "Abs", "Add", "And", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater", "GreaterOrEqual",
+    "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "Reciprocal",
+    "Relu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where",
+)  # fmt: skip
+AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
+    ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSumSquare"), 18
+)
+
+PLAIN_RULES: dict[str, Rule] = {
+    **{name: plain() for name in SAME},
+    **{
+        name: sized("axes", since, keepdims="int", noop_with_empty_axes="int")
+        for name, since in AXES_ARE_INPUTS_SINCE.items()
+    },
+    "Cast": cast_,
+    "Clip": clip,
+    "Concat": plain(axis="int"),
+    "ConstantOfShape": constant_of_shape_,
+    "Dropout": dropout,
+    "Elu": plain(alpha="float"),
+    "Flatten": plain(axis="int"),
+    "Gather": plain(axis="int"),
+    "Gelu": plain(approximate="string"),
+    "Gemm": plain(alpha="float", beta="float", transA="int", transB="int"),
+    "HardSigmoid": plain(alpha="float", beta="float"),
+    "LayerNormalization": layer_normalization,
+    "LeakyRelu": plain(alpha="float"),
+    "LogSoftmax": softmax,
+    "OneHot": one_hot,
+    "Pad": pad,
+    "Pow": pow_,
+    "Range": range_,
+    "Reshape": plain(allowzero="int"),
+    "Selu": plain(alpha="float", gamma="float"),
+    "Shape": plain(start="int", end="int"),
+    "Slice": slice_,
+    "Softmax": softmax,
+    "SoftmaxCrossEntropyLoss": plain(reduction="string", ignore_index="int"),
+    "Split": split,
+    "Squeeze": sized("axes", 13),
+    "Transpose": plain(perm="ints"),
+    "Unsqueeze": sized("axes", 13),
+}

@@ -1,0 +1,214 @@
+"""Scan nodes as recurrences: the body becomes the cell.
+
+A recurrence has sequences `[T, N, ...]` and states `[N, ...]`. Where all scan inputs and states have one size as their
+leading axis (beside time), that is N, whatever it means. Otherwise everything gets an axis of one row around the body.
+Scan axes other than the first are transposed, and inputs or outputs that run against the others are turned around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rnnops.blob import Blob
+from rnnops.net import Net
+from rnnops.onnx.node import Node
+from rnnops.onnx.package import GraphProto
+from rnnops.onnx.probes import Known, fixed_dims
+from rnnops.onnx.read_graph import GraphReader
+from rnnops.ops.indexing import slice as slice_
+from rnnops.ops.movement import squeeze, transpose, unsqueeze
+from rnnops.recurrent import recurrent_net
+from rnnops.scopes import free_name
+from rnnops.types import Shape, Type
+
+FAR = 2**62  # beyond any end
+
+
+@dataclass
+class ScanNode:
+    """A Scan's attributes.
+
+    Args:
+        body: the graph of one step; states, sequences: how many of its inputs are these; outputs: of its scan outputs.
+        axes, directions: (of the scan inputs, of the scan outputs).
+    """
+
+    body: GraphProto
+    states: int
+    sequences: int
+    outputs: int
+    axes: tuple[tuple[int, ...], tuple[int, ...]]
+    directions: tuple[tuple[int, ...], tuple[int, ...]]
+
+    @property
+    def reverse(self) -> bool:
+        """Whether all scan inputs run from their last step to their first."""
+        return all(self.directions[0])
+
+
+def read_scan(node: Node) -> ScanNode:
+    """Attributes of the node, checked."""
+    if node.opset < 9:
+        node.fail("Scan of op set 8 is not supported", hint="Convert the model to op set 9 or later.")
+    body, sequences = node.required("body", "graph"), node.required("num_scan_inputs", "int")
+    states = len(node.inputs) - sequences
+    outputs, given = len(body.output) - states, sum(blob is not None for blob in node.inputs)
+    if sequences < 1 or states < 0 or outputs < 0 or not len(body.input) == len(node.inputs) == given:
+        node.fail("inputs and outputs of the body do not fit the node", came=f"{len(body.input)} body inputs")
+    counts = {"input": sequences, "output": outputs}
+    axes, directions = (
+        tuple(listed(node, f"scan_{side}_{what}", count) for side, count in counts.items())
+        for what in ("axes", "directions")
+    )
+    return ScanNode(body, states, sequences, outputs, (axes[0], axes[1]), (directions[0], directions[1]))
+
+
+def listed(node: Node, name: str, count: int) -> tuple[int, ...]:
+    """An attribute with one integer for each input or output, zeros by default."""
+    values: tuple[int, ...] = node.attr(name, "ints", (0,) * count)
+    if len(values) != count or ("directions" in name and not {0, 1}.issuperset(values)):
+        node.fail(f"attribute '{name}' is no list of this length", wanted=count, came=list(values))
+    return values
+
+
+def scan(node: Node) -> Sequence[Blob]:
+    """The rule of Scan: last values of states, then scan outputs."""
+    form = read_scan(node)
+    states = [node.input(i) for i in range(form.states)]
+    sequences = [time_major(node, form, k) for k in range(form.sequences)]
+    direct = has_common_rows(node, states, sequences)
+    if not direct:
+        states = [unsqueeze(blob, [0]) for blob in states]
+        sequences = [unsqueeze(blob, [1]) for blob in sequences]
+    step = Step(node, form, states, sequences, direct)
+    results = step.run()
+    rows = 2 * form.states
+    lasts = [squeeze(result, [0]) for result in results[1:rows:2]]
+    for result, last in zip(results[1:rows:2], lasts, strict=True):
+        result.named(f"{last.name}/last")
+    every = list(results[rows::2])
+    if not direct:
+        lasts, every = [squeeze(blob, [0]) for blob in lasts], [squeeze(blob, [1]) for blob in every]
+    return [*lasts, *(as_output(node, form, k, blob) for k, blob in enumerate(every))]
+
+
+def time_major(node: Node, form: ScanNode, k: int) -> Blob:
+    """A scan input with time as its first axis, in the direction of all of them."""
+    blob, axis = node.input(form.states + k), form.axes[0][k]
+    if axis:
+        rank = node.rank(blob)
+        axis = checked_axis(node, axis, rank)
+        blob = transpose(blob, perm=[axis, *(other for other in range(rank) if other != axis)]) if axis else blob
+    return turned(blob) if form.directions[0][k] and not form.reverse else blob
+
+
+def as_output(node: Node, form: ScanNode, k: int, blob: Blob) -> Blob:
+    """All steps of a scan output in its direction, along its axis."""
+    axis = form.axes[1][k]
+    if form.directions[1][k] != form.reverse:
+        blob = turned(blob)
+    if axis:
+        rank = node.rank(blob)
+        axis = checked_axis(node, axis, rank)
+        blob = transpose(blob, perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)]) if axis else blob
+    return blob
+
+
+def checked_axis(node: Node, axis: int, rank: int) -> int:
+    """A non-negative axis below `rank`."""
+    if not -rank <= axis < rank:
+        node.fail("a scan axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
+    return axis % rank
+
+
+def turned(blob: Blob) -> Blob:
+    """Steps in the opposite order."""
+    return slice_(blob, [-1], [-FAR], axes=[0], steps=[-1])
+
+
+def has_common_rows(node: Node, states: Sequence[Blob], sequences: Sequence[Blob]) -> bool:
+    """Whether one size leads all states, and follows time in all sequences."""
+    kinds = [(0, node.known(blob)) for blob in states] + [(1, node.known(blob)) for blob in sequences]
+    rows = {None if known is None else tuple(kind.shape[axis : axis + 1] for kind in known) for axis, known in kinds}
+    return len(rows) == 1 and rows.isdisjoint({None, ((), ())})
+
+
+@dataclass
+class Step:
+    """The recurrence of a Scan; states and sequences have rows."""
+
+    node: Node
+    form: ScanNode
+    states: list[Blob]
+    sequences: list[Blob]
+    direct: bool
+
+    def run(self) -> tuple[Blob, ...]:
+        """`all` and `last` of each state, then of each scan output."""
+        cell = Net(self.form.body.name or "body")
+        names = [value.name for value in self.form.body.input]
+        ports = [name if self.direct else free_name(f"{name}/row", set(names)) for name in names]
+        reader = self._reader(cell, dict(zip(ports, [*self.states, *self.sequences], strict=True)))
+        if not self.direct:
+            for port, name in zip(ports, names, strict=True):
+                cell.append("Squeeze", [cell.blob(port)], {"axes": (0,)}, [name])
+        outputs = self._outputs(cell, reader.read(self.form.body))
+        n = self.form.states
+        return recurrent_net(
+            self.node.net,
+            cell,
+            inputs=list(zip(ports[n:], self.sequences, strict=True)),
+            initial_cell_inputs=list(zip(ports[:n], self.states, strict=True)),
+            links=dict(zip(ports[:n], outputs, strict=False)),
+            references={own: self.node.reader.outer_blob(outer) for own, outer in reader.captured.items()},
+            reverse=self.form.reverse,
+            state_shapes=self._state_shapes(ports),
+        )
+
+    def _reader(self, cell: Net, blobs: dict[str, Blob]) -> GraphReader:
+        """A reader of the body, into a cell that has its inputs."""
+        known = {name: self.node.known(blob) for name, blob in blobs.items()}
+        for k, (name, blob) in enumerate(blobs.items()):
+            cell.input(name, blob.dtype)
+            known[name] = known[name] if k < self.form.states else one_step(known[name])
+        reader: GraphReader = self.node.reader.body(cell, known)
+        return reader
+
+    def _outputs(self, cell: Net, blobs: Sequence[Blob]) -> list[str]:
+        """Declare the cell's outputs, each under the name of a blob that an op makes for it alone; their names."""
+        made = {name for op in cell.ops for name in op.outputs}
+        names = []
+        for blob in blobs:
+            if not self.direct:
+                blob = self._last_op(cell, "Unsqueeze", blob, f"{blob.name}/row", axes=(0,))
+            elif blob.name not in made:
+                blob = self._last_op(cell, "Identity", blob, blob.name)
+            made.discard(blob.name)
+            cell.outputs(blob)
+            names.append(blob.name)
+        return names
+
+    def _last_op(self, cell: Net, op: str, blob: Blob, name: str, **attributes: object) -> Blob:
+        return cell.append(op, [blob], attributes, [free_name(name, set(cell.blob_names))])[0]
+
+    def _state_shapes(self, ports: Sequence[str]) -> dict[str, Shape]:
+        """Sizes of the features of states that have not just one axis of them."""
+        shapes: dict[str, Shape] = {}
+        for port, blob in zip(ports, self.states, strict=False):
+            rank = self.node.rank(blob)
+            known = self.node.known(blob)
+            dims = () if known is None else fixed_dims(known)[1:]
+            if rank != 2 and None in dims:
+                self.node.fail(f"a Scan state of rank {rank} needs sizes that the file fixes", blob=port)
+            if rank != 2:
+                shapes[port] = tuple(dim for dim in dims if isinstance(dim, int))
+        return shapes
+
+
+def one_step(known: Known | None) -> Known | None:
+    """The type of one step of a sequence."""
+    if known is None:
+        return None
+    first, second = (Type(kind.dtype, kind.shape[1:]) for kind in known)
+    return first, second

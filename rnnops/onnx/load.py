@@ -1,0 +1,138 @@
+"""`load`, `load_model`: ONNX files as nets. The `onnx` package parses; meaning and limits are checked here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rnnops.net import Net
+from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.import_ops import PLAIN_RULES
+from rnnops.onnx.import_rnn import recurrent_layer
+from rnnops.onnx.import_scan import scan
+from rnnops.onnx.node import Rule
+from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from rnnops.onnx.probes import Dims
+from rnnops.onnx.read_graph import GraphReader, Model
+from rnnops.onnx.read_model import read_model
+from rnnops.onnx.tensors import element_dtype
+from rnnops.scopes import absolute_names, check_name
+from rnnops.types import FLOATS, Array
+
+RULES: dict[str, Rule] = {
+    **PLAIN_RULES,
+    "LSTM": recurrent_layer,
+    "GRU": recurrent_layer,
+    "RNN": recurrent_layer,
+    "Scan": scan,
+}
+READABLE = frozenset([*RULES, "Constant"])
+
+
+@dataclass
+class OnnxModel:
+    """What a file holds.
+
+    Args:
+        net: the graph; its parameters are the file's float initializers.
+        params: their values, read-only arrays by name.
+        shapes: for each other input its sizes: a number, a name, or None for one that the file leaves open.
+        dtype: of the float data in the file; the net itself runs in either.
+    """
+
+    net: Net
+    params: dict[str, Array]
+    shapes: dict[str, Dims] = field(default_factory=dict)
+    dtype: str = "float32"
+
+    def get_params(self) -> dict[str, Array]:
+        """The parameters' values."""
+        return dict(self.params)
+
+
+def load(path: str | os.PathLike[str], constants: Mapping[str, object] | None = None) -> Net:
+    """The net of an ONNX file; `load_model` gives the values of its parameters, too.
+
+    Args:
+        path: a file with its data inside.
+        constants: graph input -> array that it is from now on, as sizes must be that a file leaves to its caller.
+
+    Raises OnnxError that names file, node and op for anything that cannot be read exactly as it is meant.
+    """
+    return load_model(path, constants).net
+
+
+def load_model(path: str | os.PathLike[str], constants: Mapping[str, object] | None = None) -> OnnxModel:
+    """The net of an ONNX file, the values of its parameters, and the shapes of its inputs; else as `load`."""
+    if not isinstance(path, str | os.PathLike):
+        raise OnnxError("this is no path of a file", came=type(path).__name__)
+    with about(os.fspath(path)), absolute_names():
+        model, opset = read_model(Path(path), READABLE)
+        return read_main_graph(model, opset, constants or {})
+
+
+def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, object]) -> OnnxModel:
+    """The graph of a model whose ops are all in the set."""
+    graph = proto.graph
+    model = Model(RULES, opset, float_dtype_of(graph))
+    reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
+    given = {name: np.asarray(value) for name, value in constants.items()}
+    if unknown := given.keys() - {value.name for value in graph.input}:
+        raise OnnxError("constants name no inputs of the graph", came=", ".join(sorted(unknown)))
+    reader.constants.update(given)
+    shapes = declare_inputs(reader, graph, given)
+    outputs = reader.read(graph)
+    for value, blob in zip(graph.output, outputs, strict=True):
+        reader.net.outputs(**{value.name: blob})
+    return OnnxModel(reader.net, model.params, shapes, model.float_dtype)
+
+
+def declare_inputs(reader: GraphReader, graph: GraphProto, constants: Collection[str]) -> dict[str, Dims]:
+    """Add the graph's inputs to the net, except those that have values; what the file says of their sizes."""
+    valued = {tensor.name for tensor in graph.initializer} | set(constants)
+    shapes: dict[str, Dims] = {}
+    for value in graph.input:
+        if value.name in valued:
+            continue
+        dtype, dims = input_type(value)
+        fixed = dims if dims is not None and all(isinstance(dim, int) for dim in dims) else None
+        reader.net.input(value.name, reader.model.dtype(dtype), fixed)  # type: ignore[arg-type]
+        if dims is not None:
+            reader.probes.declare(value.name, reader.model.dtype(dtype), dims)
+            shapes[value.name] = dims
+    return shapes
+
+
+def input_type(value: ValueInfoProto) -> tuple[str, Dims | None]:
+    """Dtype and sizes of a graph input, None where the file does not say how many axes there are."""
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise OnnxError("an input is no tensor", blob=value.name)
+    kind = value.type.tensor_type
+    dtype = element_dtype(kind.elem_type, f"input '{value.name}'")
+    if not kind.HasField("shape"):
+        return dtype, None
+    return dtype, tuple(
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in kind.shape.dim
+    )
+
+
+def float_dtype_of(graph: GraphProto) -> str:
+    """The one float dtype of a graph's inputs, else of its initializers, else float32."""
+    numbers = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    kinds = [value.type.tensor_type.elem_type for value in graph.input]
+    found = [name for name in FLOATS[1:] if numbers[name] in kinds]
+    if len(found) > 1:
+        raise OnnxError("float32 and float64 inputs in one graph are not supported", hint="A run has one float dtype.")
+    kinds += [tensor.data_type for tensor in graph.initializer]
+    return next((name for name in FLOATS[1:] if numbers[name] in kinds), "float32") if not found else found[0]
+
+
+def names_of(graph: GraphProto) -> set[str]:
+    """Names of values that the file gives; made-up ones must be others."""
+    names = {value.name for value in (*graph.input, *graph.output)} | {tensor.name for tensor in graph.initializer}
+    return names | {name for node in graph.node for name in node.output}

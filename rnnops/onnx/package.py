@@ -1,0 +1,25 @@
+"""The door to the package `onnx`: the rest of `rnnops.onnx` takes protobufs and their helpers from here."""
+
+from __future__ import annotations
+
+from rnnops.onnx.errors import MissingPackageError
+
+try:
+    from onnx import (
+        AttributeProto as AttributeProto,
+        GraphProto as GraphProto,
+        ModelProto as ModelProto,
+        NodeProto as NodeProto,
+        TensorProto as TensorProto,
+        ValueInfoProto as ValueInfoProto,
+        checker as checker,
+        helper as helper,
+        numpy_helper as numpy_helper,
+    )
+    from onnx.defs import onnx_opset_version as onnx_opset_version
+except ImportError as error:
+    raise MissingPackageError(
+        "the package onnx is missing", hint="Install it by pip install 'rnnops[onnx]'."
+    ) from error
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 28  # the versions of the op set whose meaning is implemented here

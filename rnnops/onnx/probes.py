@@ -1,0 +1,120 @@
+"""What is known of shapes while a file is read: inference with made-up sizes for whatever the file leaves open.
+
+Each open size gets two numbers that occur nowhere else, and types are inferred twice. A size that comes out equal both
+times is fixed; two sizes that are equal both times are one size. Where inference fails the type is unknown, and so is
+all that follows from it: nothing is guessed, and no array of data is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import TypeAlias
+
+import numpy as np
+
+from rnnops.infer import infer_call
+from rnnops.net import Net
+from rnnops.op import Op
+from rnnops.types import FLOAT, Array, Type
+
+Dims: TypeAlias = tuple[int | str | None, ...]  # a size, the name of one, or an unknown one
+Known: TypeAlias = tuple[Type, Type]
+
+HUNGRY = ("OneHot", "Tile")  # ops that make more than their result where that is empty
+MOST = 2**20  # what a size that such an op reads may be
+
+FIRST, STEP = (12 * 101, 12 * 151), (12 * 2, 12 * 3)  # multiples of 12, so that gates can be split off
+
+
+class Sizes:
+    """The made-up sizes of one model, by name."""
+
+    def __init__(self) -> None:
+        self._numbers = (count(FIRST[0], STEP[0]), count(FIRST[1], STEP[1]))
+        self._named: dict[str, tuple[int, int]] = {}
+        self.made_up: set[int] = set()  # the first number of each open size
+
+    def pair(self, dim: int | str | None) -> tuple[int, int]:
+        """A size twice, or the two numbers that stand for an open one."""
+        if isinstance(dim, int):
+            return dim, dim
+        if dim in self._named:
+            return self._named[dim]
+        fresh = (next(self._numbers[0]), next(self._numbers[1]))
+        self.made_up.add(fresh[0])
+        return fresh if dim is None else self._named.setdefault(dim, fresh)
+
+    def named(self) -> dict[tuple[int, int], str]:
+        """Which two numbers stand for which name."""
+        return {pair: name for name, pair in self._named.items()}
+
+
+class Probes:
+    """Types and values of a net's blobs, as far as they follow."""
+
+    def __init__(self, sizes: Sizes, float_dtype: str) -> None:
+        self.sizes, self.float_dtype = sizes, float_dtype
+        self._types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
+        self._values: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
+        self._seen = 0
+
+    def declare(self, name: str, dtype: str, dims: Sequence[int | str | None]) -> None:
+        """Say what an input is."""
+        pairs = [self.sizes.pair(dim) for dim in dims]
+        kind = self.float_dtype if dtype == FLOAT else dtype
+        self.give(name, (Type(kind, tuple(a for a, _ in pairs)), Type(kind, tuple(b for _, b in pairs))))
+
+    def give(self, name: str, known: Known | None) -> None:
+        """Say what an input is, both times."""
+        for types, kind in zip(self._types, known or (), strict=False):
+            types[name] = kind
+
+    def give_value(self, name: str, value: Array) -> None:
+        """Say what a constant input holds."""
+        for values in self._values:
+            values[name] = value
+
+    def follow(self, net: Net) -> None:
+        """Infer the ops that were appended since the last time."""
+        for op in net.ops[self._seen :]:
+            for types, values in zip(self._types, self._values, strict=True):
+                if all(not name or name in types for name in op.inputs):
+                    self._infer(net, op, types, values)
+        self._seen = len(net.ops)
+
+    def known(self, name: str) -> Known | None:
+        """A blob's type with either choice of sizes, None where it is unknown."""
+        first, second = (types.get(name) for types in self._types)
+        return None if first is None or second is None else (first, second)
+
+    def dims(self, name: str) -> Dims | None:
+        """A blob's sizes, None for those that are open."""
+        known = self.known(name)
+        return None if known is None else fixed_dims(known)
+
+    def _infer(self, net: Net, op: Op, types: dict[str, Type], values: dict[str, Array]) -> None:
+        from_types = [types.get(name) for name in op.inputs]
+        from_values = [values.get(name) for name in op.inputs]
+        if op.type in HUNGRY and largest(op, from_values) > MOST:
+            return
+        try:
+            call, folded = infer_call(op, from_types, from_values, net.name, self.float_dtype)
+        except Exception:  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
+            return
+        for name, kind, value in zip(call.op.outputs, call.output_types, folded, strict=True):
+            types[name] = kind
+            if value is not None:
+                values[name] = value
+
+
+def largest(op: Op, values: Sequence[Array | None]) -> int:
+    """The largest integer that an op reads, from attributes or known inputs."""
+    given = [value for value in (*op.attributes.values(), *values) if isinstance(value, int | tuple | np.ndarray)]
+    return max((int(np.abs(np.asarray(value, float)).max(initial=0)) for value in given), default=0)
+
+
+def fixed_dims(known: Known) -> Dims:
+    """Sizes, None for those that are open."""
+    first, second = known
+    return tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True))

@@ -1,0 +1,278 @@
+"""From a graph to a net: the main graph to an outer net, the body of a Scan to a cell.
+
+Constants (integers, scalars, results of Constant nodes) appear in the net right before the first op that reads them as
+a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too, are parameters
+of the outer net. What a body takes from around it becomes an input of the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.net import Net
+from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.node import Node, Rule, attributes_of
+from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
+from rnnops.onnx.probes import Known, Probes, Sizes
+from rnnops.onnx.read_model import graphs_of, nodes_of
+from rnnops.onnx.tensors import read_tensor
+from rnnops.ops.comparison import identity
+from rnnops.prune import prune
+from rnnops.scopes import check_name, free_name
+from rnnops.types import FLOAT, Array
+
+
+@dataclass
+class Model:
+    """What all graphs of a file share.
+
+    Args:
+        rules: op type -> its rule; opset: version of the op set; float_dtype: of the float data.
+        params: the parameters' values, which reading fills.
+        sizes: made-up sizes of what the file leaves open.
+    """
+
+    rules: Mapping[str, Rule]
+    opset: int
+    float_dtype: str
+    params: dict[str, Array] = field(default_factory=dict)
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def dtype(self, name: str) -> str:
+        """A dtype as nets have it: the model's own float dtype is `"float"`."""
+        return FLOAT if name == self.float_dtype else name
+
+
+class GraphReader:
+    """Reads one graph into a net, whose inputs are there already.
+
+    Args:
+        outer: the reader of the graph around this one; taken: names that made-up ones must differ from.
+    """
+
+    def __init__(self, model: Model, net: Net, outer: GraphReader | None = None, taken: set[str] | None = None) -> None:
+        self.model, self.net, self.outer = model, net, outer
+        self.probes = Probes(model.sizes, model.float_dtype)
+        self.constants: dict[str, Array] = {}
+        self.captured: dict[str, str] = {}  # input of this net -> blob of the outer one
+        self.promoted: dict[str, str] = {}  # initializer of a body -> parameter of the outer net
+        self.taken: set[str] = set() if taken is None else taken
+        self.read_names: set[str] = set()
+
+    @property
+    def root(self) -> GraphReader:
+        return self if self.outer is None else self.outer.root
+
+    def read(self, graph: GraphProto) -> list[Blob]:
+        """Read initializers and nodes; the graph's outputs as blobs."""
+        if graph.sparse_initializer:
+            raise OnnxError("sparse initializers are not supported")
+        self.taken.update(name for node in graph.node for name in node.output)
+        self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
+        for tensor in graph.initializer:
+            self._initializer(tensor)
+        for node in graph.node:
+            with about(f"node '{node.name or next(iter(node.output), '')}' ({node.op_type})"):
+                self._node(node)
+        return [self.blob(value.name) for value in graph.output]
+
+    def blob(self, name: str) -> Blob:
+        """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
+        if name in self.net:
+            return self.net.blob(name)
+        if name in self.constants:
+            return self._constant(name)
+        name = self.promoted.get(name, name)
+        if name in self.net:
+            return self.net.blob(name)
+        if self.outer is None or not self.outer.has(name):
+            raise OnnxError("a value is read that nothing before makes", blob=name)
+        blob = self.outer.blob(name)
+        self.captured[name] = blob.name
+        self.probes.give(name, self.outer.known(blob.name))
+        return self.net.input(name, blob.dtype)
+
+    def has(self, name: str) -> bool:
+        """Whether a value of this name is there, in this graph or around it."""
+        own = name in self.net or name in self.constants or name in self.promoted
+        return own or (self.outer is not None and self.outer.has(name))
+
+    def value(self, name: str) -> Array | None:
+        """The value of a constant of the file, None for other names."""
+        if name in self.constants or self.outer is None or name in self.net or name in self.promoted:
+            return self.constants.get(name)
+        return self.outer.value(name)
+
+    def known(self, name: str) -> Known | None:
+        """What is known of the type of a blob of this net."""
+        self.probes.follow(self.net)
+        return self.probes.known(name)
+
+    def _initializer(self, tensor: TensorProto) -> None:
+        name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
+        if name in self.constants or name in self.net or name in self.promoted:
+            raise OnnxError("two values have this name", blob=name)
+        if not array.ndim or array.dtype.name != self.model.float_dtype:
+            self.constants[name] = array
+        elif self.outer is None:
+            self._parameter(name, array)
+        else:
+            self.promoted[name] = self.root._parameter(free_name(name, self.root.taken), array)
+
+    def _parameter(self, name: str, array: Array) -> str:
+        """Add a parameter to the net, with its value."""
+        init = "xavier" if array.ndim > 1 and array.size else "zeros"
+        self.net.parameter(name, array.shape, init)
+        self.probes.declare(name, FLOAT, array.shape)
+        self.model.params[name] = array
+        return name
+
+    def _constant(self, name: str) -> Blob:
+        array = self.constants[name]
+        value = array.item() if array.ndim == 0 else array
+        attributes = {"value": value, "dtype": self.model.dtype(array.dtype.name)}
+        return self.net.append("Constant", [], attributes, [name])[0]
+
+    def _node(self, proto: NodeProto) -> None:
+        attributes = attributes_of(proto)
+        if proto.op_type == "Constant":
+            return self._constant_node(proto, attributes)
+        bound: dict[str, str] = {}
+        node = self._small_net(proto, attributes, bound)
+        results = list(self.model.rules[proto.op_type](node))
+        if unread := set(attributes) - node.read:
+            raise OnnxError("attributes are not supported", came=", ".join(sorted(unread)))
+        if len(proto.output) > len(results):
+            raise OnnxError("too many results", wanted=len(results), came=len(proto.output))
+        wanted = self._wanted(proto)
+        names = result_names(node, results, wanted)
+        node.net.outputs(*map(node.net.blob, names))
+        self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
+        return None
+
+    def _wanted(self, proto: NodeProto) -> list[str]:
+        """Names of a node's results; of a Scan, which must name all of them, those that are read."""
+        return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
+
+    def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]]) -> None:
+        (name,) = proto.output
+        if self.has(name):
+            raise OnnxError("two values have this name", blob=name)
+        self.constants[name] = constant_value(attributes)
+
+    def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]], bound: dict[str, str]) -> Node:
+        net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
+        node = Node(
+            op=proto.op_type,
+            opset=self.model.opset,
+            attributes=attributes,
+            net=net,
+            wanted=[bool(name) for name in proto.output],
+            probes=probes,
+            float_dtype=self.model.float_dtype,
+            reader=InnerReader(self, net, probes, bound),
+        )
+        for name in proto.input:
+            node.inputs.append(node.reader.outer_blob(name) if name else None)
+            node.values.append(self.value(name) if name else None)
+        return node
+
+    def dtype_of(self, name: str) -> str:
+        """The dtype of a value, without making a blob of a constant."""
+        if name not in self.net and (value := self.value(name)) is not None:
+            return self.model.dtype(value.dtype.name)
+        return self.blob(name).dtype
+
+    def _splice(self, part: Net, bound: Mapping[str, str], results: Mapping[str, str], prefix: str) -> None:
+        """Append the ops of a small net, its inputs bound to values of the graph, its results named as in the file."""
+        names = {own: self.blob(bound[own]).name for own in inputs_read(part)}
+        names.update(results)
+        for op in part.ops:
+            for name in filter(None, op.outputs):
+                self._name_inner(name, part, names, prefix)
+            inputs = tuple(names[name] if name else "" for name in op.inputs)
+            self.net.add_op(replace(op, inputs=inputs, outputs=tuple(names[n] if n else "" for n in op.outputs)))
+
+    def _name_inner(self, name: str, part: Net, names: dict[str, str], prefix: str) -> str:
+        """Name a blob of a small net after the node, or after the blob that it goes by: `final/last` after `final`."""
+        if name not in names:
+            home, _, rest = name.rpartition("/")
+            around = self._name_inner(home, part, names, prefix) if home in part else prefix
+            names[name] = free_name(f"{around}/{rest if home in part else name}", self.taken)
+        return names[name]
+
+
+@dataclass
+class InnerReader:
+    """What a rule may ask of the graph around its node: values that its own graphs read, and reading these."""
+
+    around: GraphReader
+    net: Net
+    probes: Probes
+    bound: dict[str, str]
+
+    def outer_blob(self, name: str) -> Blob:
+        """A value of the graph as an input of the small net."""
+        for own, outer in self.bound.items():
+            if outer == name:
+                return self.net.blob(own)
+        own = f"in_{len(self.bound)}"
+        self.bound[own] = name
+        blob = self.net.input(own, self.around.dtype_of(name))
+        value = self.around.value(name)
+        if value is not None:
+            self.probes.declare(own, blob.dtype, value.shape)
+            self.probes.give_value(own, value)
+        else:
+            self.probes.give(own, self.around.known(self.around.blob(name).name))
+        return blob
+
+    def body(self, cell: Net, known: Mapping[str, Known | None]) -> GraphReader:
+        """A reader of a graph inside the node, into a net whose inputs have these types."""
+        reader = GraphReader(self.around.model, cell, self.around)
+        for name, kinds in known.items():
+            reader.probes.give(name, kinds)
+        return reader
+
+
+def results_of(graph: GraphProto) -> set[str]:
+    """Names of a graph's outputs, and of those of graphs inside it."""
+    inner = {name for node in graph.node for body in graphs_of(node) for name in results_of(body)}
+    return inner | {value.name for value in graph.output}
+
+
+def inputs_read(part: Net) -> list[str]:
+    """Inputs of a small net that its ops read."""
+    read = {name for op in part.ops for name in op.inputs}
+    return [name for name in part.input_names if name in read]
+
+
+def result_names(node: Node, results: Sequence[Blob | None], wanted: Sequence[str]) -> dict[str, str]:
+    """Blob of the small net -> name in the file. A result that is an input, or another result, is copied."""
+    names: dict[str, str] = {}
+    for blob, name in zip(results, wanted, strict=False):
+        if not name:
+            continue
+        if blob is None:
+            raise OnnxError("this result is not supported", blob=name)
+        if blob.name in names or blob.name in node.net.input_names:
+            blob = identity(blob)
+        names[blob.name] = check_name(name, "value")
+    return names
+
+
+def constant_value(attributes: Mapping[str, tuple[int, object]]) -> Array:
+    """The array of a Constant node."""
+    if len(attributes) != 1:
+        raise OnnxError("a Constant has one attribute", came=", ".join(attributes) or "none")
+    ((name, (_, value)),) = attributes.items()
+    dtypes = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
+    if name == "value" and isinstance(value, TensorProto):
+        return read_tensor(value, "the value of a Constant")
+    if name not in dtypes:
+        raise OnnxError("a Constant of this kind is not supported", came=name)
+    return np.array(value, dtypes[name])

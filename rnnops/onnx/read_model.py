@@ -1,0 +1,90 @@
+"""From a file to a model whose frame is checked: size, op sets, and that every op is in the set that rnnops reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.package import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    onnx_opset_version,
+)
+
+MAX_BYTES = 2**31 - 1  # protobuf's own limit
+MAX_DEPTH = 8  # of graphs inside graphs
+OWN_DOMAINS = ("", "ai.onnx")
+
+
+def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
+    """A file's model and the version of its op set.
+
+    Args:
+        known: names of the ops that can be read.
+
+    Raises OnnxError where it is no model, is of an op set that is not implemented, or has ops outside of `known`.
+    """
+    if not path.is_file():
+        raise OnnxError("it is no file" if path.exists() else "it does not exist")
+    if path.stat().st_size > MAX_BYTES:
+        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
+    model = parse_model(path.read_bytes())
+    check_ops(model, known)
+    return model, opset_of(model)
+
+
+def parse_model(data: bytes) -> ModelProto:
+    """The model that bytes encode. Raises OnnxError for anything else."""
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # which class it is depends on protobuf's version
+        raise OnnxError(f"it is no protobuf of a model ({str(error)[:100]})") from error
+    if not model.HasField("graph"):
+        raise OnnxError("it has no graph", hint="Is it an ONNX file?")
+    return model
+
+
+def opset_of(model: ModelProto) -> int:
+    """The version of ONNX's own op set. Raises OnnxError where it is not one of those that are implemented."""
+    versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAINS}
+    newest = min(NEWEST_OPSET, onnx_opset_version())
+    if len(versions) != 1 or not OLDEST_OPSET <= min(versions) <= newest:
+        wanted, came = f"one of {OLDEST_OPSET} to {newest}", sorted(versions) or "none"
+        raise OnnxError("the version of its op set is not supported", wanted=wanted, came=came)
+    return int(min(versions))
+
+
+def check_ops(model: ModelProto, known: Collection[str]) -> None:
+    """Raise OnnxError that lists all ops which cannot be read."""
+    foreign = {
+        node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}"
+        for node in nodes_of(model.graph)
+        if node.domain not in OWN_DOMAINS or node.op_type not in known
+    }
+    if foreign:
+        hint = "docs/onnx.md lists the ops that can be read."
+        raise OnnxError("it has ops that rnnops does not have", came=", ".join(sorted(foreign)), hint=hint)
+
+
+def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
+    """All nodes, those of graphs inside graphs included. Raises OnnxError where they lie too deep."""
+    if depth > MAX_DEPTH:
+        raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
+    for node in graph.node:
+        yield node
+        for inner in graphs_of(node):
+            yield from nodes_of(inner, depth + 1)
+
+
+def graphs_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs in a node's attributes."""
+    found: list[GraphProto] = []
+    for attribute in node.attribute:
+        found += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+    return found

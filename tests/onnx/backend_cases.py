@@ -1,0 +1,82 @@
+"""The ONNX project's own node tests, and what rnnops makes of each."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+import rnnops as ro
+from rnnops.onnx import load_model
+from rnnops.onnx.load import READABLE
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """Name -> test case, of all whose nodes are ops of the set, alone or with others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = collect_testcases(None)
+    return {case.name: case for case in found if all(mine(node) for node in case.model.graph.node)}
+
+
+def mine(node: NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in READABLE
+
+
+@dataclass
+class Outcome:
+    """`passed`, `passed with constants`, or `refused` with the error."""
+
+    verdict: str
+    reason: str = ""
+
+
+def run_case(case: Any, folder: Path) -> Outcome:
+    """Run a case on the reference device; a wrong result is an AssertionError."""
+    path = folder / "model.onnx"
+    path.write_bytes(case.model.SerializeToString())
+    try:
+        for feeds, wanted in case.data_sets:
+            compare(case, path, feeds, wanted, {})
+        return Outcome("passed")
+    except ro.RnnopsError as error:
+        first = str(error)
+    try:
+        for feeds, wanted in case.data_sets:
+            compare(case, path, feeds, wanted, fixed_inputs(case, feeds))
+        return Outcome("passed with constants")
+    except ro.RnnopsError:
+        return Outcome("refused", first)
+
+
+def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
+    """Feeds that may decide shapes: everything but arrays of floats."""
+    return {v.name: x for v, x in zip(case.model.graph.input, feeds, strict=False) if not is_data(v, x)}
+
+
+def is_data(value: Any, array: Any) -> bool:
+    return value.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE) and np.ndim(array) > 0
+
+
+def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constants: dict[str, Any]) -> None:
+    model = load_model(path, constants)
+    names = [value.name for value in case.model.graph.input]
+    arrays = {name: as_array(feed) for name, feed in zip(names, feeds, strict=False) if name in model.net.input_names}
+    out = ro.compile(model.net, device="reference")(model.params, arrays)
+    for value, expected in zip(case.model.graph.output, wanted, strict=True):
+        expected = as_array(expected)
+        got = out[value.name]
+        assert got.dtype == expected.dtype, f"{value.name}: {got.dtype}, wanted {expected.dtype}"
+        assert got.shape == expected.shape, f"{value.name}: {got.shape}, wanted {expected.shape}"
+        np.testing.assert_allclose(got, expected, rtol=case.rtol, atol=case.atol)
+
+
+def as_array(value: Any) -> np.ndarray:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)

@@ -1,0 +1,82 @@
+"""The ONNX project's own node tests, for every op of the set: passed, or refused for a reason that is listed here."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from backend_cases import Outcome, cases, fixed_inputs, run_case
+
+import rnnops as ro
+from rnnops.onnx import export, load, load_model
+from rnnops.onnx.load import READABLE
+
+REFUSED = {
+    "element types that rnnops does not have": r"element type that is not supported",
+    "a Range over computed floats": r"(start|limit)' decides a shape.*(HannWindow|HammingWindow|BlackmanWindow)|"
+    r"(HannWindow|HammingWindow|BlackmanWindow).*(start|limit)' decides a shape",
+    "dropout that is active in inference": r"dropout that is active outside training",
+    "op sets before 7": r"version of its op set",
+    "float32 and float64 inputs in one graph": r"float32 and float64 inputs",
+    "sequences and optionals": r"an input is no tensor",
+    "Scan of op set 8": r"Scan of op set 8",
+}
+NAMES = sorted(cases())
+found: dict[str, Outcome] = {}
+
+
+def reason_of(outcome: Outcome) -> str | None:
+    return next((reason for reason, pattern in REFUSED.items() if re.search(pattern, outcome.reason)), None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_or_is_refused(name: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found[name] = run_case(cases()[name], tmp_path)
+    if found[name].verdict == "refused":
+        assert reason_of(found[name]), f"refused for a reason that is not listed: {found[name].reason}"
+
+
+def test_how_many_pass(tmp_path: Path) -> None:
+    """Fewer would mean that something is refused that was not; newer versions of `onnx` bring more cases."""
+    outcomes = {name: found.get(name) or run_case(cases()[name], tmp_path) for name in NAMES}
+    counts = Counter(outcome.verdict for outcome in outcomes.values())
+    reasons = Counter(reason_of(outcome) for outcome in outcomes.values() if outcome.verdict == "refused")
+    print(dict(counts), dict(reasons))
+    others = sum(counts.values()) - reasons["element types that rnnops does not have"]
+    assert counts["refused"] - reasons["element types that rnnops does not have"] <= 0.05 * others
+
+
+def test_every_recurrent_case_passes(tmp_path: Path) -> None:
+    recurrent = {
+        name: case
+        for name, case in cases().items()
+        if any(node.op_type in ("LSTM", "GRU", "RNN", "Scan") for node in case.model.graph.node)
+    }
+    assert len(recurrent) >= 18
+    for name, case in recurrent.items():
+        outcome = found.get(name) or run_case(case, tmp_path)
+        assert outcome.verdict == "passed" or reason_of(outcome) == "Scan of op set 8", name
+
+
+def test_every_op_has_a_case() -> None:
+    tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
+    assert READABLE - tested == set()
+    assert set(ro.op_names()) - READABLE == {"SelectValid"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_written_again_it_is_the_same_net(name: str, tmp_path: Path) -> None:
+    """With inputs that decide shapes as constants, where the case leaves them open."""
+    case, path = cases()[name], tmp_path / "model.onnx"
+    outcome = found.get(name) or run_case(case, tmp_path)
+    if outcome.verdict == "refused":
+        return
+    path.write_bytes(case.model.SerializeToString())
+    model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
+    export(model, tmp_path / "again.onnx")
+    assert str(load(tmp_path / "again.onnx")) == str(model.net)
