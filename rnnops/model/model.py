@@ -98,12 +98,13 @@ class Model(Layer):
         dtype: str = "float32",
         seed: int = 0,
         **options: Any,
-    ) -> None:
+    ) -> Model:
         """Build nets and parameters from the shapes of inputs alone; parameters that are there already stay.
 
         Args:
-            inputs: placeholders (or arrays, for their shapes) in the order of the arguments of `train_one_batch`, or of
-                `forward` where they are only that; or by name. None is an argument that is left out.
+            inputs: placeholders (or arrays, for their shapes) by name, or in the order of the arguments of
+                `train_one_batch`, and without `is_train` those of `forward`; where they do not fit, of the other one.
+                None is an argument that is left out.
             is_train: whether a call trains; `train()` and `eval()` change it.
             use_graph: nets run as compiled kernels; without it op by op in the interpreter.
             sequential: ops run in the order in which they were written, and share no memory.
@@ -111,16 +112,16 @@ class Model(Layer):
             seed: of parameters, and of random ops in training.
             options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget.
 
-        Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile` raise.
+        Returns: the model itself. Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile`
+            raise.
         """
         options = _options(use_graph, sequential, options)
         names = name_layers(self)
         graphs = Graphs(type(self).__name__, names, _float_dtype(dtype), options)
-        training = type(self).train_one_batch
         before, self._seed = self._store.held, _checked_seed(seed)
         try:
             compiled = {
-                one.name: self._started(graphs, one, one.name == training.__name__) for one in self._functions(inputs)
+                one.name: self._started(graphs, one, one.name == TRAINING) for one in self._functions(inputs, is_train)
             }
             self._store.held.check_frozen(self._store.model)
             for graph in compiled.values():
@@ -129,6 +130,7 @@ class Model(Layer):
             self._store.held = before
             raise
         self._graphs, self._compiled, self._trains = graphs, compiled, is_train
+        return self
 
     def _started(self, graphs: Graphs, arguments: Arguments, training: bool) -> Graph:
         """A graph whose parameters are there; those of models inside begin with what these hold."""
@@ -136,18 +138,19 @@ class Model(Layer):
         self._store.start(graph.traced.net, self._seed, graphs.dtype, lambda: _arrays_inside(graphs.names))
         return graph
 
-    def _functions(self, inputs: Sequence[Any] | Mapping[str, Any]) -> Iterator[Arguments]:
-        """`train_one_batch` where inputs are all of its, and `forward`."""
+    def _functions(self, inputs: Sequence[Any] | Mapping[str, Any], is_train: bool) -> Iterator[Arguments]:
+        """The function whose arguments the inputs are, and the other one where they are all that it needs."""
         if not isinstance(inputs, Mapping | list | tuple):
             wanted = "a list of placeholders, or a dict of them by name"
             raise ModelError("inputs are no list", wanted=wanted, came=type(inputs).__name__)
         args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
-        if type(self).train_one_batch is Model.train_one_batch or not takes(self.train_one_batch, args, kwargs):
-            yield arguments_of(self.forward, args, kwargs)
-            return
-        training = arguments_of(self.train_one_batch, args, kwargs)
-        forward = training.given_to(self.forward)
-        yield from [training] if forward is None else [training, forward]
+        can_train = type(self).train_one_batch is not Model.train_one_batch
+        in_order = [self.train_one_batch, self.forward][:: 1 if is_train else -1] if can_train else [self.forward]
+        first = next((one for one in in_order if takes(one, args, kwargs)), self.forward)
+        yield (found := arguments_of(first, args, kwargs))
+        other = found.given_to(self.forward) if first == self.train_one_batch else None
+        if other is not None:
+            yield other
 
     # -- calls ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.model import Model
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.export_graph import typed, write_graph
@@ -33,7 +34,8 @@ def export(
     """Write a net as an ONNX file: the whole file, or nothing and an error.
 
     Args:
-        model: a net, or what has one as `.net` and its parameters' values as `.get_params()`.
+        model: a net, a compiled `Model` (what it computes after `eval()`), or what has a net as `.net` and its
+            parameters' values as `.get_params()`.
         params: input -> array; these become initializers, all others stay inputs of the graph.
         shapes: input -> its sizes, where neither `params` nor the net says them: numbers, names for those that differ
             from run to run (`("T", "N", 3)`), or None.
@@ -58,19 +60,38 @@ def parts_of(
     model: Any, params: Mapping[str, Any] | None, shapes: Mapping[str, Any] | None
 ) -> tuple[Net, dict[str, Array], dict[str, Dims]]:
     """The net, its parameters' values, and the shapes of its inputs."""
-    net = model if isinstance(model, Net) else getattr(model, "net", None)
-    if not isinstance(net, Net):
-        raise OnnxError(
-            "this is no net", wanted="a ro.Net, or what has .net and .get_params()", came=type(model).__name__
-        )
-    own = {} if net is model else model.get_params()
-    given = {**getattr(model, "shapes", {}), **checked_table("shapes", shapes)}
+    net, own, known = contents_of(model)
+    given = {**known, **checked_table("shapes", shapes)}
     values = {
         name: checked_array(net, name, value) for name, value in {**own, **checked_table("params", params)}.items()
     }
     if unknown := sorted((given.keys() | values.keys()) - set(net.input_names)):
         raise OnnxError("params or shapes name no input of the net", net=net.name, came=", ".join(map(str, unknown)))
     return leave_out_unread(net), values, all_shapes(net, values, given)
+
+
+def contents_of(model: Any) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]]:
+    """A net, with the values and shapes that come with it. Raises OnnxError for what has none."""
+    if isinstance(model, Net):
+        return model, {}, {}
+    if isinstance(model, Model):
+        return forward_of(model)
+    net = getattr(model, "net", None)
+    if not isinstance(net, Net):
+        wanted = "a ro.Net, a model, or what has .net and .get_params()"
+        raise OnnxError("this is no net", wanted=wanted, came=type(model).__name__)
+    return net, model.get_params(), getattr(model, "shapes", {})
+
+
+def forward_of(model: Model) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]]:
+    """What a compiled model computes after `eval()`, with the sizes that it was compiled for."""
+    graph = model.graphs.get("forward")
+    if graph is None:
+        hint = "Compile it with placeholders for the arguments of forward."
+        raise OnnxError(f"{type(model).__name__} was not compiled for forward", hint=hint)
+    net = graph.traced.net
+    values = {name: array for name, array in model.arrays.items() if name in net.input_names}
+    return net, values, {name: kind.shape for name, kind in graph.types.items()}
 
 
 def checked_table(argument: str, value: object) -> dict[Any, Any]:

@@ -121,8 +121,14 @@ def write_select_valid(writer: GraphWriter, call: Call) -> None:
     writer.node("Where", [valid, new, previous], writer.outputs_of(call))
 
 
+def write_check_labels(writer: GraphWriter, call: Call) -> None:
+    """Labels as they are: what the check refuses here is undefined there."""
+    writer.node("Identity", writer.inputs_of(call), writer.outputs_of(call))
+
+
 WRITE_RULES: dict[str, WriteRule] = {
     "Cast": write_cast,
+    "CheckLabels": write_check_labels,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,
     "Dropout": write_dropout,

@@ -1,8 +1,9 @@
 """RecurrentNetwork as Scan, with the cell as its body.
 
 A state whose cell sees one earlier step is carried as it is; one with a window, or with several initial steps, is
-carried as the buffer of its last steps. The timestep is a scan input, which also says how many steps there are where no
-sequence does. What concerns training alone (what to recompute, which outputs get gradients) is not written.
+carried as the buffer of its last steps, rows first, `[N, L, ...]`. The timestep is a scan input, which also says how
+many steps there are where no sequence does. What concerns training alone (what to recompute, which outputs get
+gradients) is not written.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class ScanWriter:
             ones = self.writer.sizes([1] * state.feature_rank, f"{self.key}/ones")
             shape = self.writer.result("Concat", [self._rows(), ones], f"{self.key}/{state.input}/shape", axis=0)
             return self.writer.result("Expand", [name, shape], f"{self.key}/{state.input}/rows")
-        if extra == 2 and not self._is_buffered(state):
-            return self._squeezed(name, f"{self.key}/{state.input}/rows")
-        return name
+        if self._is_buffered(state):
+            return turned(self.writer, name, kind.rank, f"{self.key}/{state.input}/rows")
+        return self._squeezed(name, f"{self.key}/{state.input}/rows") if extra == 2 else name
 
     def _is_buffered(self, state: State) -> bool:
         """Whether the cell sees more of a state than its last step."""
@@ -164,19 +165,24 @@ class ScanWriter:
         own, kind = self.body.name(state.input), self.program.types[state.input]
         if not self._is_buffered(state):
             return own, kind
-        buffer, first = self.body.fresh(f"{own}/steps"), state.offset or 0
-        self.buffers[state.input] = buffer
-        span = [
-            self.body.sizes([place], f"{own}/{name}")
-            for name, place in (("first", first), ("end", first + state.window))
-        ]
-        axes = self.body.sizes([0], f"{own}/axis")
+        buffer = self.buffers[state.input] = self.body.fresh(f"{own}/steps")
+        first = state.offset or 0
+        seen = self._cut(self.body, buffer, first, first + state.window, f"{own}/seen")
         if state.window == 1:
-            seen = self.body.result("Slice", [buffer, *span, axes], f"{own}/seen")
-            self.body.node("Squeeze", [seen, axes], [own])
+            self.body.node("Squeeze", [seen, self.body.sizes([1], f"{own}/axis")], [own])
         else:
-            self.body.node("Slice", [buffer, *span, axes], [own])
-        return buffer, Type(kind.dtype, self.types[state.input].shape)
+            self.body.node("Transpose", [seen], [own], perm=swapped(kind.rank))
+        return buffer, self._buffer_type(state)
+
+    def _buffer_type(self, state: State) -> Type:
+        """The type of the last steps of a state, rows first."""
+        kind = self.types[state.input]
+        return Type(kind.dtype, (kind.shape[1], kind.shape[0], *kind.shape[2:]))
+
+    def _cut(self, writer: GraphWriter, buffer: str, first: int, end: int, hint: str) -> str:
+        """Some of the steps of a buffer."""
+        places = [writer.sizes([place], f"{hint}/{name}") for name, place in (("first", first), ("end", end))]
+        return writer.result("Slice", [buffer, *places, writer.sizes([1], f"{hint}/axis")], hint)
 
     def _new_state(self, state: State) -> tuple[str, Type]:
         """The body's output for a state."""
@@ -185,12 +191,9 @@ class ScanWriter:
         if not self._is_buffered(state):
             return own, kind
         buffer = self.buffers[state.input]
-        first, far, axes = (
-            self.body.sizes([place], f"{buffer}/{name}") for name, place in (("second", 1), ("far", FAR), ("axis", 0))
-        )
-        rest = self.body.result("Slice", [buffer, first, far, axes], f"{buffer}/rest")
-        step = self.body.result("Unsqueeze", [own, axes], f"{buffer}/step")
-        return self.body.result("Concat", [rest, step], f"{buffer}/new", axis=0), self.types[state.input]
+        rest = self._cut(self.body, buffer, 1, FAR, f"{buffer}/rest")
+        step = self.body.result("Unsqueeze", [own, self.body.sizes([1], f"{buffer}/axis")], f"{buffer}/step")
+        return self.body.result("Concat", [rest, step], f"{buffer}/new", axis=1), self._buffer_type(state)
 
     # -- what comes out ------------------------------------------------------------------------------------------
 
@@ -225,7 +228,9 @@ class ScanWriter:
             if not last or self.finals.get(last) in self.writer.done:
                 continue
             if self._is_buffered(state):
-                self._slice(final, last, -1, FAR)
+                step = self._cut(self.writer, final, -1, FAR, f"{last}/step")
+                rank = self.types[state.input].rank
+                self.writer.node("Transpose", [step], [self.writer.name(last)], perm=swapped(rank))
             else:
                 axes = self.writer.sizes([0], f"{last}/axes")
                 self.writer.node("Unsqueeze", [final, axes], [self.writer.name(last)])
@@ -238,6 +243,16 @@ class ScanWriter:
         places = [self.writer.sizes([place], f"{last}/{name}") for name, place in (("first", first), ("end", end))]
         axes = self.writer.sizes([0], f"{last}/axes")
         self.writer.node("Slice", [steps, *places, axes], [self.writer.name(last)])
+
+
+def swapped(rank: int) -> list[int]:
+    """The order of axes with the first two exchanged."""
+    return [1, 0, *range(2, rank)]
+
+
+def turned(writer: GraphWriter, name: str, rank: int, hint: str) -> str:
+    """With the first two axes exchanged."""
+    return writer.result("Transpose", [name], hint, perm=swapped(rank))
 
 
 def infos(values: Sequence[tuple[str, Type]]) -> list[ValueInfoProto]:

@@ -80,15 +80,26 @@ def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, objec
     graph = proto.graph
     model = Model(RULES, opset, float_dtype_of(graph))
     reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
-    given = {name: np.asarray(value) for name, value in constants.items()}
-    if unknown := given.keys() - {value.name for value in graph.input}:
-        raise OnnxError("constants name no inputs of the graph", came=", ".join(sorted(unknown)))
-    reader.constants.update(given)
-    shapes = declare_inputs(reader, graph, given)
+    reader.constants.update(fixed_inputs(graph, constants))
+    shapes = declare_inputs(reader, graph, constants)
     outputs = reader.read(graph)
     for value, blob in zip(graph.output, outputs, strict=True):
         reader.net.outputs(**{value.name: blob})
     return OnnxModel(reader.net, model.params, shapes, model.float_dtype)
+
+
+def fixed_inputs(graph: GraphProto, constants: Mapping[str, object]) -> dict[str, Array]:
+    """Values of inputs that the caller fixes, in the dtypes of the graph."""
+    inputs = {value.name: value for value in graph.input}
+    if unknown := sorted(map(str, set(constants) - set(inputs))):
+        raise OnnxError("constants name no inputs of the graph", came=", ".join(unknown))
+    found = {}
+    for name, value in constants.items():
+        dtype, given = input_type(inputs[name])[0], np.asarray(value)
+        if given.dtype.kind not in "biuf" or not np.array_equal(given.astype(dtype), given, given.dtype.kind == "f"):
+            raise OnnxError("a constant does not have its input's dtype", blob=name, wanted=dtype, came=given.dtype)
+        found[name] = given.astype(dtype)
+    return found
 
 
 def declare_inputs(reader: GraphReader, graph: GraphProto, constants: Collection[str]) -> dict[str, Dims]:

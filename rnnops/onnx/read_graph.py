@@ -7,7 +7,7 @@ of the outer net. What a body takes from around it becomes an input of the cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,7 +76,7 @@ class GraphReader:
         for tensor in graph.initializer:
             self._initializer(tensor)
         for node in graph.node:
-            with about(f"node '{node.name or next(iter(node.output), '')}' ({node.op_type})"):
+            with about(f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"):
                 self._node(node)
         return [self.blob(value.name) for value in graph.output]
 
@@ -98,8 +98,15 @@ class GraphReader:
 
     def has(self, name: str) -> bool:
         """Whether a value of this name is there, in this graph or around it."""
-        own = name in self.net or name in self.constants or name in self.promoted
-        return own or (self.outer is not None and self.outer.has(name))
+        return self._is_own(name) or (self.outer is not None and self.outer.has(name))
+
+    def _is_own(self, name: str) -> bool:
+        return name in self.net or name in self.constants or name in self.promoted
+
+    def _check_new(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._is_own(name):
+                raise OnnxError("two values have this name", blob=name)
 
     def value(self, name: str) -> Array | None:
         """The value of a constant of the file, None for other names."""
@@ -114,8 +121,7 @@ class GraphReader:
 
     def _initializer(self, tensor: TensorProto) -> None:
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
-        if name in self.constants or name in self.net or name in self.promoted:
-            raise OnnxError("two values have this name", blob=name)
+        self._check_new([name])
         if not array.ndim or array.dtype.name != self.model.float_dtype:
             self.constants[name] = array
         elif self.outer is None:
@@ -149,6 +155,7 @@ class GraphReader:
         if len(proto.output) > len(results):
             raise OnnxError("too many results", wanted=len(results), came=len(proto.output))
         wanted = self._wanted(proto)
+        self._check_new(filter(None, wanted))
         names = result_names(node, results, wanted)
         node.net.outputs(*map(node.net.blob, names))
         self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
@@ -160,8 +167,7 @@ class GraphReader:
 
     def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]]) -> None:
         (name,) = proto.output
-        if self.has(name):
-            raise OnnxError("two values have this name", blob=name)
+        self._check_new([name])
         self.constants[name] = constant_value(attributes)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]], bound: dict[str, str]) -> Node:

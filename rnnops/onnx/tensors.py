@@ -57,11 +57,11 @@ def write_tensor(array: Array, name: str) -> TensorProto:
 
 
 def _raw(tensor: TensorProto, dtype: str, what: str) -> Array:
-    stored = np.dtype("uint8" if dtype == BOOL else dtype).newbyteorder("<")
-    if len(tensor.raw_data) % stored.itemsize:
-        raise OnnxError(f"{what} ends within an element", came=f"{len(tensor.raw_data)} bytes of {dtype}")
-    flat: Array = np.frombuffer(tensor.raw_data, stored)
-    return flat != 0 if dtype == BOOL else flat.astype(dtype)
+    data, stored = tensor.raw_data, np.dtype("uint8" if dtype == BOOL else dtype).newbyteorder("<")
+    if len(data) % stored.itemsize:
+        raise OnnxError(f"{what} ends within an element", came=f"{len(data)} bytes of {dtype}")
+    flat: Array = np.frombuffer(data, stored)
+    return flat != 0 if dtype == BOOL else flat.astype(dtype, copy=False)
 
 
 def _listed(tensor: TensorProto, dtype: str, what: str) -> Array:

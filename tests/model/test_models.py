@@ -131,6 +131,17 @@ def test_parameters_do_not_depend_on_how_a_model_is_compiled() -> None:
 # -- modes, shapes, structures -----------------------------------------------------------------------------------------
 
 
+def test_whose_arguments_the_inputs_are() -> None:
+    """Two integer inputs are words and tags to train on, or words and lengths to evaluate."""
+    model = Tagger()
+    model.compile(TAGGER[:2])
+    assert set(model.graphs) == {"train_one_batch", "forward"}
+    model.compile(TAGGER[::2], is_train=False)
+    assert [set(graph.types) for graph in model.graphs.values()] == [{"words", "lengths"}]
+    model.compile(TAGGER, is_train=False)
+    assert list(model.graphs) == ["train_one_batch", "forward"]
+
+
 def test_training_drops_out_and_evaluation_does_not() -> None:
     model = Tagger()
     model.set_optimizer(SGD(0.0))

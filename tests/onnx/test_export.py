@@ -140,10 +140,12 @@ def written(name: str, path: Path) -> tuple[ro.Net, dict[str, Any], dict[str, An
 
 
 def opened(key: str, array: np.ndarray[Any, Any]) -> tuple[int | str, ...]:
-    """The array's shape with names for what differs from run to run; a window's buffer needs its sizes to be read."""
-    rows = {"lengths": ("N",), "x": ("T", "N"), "xs": ("T", "N"), "encoded": ("S", "N"), "h0": ("N",), "s0": ("N",)}
-    names = rows.get(key, ("N",) if array.ndim == 2 and len(array) == N else ())
-    return array.shape if "g0" in key or (array.ndim == 3 and key == "h0") else (*names, *array.shape[len(names) :])
+    """The array's shape with names for the sizes that differ from run to run."""
+    steps = {"x": "T", "xs": "T", "x0": "T", "encoded": "S"}
+    return tuple(
+        "N" if size == N else steps[key] if axis == 0 and key in steps else size
+        for axis, size in enumerate(array.shape)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -71,7 +71,7 @@ FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "an old op set": (model_with([helper.make_node("Tanh", ["x"], ["y"])], opset=6), ("7 to", "6")),
     "an op set to come": (model_with([helper.make_node("Tanh", ["x"], ["y"])], opset=999), ("7 to", "999")),
     "a value from nowhere": (model_with([helper.make_node("Add", ["x", "z"], ["y"])]), ("z", "Add")),
-    "a value made twice": (model_with([helper.make_node("Tanh", ["x"], ["y"])] * 2), ("taken", "y")),
+    "a value made twice": (model_with([helper.make_node("Tanh", ["x"], ["y"])] * 2), ("two values", "y")),
     "a loop": (model_with([helper.make_node("Add", ["x", "y"], ["y"])]), ("y", "before")),
     "an unknown attribute": (model_with([helper.make_node("Tanh", ["x"], ["y"], speed=3)]), ("speed", "Tanh")),
     "an attribute of another kind": (model_with([helper.make_node("Elu", ["x"], ["y"], alpha="a")]), ("alpha",)),
@@ -173,6 +173,30 @@ def test_constants_must_be_inputs(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(add_weight().SerializeToString())
     rejects(OnnxError, lambda: load(path, constants={"nothing": np.ones(1)}), "nothing")
+    rejects(OnnxError, lambda: load(path, constants={"x": ["text"]}), "x")
+
+
+def test_a_constant_has_the_dtype_of_its_input(tmp_path: Path) -> None:
+    inputs = [FLOAT_INPUT, helper.make_tensor_value_info("shape", TensorProto.INT64, [2])]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(
+        model_with([helper.make_node("Reshape", ["x", "shape"], ["y"])], inputs=inputs).SerializeToString()
+    )
+    net = load(path, constants={"shape": [2, -1]})
+    assert ro.compile(net, device="reference")(x=np.zeros((3, 2), "float32"))["y"].shape == (2, 3)
+    rejects(OnnxError, lambda: load(path, constants={"shape": [2.5, -1]}), "shape", "int64")
+
+
+def test_a_large_file_is_in_memory_twice_at_most(tmp_path: Path) -> None:
+    size = 2**22
+    weight = numpy_helper.from_array(np.ones((size // 2, 2), "float32"), "w")
+    path = tmp_path / "large.onnx"
+    path.write_bytes(model_with([helper.make_node("Add", ["x", "w"], ["y"])], [weight]).SerializeToString())
+    tracemalloc.start()
+    model = load_model(path)
+    assert tracemalloc.get_traced_memory()[1] < 2 * 4 * size  # beside it there is the parser's own copy
+    tracemalloc.stop()
+    assert model.params["w"].nbytes == 4 * size
 
 
 def test_open_name_scopes_change_nothing(tmp_path: Path) -> None:
