@@ -58,7 +58,8 @@ def run_case(case: Any, folder: Path) -> Outcome:
 
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
     """Feeds that may decide shapes: everything but arrays of floats."""
-    return {v.name: x for v, x in zip(case.model.graph.input, feeds, strict=False) if not is_data(v, x)}
+    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]
+    return {v.name: x for v, x in pairs if not is_data(v, x)}
 
 
 def is_data(value: Any, array: Any) -> bool:
