@@ -118,7 +118,8 @@ class Model(Layer):
         options = _options(use_graph, sequential, options)
         names = name_layers(self)
         graphs = Graphs(type(self).__name__, names, _float_dtype(dtype), options)
-        before, self._seed = self._store.held, _checked_seed(seed)
+        before = self._store.held, self._seed
+        self._seed = _checked_seed(seed)
         try:
             compiled = {
                 one.name: self._started(graphs, one, one.name == TRAINING) for one in self._functions(inputs, is_train)
@@ -127,7 +128,7 @@ class Model(Layer):
             for graph in compiled.values():
                 graph.planned()
         except BaseException:
-            self._store.held = before
+            self._store.held, self._seed = before
             raise
         self._graphs, self._compiled, self._trains = graphs, compiled, is_train
         return self
