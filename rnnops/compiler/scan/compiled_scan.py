@@ -349,9 +349,12 @@ def _signed(seed: int) -> int:
 
 def _flat(array: Array) -> Array:
     """Contiguous memory as one axis, writeable for numba's sake: what is only read is not written."""
-    flat = array if array.ndim == 1 and array.flags.c_contiguous else np.ascontiguousarray(array).reshape(-1)
-    flat = flat.view(np.uint8) if flat.dtype == np.bool_ else flat
-    if flat.flags.writeable:
+    flat = array.reshape(-1)
+    flags = flat.flags
+    if not flags.c_contiguous:
+        return _flat(np.ascontiguousarray(flat))
+    flat = flat.view(np.uint8) if flat.dtype.char == "?" else flat
+    if flags.writeable:
         return flat
     memory: Any = (ctypes.c_char * flat.nbytes).from_address(flat.ctypes.data)
     writeable: Array = np.frombuffer(memory, flat.dtype)

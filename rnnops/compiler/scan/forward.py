@@ -25,6 +25,16 @@ from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import OPAQUE, Array
 
 
+@dataclass(frozen=True)
+class Keys:
+    """What each call looks up, written out once: names of inputs, and `tensor <name>` with what it holds."""
+
+    ports: list[str]
+    made: list[tuple[str, Buffer]]
+    sequences: list[tuple[str, str]]
+    states: list[tuple[str, str, StateTensor]]
+
+
 @dataclass
 class ForwardScan:
     """Runs a RecurrentNetwork op."""
@@ -40,13 +50,13 @@ class ForwardScan:
         self, arrays: Sequence[Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
     ) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
-        recurrence, scan = self.recurrence, self.compiled.scan
-        bound = dict(zip(recurrence.ports(), arrays, strict=True))
-        memory = {f"tensor {name}": make(buffer) for name, buffer in self.tensors.items()}
-        memory.update((f"tensor {name}", bound[name]) for name in recurrence.sequences if name in scan.tensors)
-        for state in self.states:
-            if state.name in scan.tensors:
-                state.fill(memory[f"tensor {state.name}"], bound[state.state.input])
+        keys = self._keys
+        bound = dict(zip(keys.ports, arrays, strict=True))
+        memory = {key: make(buffer) for key, buffer in keys.made}
+        for key, name in keys.sequences:
+            memory[key] = bound[name]
+        for key, name, state in keys.states:
+            state.fill(memory[key], bound[name])
         memory.update(run_before(self.hoisted, bound))
         try:
             self.compiled.run(memory, context, going, make)
@@ -54,6 +64,16 @@ class ForwardScan:
             schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
             raise
         return self._results(memory, context)
+
+    @cached_property
+    def _keys(self) -> Keys:
+        tensors = self.compiled.scan.tensors
+        return Keys(
+            self.recurrence.ports(),
+            [(f"tensor {name}", buffer) for name, buffer in self.tensors.items()],
+            [(f"tensor {name}", name) for name in self.recurrence.sequences if name in tensors],
+            [(f"tensor {one.name}", one.state.input, one) for one in self.states if one.name in tensors],
+        )
 
     @cached_property
     def tensors(self) -> dict[str, Buffer]:

@@ -86,11 +86,8 @@ class StateTensor:
     def fill(self, tensor: Array, initial: Array) -> None:
         """Put the initial steps into new memory, which rolls where it is shorter than the state."""
         steps = initial if initial.ndim == len(self.shape) + 1 else initial[None]
-        if self.reverse:
-            places = [(self.length - 1 - p) % len(tensor) for p in range(self.initial_steps)]
-        else:
-            places = list(range(self.initial_steps))
-        for p, place in enumerate(places):
+        for p in range(self.initial_steps):
+            place = (self.length - 1 - p) % len(tensor) if self.reverse else p
             tensor[place] = steps[min(p, len(steps) - 1)]
 
     def every(self, tensor: Array) -> Array:
