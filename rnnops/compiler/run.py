@@ -239,7 +239,9 @@ class Run:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params})
         options = None if self._options is None else replace(self._options, fixed=frozenset(arrays))
-        copies = {name: array.copy() for name, array in arrays.items()}
+        copies = {name: array.copy().view() for name, array in arrays.items()}
+        for array in copies.values():
+            array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
         return Run(self.net, self.device, options, copies, self._saving)
 
     def _saved_by(

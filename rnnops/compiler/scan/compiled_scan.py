@@ -356,6 +356,11 @@ def _flat(array: Array) -> Array:
     flat = flat.view(np.uint8) if flat.dtype.char == "?" else flat
     if flags.writeable:
         return flat
+    owner = flat.base  # arrays that are bound are views of memory that may be written
+    if type(owner) is np.ndarray and owner.nbytes == flat.nbytes and owner.dtype is flat.dtype:
+        flags = owner.flags
+        if flags.writeable and flags.c_contiguous:
+            return owner.reshape(-1)
     memory: Any = (ctypes.c_char * flat.nbytes).from_address(flat.ctypes.data)
     writeable: Array = np.frombuffer(memory, flat.dtype)
     return writeable
