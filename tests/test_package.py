@@ -14,7 +14,7 @@ MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*
 
 # From the ground up; a module imports from its own line or lines above only.
 LAYERS = (
-    {"kernels", "errors", "types", "loops", "philox"},
+    {"kernels", "atomic_file", "errors", "types", "loops", "philox"},
     {"blob", "scopes"},
     {"initializers", "schema"},
     {"infer", "text"},

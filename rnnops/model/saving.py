@@ -19,16 +19,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from rnnops.atomic_file import replaced
 from rnnops.errors import SaveError
 from rnnops.model.arrays import Arrays
 from rnnops.model.migrations import STATE, migrated
@@ -55,7 +53,8 @@ def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], state: Mappi
     document = _document({name: value for name, value in state.items() if not isinstance(value, np.ndarray)})
     metadata = {"format": FORMAT, "version": str(VERSION), "document": document, "sha256": _digest(plain, document)}
     try:
-        _replace(Path(os.path.realpath(_text(path))), plain, metadata)
+        with replaced(_text(path)) as temporary:
+            save_file(plain, temporary, metadata)
     except (OSError, ValueError, SafetensorError) as error:
         raise SaveError(f"{_text(path)} cannot be written ({error})") from error
 
@@ -116,36 +115,6 @@ def _digest(arrays: Mapping[str, Array], document: str) -> str:
         digest.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _replace(target: Path, arrays: Arrays, metadata: dict[str, str]) -> None:
-    """Write a new file beside the target, force it to disk and give it the target's name."""
-    if target.exists() and not target.is_file():
-        raise OSError("there is something that is no file")
-    if not target.parent.is_dir():
-        raise OSError(f"there is no folder {target.parent}")
-    temporary = target.parent / f".rnnops-{secrets.token_hex(8)}.tmp"
-    try:
-        temporary.touch(exist_ok=False)
-        mode = (target if target.exists() else temporary).stat().st_mode
-        save_file(arrays, temporary, metadata)  # which nobody else may read
-        temporary.chmod(stat.S_IMODE(mode))
-        _sync(temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    try:
-        _sync(target.parent)
-    except OSError:
-        return  # not every system opens directories; the file itself is on disk
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _metadata(name: str, metadata: Mapping[str, str] | None) -> Mapping[str, str]:

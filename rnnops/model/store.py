@@ -14,11 +14,12 @@ from typing import Any
 from rnnops.errors import ModelError, RnnopsError
 from rnnops.initializers import init_params
 from rnnops.model.arrays import Arrays, by_dotted_names, checked, dotted
+from rnnops.model.migrations import STATE
 from rnnops.model.optimizers import Optimizer
 from rnnops.net import Net
 from rnnops.types import Array, type_of
 
-OPTIMIZER, STATE = "optimizer", "state"  # what names of other arrays in a model's file begin with
+OPTIMIZER = "optimizer"  # what the names of its arrays begin with
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Held:
             other = seen.setdefault(dotted(name), name)
             if other != name:
                 raise ModelError("two parameters have one name", net=model, blob=name, came=other)
-            if dotted(name).split(".")[0] in (OPTIMIZER, STATE):
+            if dotted(name).startswith((f"{OPTIMIZER}.", STATE)):
                 hint = "Give the layer another name."
                 raise ModelError("this name is kept for the optimizer and the user", net=model, blob=name, hint=hint)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnops.atomic_file import replaced
 from rnnops.model import Model
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
@@ -53,7 +52,7 @@ def export(
     float_dtype = float_dtype_of(net, values, dtype or getattr(model, "dtype", None))
     with about(os.fspath(path)):
         proto = model_of(net, values, known, opset, float_dtype)
-        replace_file(Path(os.path.realpath(path)), proto.SerializeToString())
+        write(path, proto.SerializeToString())
 
 
 def parts_of(
@@ -162,16 +161,10 @@ def model_of(
     return proto
 
 
-def replace_file(target: Path, data: bytes) -> None:
-    """Write a new file beside `target`, force it to disk and give it the target's name."""
-    temporary = target.parent / f".rnnops-{secrets.token_hex(8)}.tmp"
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write the whole file, or leave what was there."""
     try:
-        with temporary.open("xb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, target)
-    except OSError as error:
+        with replaced(path) as temporary:
+            temporary.write_bytes(data)
+    except (OSError, ValueError) as error:
         raise OnnxError(f"the file cannot be written ({error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
