@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
 from rnnops.checkpoints.policy import Slots
@@ -11,6 +11,7 @@ from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.describe_scan import describe_scan
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.row_pass import RowPass
+from rnnops.compiler.stepped_kernels import Stepped
 from rnnops.interpreter import Program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
@@ -19,6 +20,7 @@ INDENT, WIDTH = "  ", 120
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
+Runs = Kernel | Stepped | None  # what runs an op, None for the interpreter
 
 
 def describe_plan(plan: Plan, device: str) -> str:
@@ -28,16 +30,21 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
-    if not plan.compiled.kernels and not plan.compiled.parted.scans:
+    if not any(kernel for _, _, kernel in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
-        ops = [f"{call.op.type} -> {call.op.key}" for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
-        lines.append(f"around recurrences, in the interpreter, {title}: {', '.join(ops) or 'nothing'}")
+        lines.append(f"around recurrences, in the interpreter, {title}: {_others(program) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
     for title, call, kernel in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence
         lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in what(call, kernel))]
     return "\n".join(part for line in lines for part in _wrapped(line))
+
+
+def _others(program: Program) -> str:
+    """Ops that are neither recurrences nor fused."""
+    others = [call.op for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
+    return ", ".join(f"{op.type} -> {op.key}" for op in others)
 
 
 def _wrapped(line: str) -> list[str]:
@@ -47,20 +54,35 @@ def _wrapped(line: str) -> list[str]:
     return wrap(line, WIDTH, subsequent_indent=f"{indent}{INDENT * 2}", **options) or [line]  # type: ignore[arg-type]
 
 
-def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Kernel | None]]:
-    """Recurrences and fused ops of each pass: title, op, and what runs it; None for the interpreter."""
+def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runs]]:
+    """Recurrences and fused ops of each pass, those in steps that run one by one too: title, op, what runs it."""
     names: dict[str, str] = {}
-    for title, program in _programs(plan).items():
-        kernels = plan.compiled.forward if title == "forward" else plan.compiled.backward
-        for call in program.calls:
-            if call.op.type in RECURRENT:
-                forward = call.op.type == RECURRENT[0]
-                name = call.op.key if forward else names[call.op.inputs[len(call.output_types)]]
-                names.update(dict.fromkeys(call.op.outputs, name))
-                kernel = kernels.get(call.op.key) or plan.compiled.parted.scans.get(call.op.key)
-                yield f"recurrence '{name}', {title}", call, kernel
-            elif call.op.type == FUSED:
-                yield f"fused ops '{call.op.key}', {title}", call, kernels.get(call.op.key)
+    compiled, parted = plan.compiled, plan.compiled.parted
+    passes = ((compiled.forward, compiled.stepped[0]), (compiled.backward, compiled.stepped[1]))
+    for (title, program), runs in zip(_programs(plan).items(), passes, strict=False):
+        kernels = {key: kernel for some in (*runs, parted.scans, parted.stepped) for key, kernel in some.items()}
+        yield from _ops_of(program, kernels, title, names)
+
+
+def _ops_of(
+    program: Program, kernels: Mapping[str, Runs], title: str, names: dict[str, str]
+) -> Iterator[tuple[str, Call, Runs]]:
+    """Those of one program.
+
+    Args:
+        names: workspaces of a recurrence -> its name, which its gradient has as well.
+    """
+    for call in program.calls:
+        kernel = kernels.get(call.op.key)
+        if call.op.type in RECURRENT:
+            forward = call.op.type == RECURRENT[0]
+            name = call.op.key if forward else names.get(call.op.inputs[len(call.output_types)], call.op.key)
+            names.update(dict.fromkeys(call.op.outputs, name))
+            yield f"recurrence '{name}', {title}", call, kernel
+            if isinstance(kernel, Stepped):
+                yield from _ops_of(kernel.program, kernel.kernels, f"in each step of '{name}', {title}", names)
+        elif call.op.type == FUSED:
+            yield f"fused ops '{call.op.key}', {title}", call, kernel
 
 
 def _programs(plan: Plan) -> dict[str, Program]:
@@ -68,16 +90,16 @@ def _programs(plan: Plan) -> dict[str, Program]:
     return {**programs, "backward": plan.backward} if isinstance(plan, TrainingPlan) else programs
 
 
-def _fused(call: Call, kernel: Kernel | None) -> Iterator[str]:
+def _fused(call: Call, kernel: Runs) -> Iterator[str]:
     body = call.op.attributes["body"]
     yield f"{', '.join(call.op.inputs)} -> {', '.join(call.op.outputs)}: {', '.join(op.type for op in body.ops)}"
-    if kernel is None:
+    if kernel is None or isinstance(kernel, Stepped):
         yield "run in the interpreter, op by op"
     else:
         yield from describe_scan(kernel.compiled, None, kernel.demand())
 
 
-def _recurrence(call: Call, kernel: Kernel | None) -> Iterator[str]:
+def _recurrence(call: Call, kernel: Runs) -> Iterator[str]:
     recurrence = Recurrence(call.op, call.net)
     if call.op.type == RECURRENT[0]:
         yield from _kept(recurrence)
@@ -87,6 +109,9 @@ def _recurrence(call: Call, kernel: Kernel | None) -> Iterator[str]:
     yield from _parts(call)
     if kernel is None:
         yield "runs in the interpreter, step by step"
+    elif isinstance(kernel, Stepped):
+        yield f"steps are called one by one, as {kernel.reason}; what is compiled of each follows"
+        yield f"in the interpreter, at each step: {_others(kernel.program) or 'nothing'}"
     else:
         hoisted = None if isinstance(kernel, RowPass) else kernel.hoisted
         yield from describe_scan(kernel.compiled, hoisted, kernel.demand())

@@ -60,7 +60,7 @@ def body_program(call: Call) -> Program:
     return program
 
 
-def fuse_ops(program: Program, keep: Iterable[str], least_work: float) -> Program:
+def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: bool = False) -> Program:
     """Fuse what works row by row.
 
     rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
@@ -68,12 +68,13 @@ def fuse_ops(program: Program, keep: Iterable[str], least_work: float) -> Progra
     Args:
         keep: blobs that must be there beside the outputs.
         least_work: elementwise results that a group must at least compute to be fused.
+        all_ops: whether ops that do not work row by row are groups as well.
 
     Returns: the program itself where nothing is worth it.
     """
     folded = fold_constants(program)
     expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
-    grouping = group_rows(expanded)
+    grouping = group_rows(expanded, all_ops)
     groups = [group for group in grouping.groups if group.work() >= least_work]
     if not groups:
         return program

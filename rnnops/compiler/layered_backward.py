@@ -18,6 +18,7 @@ from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.lowered import UnsupportedError
 from rnnops.compiler.scan.shrink import past_end_reads
 from rnnops.compiler.split_recurrence import Part, backward_parts, handed_down, split_gradient
+from rnnops.compiler.stepped_kernels import Stepped
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
 from rnnops.op import Op
@@ -77,7 +78,7 @@ def _layered(plan: TrainingPlan) -> LayeredBackward:
         calls = [call for call in program.calls if owners.get(call.op.key, ("", 0))[0] == key]
         whole = next((kernels[name] for call in calls for name in call.op.outputs if name in kernels), None)
         if whole is not None and plan.options is not None:
-            compiled = _compile_parts(calls, whole, plan.options)
+            compiled = None if isinstance(whole, Stepped) else _compile_parts(calls, whole, plan.options)
             if compiled is None:
                 del parts[key]
             kernels.update(compiled or {})

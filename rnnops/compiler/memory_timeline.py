@@ -17,11 +17,13 @@ from rnnops.compiler.recycle import Recycled
 from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
+from rnnops.compiler.stepped_kernels import Stepped
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
 
 NOTE = "Not counted: what the interpreter needs within an op."
+STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
 PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
 PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
 Rows = tuple[MemoryRow, ...]
@@ -29,7 +31,7 @@ Rows = tuple[MemoryRow, ...]
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
-    timeline = _Timeline(plan.compiled.forward, plan.compiled.recycled[0])
+    timeline = _Timeline(plan.compiled.forward, plan.compiled.stepped[0], plan.compiled.recycled[0])
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
     outputs = timeline.copy_outputs(plan.program)
@@ -39,7 +41,7 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     names = (*plan.residuals.kept, *plan.residuals.free)
     held = {name: timeline.alive.get(name, ()) for name in names}
     alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
-    timeline.begin(plan.compiled.backward, plan.compiled.recycled[1], alive)
+    timeline.begin(plan.compiled.backward, plan.compiled.stepped[1], plan.compiled.recycled[1], alive)
     timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT), plan.residuals.kept)
     timeline.copy_gradients(plan.backward)
     return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), timeline.note)
@@ -54,7 +56,7 @@ class _Timeline:
     """The walk.
 
     Args:
-        kernels: what runs ops of this pass, by key.
+        kernels, stepped: what runs ops of this pass, and recurrences step by step, by key.
         recycled: which of their buffers share a block.
         alive: blob -> the memory it lies in, none for what is borrowed; several blobs may lie in one row.
         borrowed: bytes of the block that ops or passes borrow in turn, once it is there.
@@ -67,6 +69,7 @@ class _Timeline:
     """
 
     kernels: Mapping[str, Kernel]
+    stepped: Mapping[str, Stepped]
     recycled: Recycled
     alive: dict[str, Rows] = field(default_factory=dict)
     borrowed: int = 0
@@ -78,9 +81,15 @@ class _Timeline:
     note: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, kernels: Mapping[str, Kernel], recycled: Recycled, alive: Mapping[str, Rows]) -> None:
+    def begin(
+        self,
+        kernels: Mapping[str, Kernel],
+        stepped: Mapping[str, Stepped],
+        recycled: Recycled,
+        alive: Mapping[str, Rows],
+    ) -> None:
         """Begin another pass with these blobs alive."""
-        self.kernels, self.recycled = kernels, recycled
+        self.kernels, self.stepped, self.recycled = kernels, stepped, recycled
         self.alive, self.most, self.at = dict(alive), (), ""
         self._note(None)
 
@@ -147,10 +156,20 @@ class _Timeline:
         return row
 
     def _lend(self, call: Call, demand: Demand, kernel: Kernel) -> None:
-        """Cut what an op wants from the block, which is there from its first use on."""
-        self.borrowed = max(self.borrowed, self.recycled.nbytes if self.recycled.places else kernel.compiled.block)
+        """Cut what an op wants from the block."""
+        self._borrow(kernel)
         self.scratch = tuple(self._row(call, buffer) for buffer in demand.lent)
         self.inside.update((id(row), row) for row in self.scratch)
+
+    def _borrow(self, kernel: Kernel) -> None:
+        """The block is there from its first use on."""
+        self.borrowed = max(self.borrowed, self.recycled.nbytes if self.recycled.places else kernel.compiled.block)
+
+    def _step(self, call: Call, stepped: Stepped) -> None:
+        """What scans within steps borrow, and keep for the next call."""
+        for kernel in stepped.scans():
+            self._borrow(kernel)
+            self.lasting += [self._row(call, buffer) for buffer in kernel.demand().lasting]
 
     def _rest(self, rows: Iterable[MemoryRow]) -> Rows:
         """What these rows leave over of the block."""
@@ -161,7 +180,10 @@ class _Timeline:
         if call.op.attributes.get("schedule"):
             self.note = self.note or PARTS_NOTE
             return self._in_parts(call, kinds)
-        self.note = NOTE
+        stepped = self.stepped.get(call.op.key)
+        if stepped is not None:
+            self._step(call, stepped)
+        self.note = NOTE if stepped is None else self.note or STEPS_NOTE
         if call.op.type == "RecurrentNetwork":
             made = {buffer: self._row(call, buffer) for buffer in buffers_of(call)}
             return [tuple(made[buffer] for buffer in buffers) for buffers in results_of(call, made)]

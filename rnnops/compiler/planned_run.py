@@ -8,6 +8,7 @@ from rnnops.compiler.describe import compiled_ops, describe_plan
 from rnnops.compiler.memory_table import MemoryTable
 from rnnops.compiler.memory_timeline import memory_of
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
+from rnnops.compiler.stepped_kernels import Stepped
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class PlannedRun:
     @property
     def source(self) -> str:
         """The generated modules, one behind the other; `""` where everything runs in the interpreter."""
-        parts = [f"# {title}\n{kernel.compiled.text.source}" for title, _, kernel in compiled_ops(self.plan) if kernel]
-        return "\n\n".join(parts)
+        found = [(title, kernel) for title, _, kernel in compiled_ops(self.plan)]
+        scans = [(title, kernel) for title, kernel in found if kernel is not None and not isinstance(kernel, Stepped)]
+        return "\n\n".join(f"# {title}\n{kernel.compiled.text.source}" for title, kernel in scans)
 
     def __str__(self) -> str:
         return self.describe()

@@ -148,29 +148,33 @@ class WatchedPlans(PlanCache[Any]):
 
     def _watched(self, plan: Plan) -> Plan:
         compiled, backward = plan.compiled, {}
-        parted, scans = compiled.parted, set(compiled.parted.scans)
-        forward = self._watch("forward", plan.program, compiled.forward, parted.forward, scans)
+        parted = compiled.parted
+        scans = {*parted.scans, *parted.stepped, *compiled.stepped[0], *compiled.stepped[1]}
+        others = [
+            {**some, **more} for some, more in zip(compiled.stepped, (parted.forward, parted.backward), strict=True)
+        ]
+        forward = self._watch("forward", plan.program, compiled.forward, others[0], scans)
         if isinstance(plan, TrainingPlan):
-            backward = self._watch("backward", plan.backward, compiled.backward, parted.backward, scans)
-        watched = replace(compiled, forward=forward, backward=backward, parted=PartedKernels())
+            backward = self._watch("backward", plan.backward, compiled.backward, others[1], scans)
+        watched = replace(compiled, forward=forward, backward=backward, parted=PartedKernels(), stepped=({}, {}))
         self.plan = replace(plan, compiled=watched)
         return self.plan
 
     def _watch(
-        self, name: str, program: Program, kernels: Mapping[str, Kernel], parted: Mapping[str, Any], scans: set[str]
+        self, name: str, program: Program, kernels: Mapping[str, Kernel], others: Mapping[str, Any], scans: set[str]
     ) -> dict[str, Any]:
         """What notes the time of each op of a pass, by key.
 
         Args:
-            kernels, parted: what runs ops, and recurrences in parts.
-            scans: the keys of those recurrences whose parts are compiled.
+            kernels, others: what runs ops, and recurrences step by step or in parts.
+            scans: the keys of those recurrences whose steps or parts are compiled.
         """
         watches = {}
         for call in program.calls:
             key = call.op.key
             runs = "compiled" if key in kernels or key in scans else "interpreter"
             demands = {key: kernels[key].demand()} if key in kernels else {}
-            watches[key] = Watch(call, parted.get(key, kernels.get(key)), runs, demands, self.clock)
+            watches[key] = Watch(call, others.get(key, kernels.get(key)), runs, demands, self.clock)
         self.passes[name] = list(watches.values())
         return watches
 

@@ -65,12 +65,16 @@ class RowGroup:
         group = replace(self, calls=(*self.calls, *new), own=(*self.own, *own), lowered=lowered)
         return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
 
-    def scattering(self, call: Call, types: Types) -> RowGroup | None:
-        """A group of one op that scatters elements, all its rows being one; None for any other op."""
+    def alone(self, call: Call, types: Types) -> RowGroup | None:
+        """A group of one op, all its rows being one; None where it has no compiled form."""
         lowered = Lowered()
-        if not _lower(lowered, call, types) or not any(s.target.index for s in lowered.statements):
+        if not _lower(lowered, call, types):
             return None
         return RowGroup(self.level, (call,), (call,), lowered=lowered)
+
+    def scatters(self) -> bool:
+        """Whether elements are written where an index says."""
+        return any(statement.target.index for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
         """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
@@ -102,7 +106,7 @@ def group_of(program: Program) -> RowGroup:
     """All ops of a net as one group. Raises UnsupportedError where they are none."""
     group = RowGroup().joined(program.calls, program.calls, program.types)
     if group is None and len(program.calls) == 1:
-        group = RowGroup().scattering(program.calls[0], program.types)
+        group = RowGroup().alone(program.calls[0], program.types)
     if group is None:
         raise UnsupportedError(f"net '{program.net.name}' does not work row by row")
     return group
@@ -121,9 +125,13 @@ class Grouping:
     free: tuple[Call, ...]
 
 
-def group_rows(program: Program) -> Grouping:
-    """Group the ops of a net of primitive ops; what is in no group runs by itself."""
-    walk = _Walk(program)
+def group_rows(program: Program, all_ops: bool = False) -> Grouping:
+    """Group the ops of a net of primitive ops; what is in no group runs by itself.
+
+    Args:
+        all_ops: whether each op that computes something gets into a group, if need be one of a single row.
+    """
+    walk = _Walk(program, all_ops)
     walk.walk()
     walk.merge()
     return Grouping(tuple(walk.found), tuple({id(call): call for call in walk.free.values()}.values()))
@@ -134,6 +142,7 @@ class _Walk:
     """The state of the greedy walk.
 
     Args:
+        all_ops: as for `group_rows`.
         found: all groups so far.
         home: blob -> number of its group.
         levels: blob -> level at which it is made; inputs and constants are not there.
@@ -142,6 +151,7 @@ class _Walk:
     """
 
     program: Program
+    all_ops: bool = False
     found: list[RowGroup] = field(default_factory=list)
     home: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
@@ -218,7 +228,9 @@ class _Walk:
                     return number
             new = RowGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
-            found = found or new.scattering(call, self.program.types)
+            alone = new.alone(call, self.program.types) if found is None else None
+            if alone is not None and (self.all_ops or alone.scatters()):
+                found = alone
             if found is not None:
                 self.found.append(found)
                 return len(self.found) - 1

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from rnnops.interpreter import Program, Workspace, execute
+from rnnops.interpreter import Kernel, Program, Workspace, execute
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.stepping import StepWorkspaces, in_time_order, state_view, step_inputs, tensor_shape
 from rnnops.schema import RunContext
@@ -24,6 +24,7 @@ def run_backward(
     arrays: Sequence[Array | None],
     context: RunContext,
     start: Mapping[str, Array] | None = None,
+    kernels: Mapping[str, Kernel] | None = None,
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
@@ -32,8 +33,9 @@ def run_backward(
         types: of the forward op's inputs.
         arrays: inputs that backward reads, the step workspaces, gradients of the outputs.
         start: gradients of references to add to, zeros if left out.
+        kernels: what runs an op of a step in place of its reference, by the op's key.
     """
-    backward = _Backward(recurrence, program, types, arrays)
+    backward = _Backward(recurrence, program, types, arrays, kernels)
     backward.grads.update({name: array.copy() for name, array in (start or {}).items()})
     return backward.run()
 
@@ -42,9 +44,14 @@ class _Backward:
     """Gradient accumulators of one backward pass."""
 
     def __init__(
-        self, recurrence: Recurrence, program: Program, types: Sequence[Type], arrays: Sequence[Array | None]
+        self,
+        recurrence: Recurrence,
+        program: Program,
+        types: Sequence[Type],
+        arrays: Sequence[Array | None],
+        kernels: Mapping[str, Kernel] | None,
     ) -> None:
-        self.recurrence, self.program, self.net = recurrence, program, program.net
+        self.recurrence, self.program, self.net, self.kernels = recurrence, program, program.net, kernels
         self.types = dict(zip(recurrence.ports(), types, strict=True))
         self.bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         self.workspaces = cast(StepWorkspaces, arrays[len(types)])
@@ -65,7 +72,7 @@ class _Backward:
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
             workspace = self._step_workspace(k, t)
-            execute(self.program, workspace, self.workspaces.context.at_step(t, self.T))
+            execute(self.program, workspace, self.workspaces.context.at_step(t, self.T), kernels=self.kernels)
             self._collect(workspace, k, t)
         return tuple(self._result(name) for name in self.recurrence.ports())
 

@@ -7,13 +7,13 @@ rolling tensor `[L, N, ...]` of the last ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from rnnops.interpreter import Program, Workspace, execute
+from rnnops.interpreter import Kernel, Program, Workspace, execute
 from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.schema import RunContext
@@ -45,7 +45,7 @@ class StepWorkspaces:
         found = {**self.states, **self.outputs}
         for t, workspace in enumerate(self.steps):
             for name, value in workspace.local.items():
-                inner = value.named_arrays() if isinstance(value, StepWorkspaces) else {"": value}
+                inner: dict[str, Array] = {"": value} if isinstance(value, np.ndarray) else value.named_arrays()
                 found.update((f"{name}[{t}]/{part}".rstrip("/"), array) for part, array in inner.items())
         return found
 
@@ -72,12 +72,21 @@ class StepWorkspaces:
 
 
 def run_forward(
-    recurrence: Recurrence, program: Program, arrays: Sequence[Array], context: RunContext
+    recurrence: Recurrence,
+    program: Program,
+    arrays: Sequence[Array],
+    context: RunContext,
+    kernels: Mapping[str, Kernel] | None = None,
 ) -> tuple[object, ...]:
-    """All outputs of the op; those that nobody reads are None."""
+    """All outputs of the op; those that nobody reads are None.
+
+    Args:
+        program: one step.
+        kernels: what runs an op of the step in place of its reference, by the op's key.
+    """
     bound = dict(zip(recurrence.ports(), arrays, strict=True))
     T, N = recurrence.steps_and_batch({name: type_of(array) for name, array in bound.items()})
-    stepper = _Stepper(recurrence, program, bound, T, N)
+    stepper = _Stepper(recurrence, program, bound, T, N, kernels)
     steps = stepper.run(context)
     results: list[object] = []
     for state in recurrence.states:
@@ -96,8 +105,16 @@ def run_forward(
 class _Stepper:
     """State tensors and collected outputs of one run."""
 
-    def __init__(self, recurrence: Recurrence, program: Program, bound: dict[str, Array], T: int, N: int) -> None:
-        self.recurrence, self.program, self.bound, self.T = recurrence, program, bound, T
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        program: Program,
+        bound: dict[str, Array],
+        T: int,
+        N: int,
+        kernels: Mapping[str, Kernel] | None,
+    ) -> None:
+        self.recurrence, self.program, self.bound, self.T, self.kernels = recurrence, program, bound, T, kernels
         self.rolling = {state.input for state, every in self._states_and_all() if not every and not self._reads(state)}
         self.tensors = {
             state.input: initial_tensor(
@@ -137,7 +154,7 @@ class _Stepper:
         }
         for name, array in {**step_inputs(self.recurrence, self.bound, t, self.first), **views}.items():
             shared[name] = array
-        execute(self.program, shared, context, self.recurrence.keep, step)
+        execute(self.program, shared, context, self.recurrence.keep, step, self.kernels)
         source = shared if step is None else step
         blobs = self.program.net.output_blobs
         for state in self.recurrence.states:

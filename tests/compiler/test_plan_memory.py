@@ -58,7 +58,8 @@ def measured(run: ro.Run, feeds: dict[str, np.ndarray]) -> tuple[int, int]:
 
 def check_totals(run: ro.Run, feeds: dict[str, np.ndarray]) -> None:
     planned = run.plan(feeds).memory()
-    forward, backward = measured(run, feeds)
+    twice = [measured(run, feeds) for _ in range(2)]  # the less of each: tables of Python's own grow now and then
+    forward, backward = (min(some) for some in zip(*twice, strict=True))
     assert planned.backward is not None
     assert abs(planned.forward.total - forward) <= CLOSE, f"{planned.forward}\nmeasured: {forward}"
     assert abs(planned.backward.total - backward) <= CLOSE, f"{planned.backward}\nmeasured: {backward}"

@@ -14,14 +14,16 @@ from rnnops.compiler.row_groups import group_of
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
-from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.lowered import NothingToDoError, UnsupportedError
 from rnnops.compiler.scan.memory import Pool
 from rnnops.compiler.scan.row_pass import RowPass, compile_fused
 from rnnops.compiler.scan.shrink import past_end_reads
+from rnnops.compiler.stepped_kernels import CompiledStep, Stepped, compile_steps
 from rnnops.interpreter import Program
 from rnnops.schema import Call
 
 Kernel = ForwardScan | BackwardScan | RowPass
+Steps = Mapping[str, Stepped]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Compiled:
         recycled: what shares memory within the forward pass, and within the backward pass.
         pool: where passes borrow that memory.
         parted: what runs recurrences in parts, on either device.
+        stepped: what runs recurrences step by step, within the forward pass, and within the backward pass.
     """
 
     forward: Mapping[str, Kernel] = field(default_factory=dict)
@@ -43,18 +46,19 @@ class Compiled:
     recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     parted: PartedKernels = field(default_factory=PartedKernels)
+    stepped: tuple[Steps, Steps] = field(default_factory=lambda: ({}, {}))
 
     @contextmanager
     def running_forward(self) -> Iterator[Mapping[str, Any]]:
         """The kernels of one forward pass, which share memory as long as this is open."""
         with recycling(self.recycled[0], self.forward, self.pool) as kernels:
-            yield {**kernels, **self.parted.forward}
+            yield {**kernels, **self.stepped[0], **self.parted.forward}
 
     @contextmanager
     def running_backward(self) -> Iterator[Mapping[str, Any]]:
         """Those of one backward pass."""
         with recycling(self.recycled[1], self.backward, self.pool) as kernels:
-            yield {**kernels, **self.parted.backward}
+            yield {**kernels, **self.stepped[1], **self.parted.backward}
 
     def sharing(self, pool: Pool, forward: Recycled, backward: Recycled | None = None) -> Compiled:
         """With memory shared within both passes; blocks are as large in both, so that they use the same one."""
@@ -68,38 +72,58 @@ class Compiled:
     @property
     def by_layers(self) -> Mapping[str, Any]:
         """What runs ops of a backward pass that is cut into layers, by key."""
-        return {**self.backward, **self.parted.backward}
+        return {**self.backward, **self.stepped[1], **self.parted.backward}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """All that is compiled, of both passes."""
-        return (*self.forward.values(), *self.backward.values())
+        within = [scan for steps in self.stepped for one in steps.values() for scan in one.scans()]
+        return (*self.forward.values(), *self.backward.values(), *within)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What has been compiled so far; of pairs, the first is for the forward pass and the second for the backward pass.
+
+    Args:
+        kernels, stepped: by key of an op.
+        interpreted: label of an op -> why it is not compiled.
+    """
+
+    kernels: tuple[dict[str, Kernel], dict[str, Kernel]] = field(default_factory=lambda: ({}, {}))
+    stepped: tuple[dict[str, Stepped], dict[str, Stepped]] = field(default_factory=lambda: ({}, {}))
+    interpreted: dict[str, str] = field(default_factory=dict)
 
 
 def compile_programs(options: Options, forward: Program, backward: Program | None = None) -> Compiled:
     """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is."""
-    interpreted: dict[str, str] = {}
-    ahead = compile_groups(forward, options, interpreted)
-    behind = {} if backward is None else compile_groups(backward, options, interpreted)
-    gradients = _gradients(backward)
-    for program, kernels in ((forward, ahead), *([] if backward is None else [(backward, behind)])):
-        for call in program.calls:
-            if call.op.type == "RecurrentNetwork" and not call.op.attributes.get("schedule"):
-                twin = gradients.get(call.op.outputs[-1])
-                try:
-                    gradient = None if twin is None else compile_backward(twin, options)
-                    read = None if gradient is None else past_end_reads(gradient.compiled.plan)
-                    kernels[call.op.key] = compile_forward(call, options, read)
-                    if twin is not None and gradient is not None:
-                        behind[twin.op.key] = gradient
-                except UnsupportedError as reason:
-                    interpreted[call.op.label] = str(reason)
-    parted = PartedKernels() if backward is None else parted_kernels(options, forward, backward)
-    compiled = Compiled(ahead, behind, {**interpreted, **parted.interpreted}, parted=parted)
+    found = _compile_ops(options, forward, backward)
+    parted = PartedKernels() if backward is None else parted_kernels(options, forward, backward, compile_step)
+    interpreted = {**found.interpreted, **parted.interpreted}
+    compiled = Compiled(*found.kernels, interpreted, parted=parted, stepped=found.stepped)
     largest = max((kernel.compiled.block for kernel in compiled.kernels), default=0)
     for kernel in compiled.kernels:
         kernel.compiled.reserve(largest)
     return compiled
+
+
+def compile_step(options: Options, forward: Program, backward: Program | None) -> CompiledStep:
+    """Compile a step of a recurrence, and its backward step."""
+    found = _compile_ops(options, forward, backward)
+    kernels = [{**found.kernels[number], **found.stepped[number]} for number in (0, 1)]
+    return kernels[0], kernels[1], found.interpreted
+
+
+def _compile_ops(options: Options, forward: Program, backward: Program | None) -> _Found:
+    found, gradients = _Found(), _gradients(backward)
+    for number, program in enumerate((forward, backward)):
+        if program is None:
+            continue
+        found.kernels[number].update(compile_groups(program, options, found.interpreted))
+        for call in program.calls:
+            if call.op.type == "RecurrentNetwork" and not call.op.attributes.get("schedule"):
+                _compile_recurrence(call, gradients.get(call.op.outputs[-1]), options, found, number)
+    return found
 
 
 def compile_groups(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, Kernel]:
@@ -113,6 +137,24 @@ def compile_groups(program: Program, options: Options, interpreted: dict[str, st
             except UnsupportedError as reason:
                 interpreted[call.op.label] = str(reason)
     return kernels
+
+
+def _compile_recurrence(call: Call, twin: Call | None, options: Options, found: _Found, number: int) -> None:
+    """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
+    try:
+        gradient = None if twin is None else compile_backward(twin, options)
+        read = None if gradient is None else past_end_reads(gradient.compiled.plan)
+        found.kernels[number][call.op.key] = compile_forward(call, options, read)
+        if twin is not None and gradient is not None:
+            found.kernels[1][twin.op.key] = gradient
+    except NothingToDoError as reason:
+        found.interpreted[call.op.label] = str(reason)
+    except UnsupportedError as reason:
+        forward, backward = compile_steps(call, twin, options, compile_step, str(reason))
+        found.stepped[number][call.op.key] = forward
+        found.interpreted.update(forward.interpreted)
+        if twin is not None and backward is not None:
+            found.stepped[1][twin.op.key] = backward
 
 
 def _gradients(backward: Program | None) -> dict[str, Call]:

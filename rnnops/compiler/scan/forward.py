@@ -11,7 +11,7 @@ import numpy as np
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
-from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.scan.lowered import NothingToDoError
 from rnnops.compiler.scan.memory import KEPT, OUTPUT, PLAIN, Buffer, Memory
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import PastEnd, ScanResiduals
@@ -238,9 +238,9 @@ def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]
 
 
 def refuse_empty(call: Call, steps: int, step: Program) -> None:
-    """Raise UnsupportedError where there is no step, or a blob without elements: kernels are made for what has some."""
+    """Raise NothingToDoError where there is no step, or a blob without elements: kernels are made for what has some."""
     if steps == 0 or any(kind.size == 0 for kind in step.types.values() if kind.dtype != OPAQUE):
-        raise UnsupportedError(f"{call.op.label}: no steps, or a blob without elements")
+        raise NothingToDoError(f"{call.op.label}: no steps, or a blob without elements")
 
 
 def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[str]:

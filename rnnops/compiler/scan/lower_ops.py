@@ -52,7 +52,8 @@ def lower_op(lowered: Lowered, call: Call) -> None:
     elif isinstance(form, Reduction):
         _reduction(lowered, call)
     else:
-        raise UnsupportedError(f"{call.op.label} has no compiled form")
+        holds = "the cell holds a recurrence" if call.op.holds_net else f"{call.op.label} has no compiled form"
+        raise UnsupportedError(holds)
     return None
 
 

@@ -12,7 +12,11 @@ from rnnops.types import Array, Shape, Type
 
 
 class UnsupportedError(Exception):
-    """An op that has no compiled form (yet); its recurrence runs in the interpreter, and the plan says so."""
+    """An op that has no compiled form within a scan; its recurrence is stepped from Python, and the plan says so."""
+
+
+class NothingToDoError(UnsupportedError):
+    """No steps, or no elements; the interpreter does nothing as fast as anybody."""
 
 
 @dataclass

@@ -1,0 +1,136 @@
+"""Recurrences whose cells hold recurrences: steps called one by one, all that computes in them compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import DEVICES, PLAIN
+from layer_runs import by_layers, plain
+
+import rnnops as ro
+from rnnops.compiler.plan import TrainingPlan
+from rnnops.compiler.scan.row_pass import RowPass
+from rnnops.compiler.stepped_kernels import Stepped
+from rnnops.loops import View
+from rnnops.schema import Call, schema_of
+
+T, S, N, D, H = 4, 3, 2, 3, 5
+
+
+def words_net(mixes_rows: bool = False, **options: Any) -> ro.Net:
+    """Letters of a word are read by an inner recurrence, from and to the state of the outer one."""
+    letter = ro.Net("letter")
+    x, a, w, u = letter.inputs("x", "a", "w", "u")
+    letter.outputs(a_t=ro.tanh((x @ w + a @ u).named("pre")))
+    word = ro.Net("word")
+    letters, h, v = word.inputs("letters", "h", "v")
+    steps = ro.transpose(letters, perm=[1, 0, 2])
+    every, last = ro.recurrent_net(word, letter, [("x", steps)], [("a", h)], {"a": "a_t"}, **options)
+    shown = ro.softmax(ro.reduce_max(every, axes=[0], keepdims=0) @ v)
+    if mixes_rows:
+        shown = shown - ro.reduce_max(shown, axes=[0])
+    word.outputs(h_t=0.5 * (ro.squeeze(last, [0]) + h), shown=shown)
+    net = ro.Net("text")
+    words, h0 = net.inputs("words", "h0")
+    net.outputs(*ro.recurrent_net(net, word, [("letters", words)], [("h", h0)], {"h": "h_t"})[:3])
+    return net
+
+
+def feeds_of(dtype: str = "float64", steps: int = S) -> dict[str, np.ndarray]:
+    shapes = {"words": (T, N, steps, D), "h0": (N, H), "w": (D, H), "u": (H, H), "v": (H, 4)}
+    generator = np.random.default_rng(0)
+    return {name: generator.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def planned(net: ro.Net, **options: Any) -> TrainingPlan:
+    plan = ro.compile(net, tuning=PLAIN, **options).plan(feeds_of()).plan
+    assert isinstance(plan, TrainingPlan)
+    return plan
+
+
+def left_over(stepped: Stepped) -> Iterator[Call]:
+    """Ops of a step that compute something and have no kernel, however deep."""
+    for call in stepped.program.calls:
+        kernel = stepped.kernels.get(call.op.key)
+        if isinstance(kernel, Stepped):
+            yield from left_over(kernel)
+        elif kernel is None and not isinstance(schema_of(call.op.type).loop_form(call), View):
+            yield call
+
+
+@pytest.mark.parametrize("mixes_rows", [False, True])
+def test_all_that_computes_is_compiled(mixes_rows: bool) -> None:
+    plan = planned(words_net(mixes_rows))
+    assert not plan.compiled.interpreted
+    (forward,), (backward,) = (list(steps.values()) for steps in plan.compiled.stepped)
+    assert [call.op.type for one in (forward, backward) for call in left_over(one)] == []
+    assert {call.op.type for call in forward.program.calls} == {"Transpose", "RecurrentNetwork", "FusedOps"}
+
+
+@pytest.mark.parametrize("mixes_rows", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_agrees_with_the_reference(dtype: str, mixes_rows: bool) -> None:
+    ro.testing.check_devices(words_net(mixes_rows), feeds_of(dtype), {"cpu": DEVICES["cpu"], "plain": DEVICES["plain"]})
+
+
+def test_kernels_run_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    run_one = RowPass.__call__
+    monkeypatch.setattr(
+        RowPass, "__call__", lambda self, *given, **more: calls.append("") or run_one(self, *given, **more)
+    )
+    run, feeds = ro.compile(words_net(), tuning=PLAIN), feeds_of()
+    (forward,) = run.plan(feeds, backward=False).plan.compiled.stepped[0].values()
+    run(feeds)
+    assert len(calls) == T * sum(isinstance(kernel, RowPass) for kernel in forward.kernels.values()) > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"recompute_blobs_on_backward": ["pre"]}, {"reverse": True}])
+@pytest.mark.parametrize("more", [{"checkpoints": ro.checkpoints.Slots(2, steps=1)}, {"checkpoints": "memory"}])
+def test_parts_and_policies(options: dict[str, Any], more: dict[str, Any]) -> None:
+    net = words_net(**options)
+    device = lambda net: ro.compile(net, tuning=PLAIN, **more)  # noqa: E731
+    ro.testing.check_devices(net, feeds_of(), {"plain": device})
+    assert not device(net).plan(feeds_of()).plan.compiled.interpreted
+
+
+def test_gradients_by_layers() -> None:
+    net, feeds = words_net(), feeds_of()
+    run = ro.compile(net, tuning=PLAIN)
+    wanted = plain(run, feeds)
+    _, came, _ = by_layers(run, feeds)
+    for name, grad in wanted.items():
+        np.testing.assert_allclose(came[name], grad, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_plan_memory_and_profile_tell_of_steps() -> None:
+    run, feeds = ro.compile(words_net(), tuning=PLAIN), feeds_of()
+    planned = run.plan(feeds)
+    assert "steps are called one by one, as the cell holds a recurrence" in str(planned)
+    assert "in each step of 'h_t_all', backward" in str(planned)
+    assert "# recurrence 'a_t_all', in each step of 'h_t_all', forward" in planned.source
+    assert "called one by one" in planned.memory().note
+    profile = run.profile(feeds, rounds=1, warm_up=0)
+    assert {op.runs for op in profile.forward.ops if op.op == "RecurrentNetwork"} == {"compiled"}
+
+
+def test_wrong_index_within_a_step_names_the_op() -> None:
+    inner = ro.Net("inner")
+    a, x = inner.inputs("a", "x")
+    inner.outputs(a_t=a + x)
+    cell = ro.Net("cell")
+    h, table = cell.inputs("h", "table")
+    row = cell.input("row", "int64")
+    swept = ro.recurrent_net(cell, inner, [], [("a", h)], {"a": "a_t"}, steps=2)
+    cell.outputs(h_t=ro.squeeze(swept[1], [0]) + ro.gather(table, row, axis=0))
+    net = ro.Net("net")
+    net.outputs(
+        ro.recurrent_net(net, cell, [("row", net.input("rows", "int64"))], [("h", net.input("h0"))], {"h": "h_t"})[0]
+    )
+    feeds = {"rows": np.array([[0, 1], [2, 9]]), "h0": np.zeros((2, D)), "table": np.zeros((4, D)), "x": np.ones(D)}
+    for device in ("reference", "plain"):
+        with pytest.raises(ro.TypeRuleError, match="gather"):
+            DEVICES[device](net)(feeds)
