@@ -73,7 +73,7 @@ def our_call(kernels: Gemm, product: Product) -> Call:
     if product.kind == "tn":
         return lambda: kernels.gemm_tn(A, B, C, True, 0, product.M, 0, product.N)
     packed, bias = kernels.pack(B), np.zeros(0, kernels.dtype)
-    return lambda: kernels.gemm_packed(A, packed, C, True, bias, 0, product.M)
+    return lambda: kernels.gemm_packed(A, packed, C, True, bias, 0, product.M, 0, product.N)
 
 
 def numpy_call(product: Product, dtype: str) -> Call:
@@ -87,7 +87,7 @@ def peak_call(kernels: Gemm) -> tuple[Call, int]:
     item = np.dtype(kernels.dtype).itemsize
     A, C = (as_strided(np.ones(n, kernels.dtype), (M, n), (0, item)) for n in (K, N))
     packed, bias = kernels.pack(np.ones((K, N), kernels.dtype)), np.zeros(0, kernels.dtype)
-    return lambda: kernels.gemm_packed(A, packed, C, False, bias, 0, M), 2 * M * K * N
+    return lambda: kernels.gemm_packed(A, packed, C, False, bias, 0, M, 0, N), 2 * M * K * N
 
 
 def seconds_a_call(call: Call) -> float:

@@ -44,8 +44,8 @@ def products(problem: Problem, mode: str, settings: Settings) -> Contender:
         begin, end = rows * k // settings.threads, rows * (k + 1) // settings.threads
 
         def multiply() -> None:
-            kernels.gemm_packed(x, w_x, gates, False, no_bias, begin, end)
-            kernels.gemm_packed(h, w_h, gates, True, no_bias, begin, end)
+            kernels.gemm_packed(x, w_x, gates, False, no_bias, begin, end, 0, gates.shape[1])
+            kernels.gemm_packed(h, w_h, gates, True, no_bias, begin, end, 0, gates.shape[1])
 
         return multiply
 

@@ -101,9 +101,10 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_import_is_fast() -> None:
-    """Under 0.1 s of processor time beyond NumPy's own import; the best of several tries, as machines are busy."""
-    code = "import numpy, time; t = time.process_time(); import rnnops; print(time.process_time() - t)"
-    assert min(float(run_python(code)) for _ in range(7)) < 0.1
+    """At most 1.5 times what NumPy's own import takes, which is 0.1 s; the best of several tries, as machines are busy."""
+    clock = "t.append(time.process_time())"
+    code = f"import time; t = []; {clock}; import numpy; {clock}; import rnnops; {clock}; print((t[2] - t[1]) / (t[1] - t[0]))"
+    assert min(float(run_python(code)) for _ in range(7)) < 1.5
 
 
 def test_lazy_names_are_there() -> None:

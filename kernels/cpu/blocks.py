@@ -32,7 +32,7 @@ from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, ITEM_SIZES, lanes
 
 K_BLOCK = 512  # rows of a panel that `stack_panel` has room for
 NOTHING, C_ITSELF, BIAS = 0, 1, 2  # what a product is added to
-WIDEST = PANEL_VECTORS * max(PANELS_AT_ONCE.values())  # vectors of a tile
+WIDEST = PANEL_VECTORS * max(max(some) for some in PANELS_AT_ONCE.values())  # vectors of a tile
 
 
 def multiply_block(

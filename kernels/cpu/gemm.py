@@ -35,7 +35,14 @@ from numba.extending import register_jitable
 
 from rnnops.kernels.cpu.blocks import BIAS, C_ITSELF, K_BLOCK, NOTHING, copy_panel, multiply_block, stack_panel
 from rnnops.kernels.cpu.linking import link
-from rnnops.kernels.cpu.packing import check_packed, make_packers, packed_size, panel_vectors, vector_count
+from rnnops.kernels.cpu.packing import (
+    check_packed,
+    first_panel,
+    make_packers,
+    packed_size,
+    panel_vectors,
+    vector_count,
+)
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
@@ -48,9 +55,9 @@ DTYPES: dict[str, Any] = {"float32": types.float32, "float64": types.float64}
 class Gemm:
     """Products of one dtype at one vector width; the fields are functions that compiled code may call.
 
-    gemm_packed(A, packed, C, accumulate, bias, row_begin, row_end): with B [K, N] packed, rows row_begin:row_end of
-        C [M, N] become A [M, K] @ B, plus bias [N] (or [0]: none); with `accumulate` the product is added to C,
-        and bias must be empty.
+    gemm_packed(A, packed, C, accumulate, bias, row_begin, row_end, column_begin, column_end): with B [K, N] packed,
+        that part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none); with `accumulate` the product is
+        added to C, and bias must be empty. A panel of B belongs to the part that has its first column.
     gemm_tn(A, B, C, accumulate, row_begin, row_end, column_begin, column_end): that part of C [M, N] becomes
         A^T @ B of A [K, M] and B [K, N], or is increased by it.
     pack_into(B, packed), pack_transposed_into(B, packed): B or B^T into an array of `packed_size(K, N)` numbers.
@@ -58,7 +65,7 @@ class Gemm:
 
     dtype: str
     width: int
-    gemm_packed: Callable[[Any, Any, Any, bool, Any, int, int], None]
+    gemm_packed: Callable[[Any, Any, Any, bool, Any, int, int, int, int], None]
     gemm_tn: Callable[[Any, Any, Any, bool, int, int, int, int], None]
     pack_into: Callable[[Any, Any], None]
     pack_transposed_into: Callable[[Any, Any], None]
@@ -90,7 +97,7 @@ def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
     number, size = DTYPES[dtype], types.intp
     vector, matrix = types.Array(number, 1, "C"), types.Array(number, 2, "A")
     read_vector, read_matrix = vector.copy(readonly=True), matrix.copy(readonly=True)
-    packed_types = (read_matrix, read_vector, matrix, types.boolean, read_vector, size, size)
+    packed_types = (read_matrix, read_vector, matrix, types.boolean, read_vector, size, size, size, size)
     tn_types = (read_matrix, read_matrix, matrix, types.boolean, size, size, size, size)
     functions: list[Any] = [_make_packed(dtype, width), _make_tn(dtype, width), *make_packers(dtype, width)]
     for function in functions:  # machine code from disk is linked by name: those of two widths are two
@@ -110,21 +117,32 @@ def _compile(signature: Any, function: Callable[..., Any]) -> Any:
 def _make_packed(dtype: str, width: int) -> Callable[..., None]:
     count, row_block, revision = lanes(width, dtype), PACKED_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
 
-    def gemm_packed(A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, row_begin: int, row_end: int) -> None:
+    def gemm_packed(
+        A: Any,
+        packed: Any,
+        C: Any,
+        accumulate: bool,
+        bias: Any,
+        row_begin: int,
+        row_end: int,
+        column_begin: int,
+        column_end: int,
+    ) -> None:
         _ = revision
         K, N = A.shape[1], C.shape[1]
         check_packed(K, N, count, packed)
         check_bias(bias, N, accumulate)
-        check_part(C, row_begin, row_end, min(A.shape[0], C.shape[0]), 0, N)
+        check_part(C, row_begin, row_end, min(A.shape[0], C.shape[0]), column_begin, column_end)
         vectors, blocks = vector_count(N, count), k_blocks(K)
+        begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
         for block in range(blocks):
             k, k_end = K * block // blocks, K * (block + 1) // blocks
             addend = C_ITSELF if accumulate or block > 0 else BIAS if bias.size > 0 else NOTHING
             for row in range(row_begin, row_end, row_block):
-                stop, done = min(row + row_block, row_end), 0
-                while done < vectors:
+                stop, done = min(row + row_block, row_end), begin
+                while done < end:
                     wide = panel_vectors(vectors - done)
-                    panels = panels_at_once(stop - row, vectors - done)
+                    panels = panels_at_once(stop - row, end - done)
                     first, stride = done * count, K * wide * count
                     start = K * first + k * wide * count
                     multiply_block(
@@ -174,9 +192,9 @@ def k_blocks(K: int) -> int:
 @register_jitable
 def panels_at_once(rows: int, vectors: int) -> int:
     """How many panels one tile takes: several for one or two rows, as long as full panels are next."""
-    if rows > 2 or vectors < 14:
+    if rows > 2 or vectors < 6 or vectors == 7:
         return 1
-    return 4 if rows == 1 else 2
+    return 4 if rows == 1 and vectors >= 12 and vectors != 13 else 2
 
 
 @register_jitable

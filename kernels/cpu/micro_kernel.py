@@ -36,7 +36,7 @@ from rnnops.kernels.cpu.vectors import BYTES, I64, Vectors, define, lanes, strid
 LINE = 64  # bytes
 TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
 PANEL_VECTORS = 3  # vectors in a full panel
-PANELS_AT_ONCE = {1: 4, 2: 2}  # rows -> panels that one tile takes: few rows alone have too few sums under way
+PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: few rows alone have too few sums under way
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def tiles(dtype: str, width: int) -> list[Tile]:
     count = lanes(width, dtype)
     shapes = [(r, v) for r in range(1, tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
     single = [Tile(dtype, count, r, v, ahead=2 * r > tile_rows(width)) for r, v in shapes]
-    return single + [Tile(dtype, count, r, PANEL_VECTORS, panels) for r, panels in PANELS_AT_ONCE.items()]
+    several = [Tile(dtype, count, r, PANEL_VECTORS, panels) for r, some in PANELS_AT_ONCE.items() for panels in some]
+    return single + several
 
 
 def define_block(module: ir.Module, dtype: str, width: int) -> ir.Function:

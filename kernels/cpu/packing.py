@@ -32,6 +32,15 @@ def panel_vectors(left: int) -> int:
 
 
 @register_jitable
+def first_panel(vectors: int, column: int, count: int) -> int:
+    """The vector at which the first panel begins that begins at a column or behind it; `vectors` where none does."""
+    done = 0
+    while done < vectors and done * count < column:
+        done += panel_vectors(vectors - done)
+    return done
+
+
+@register_jitable
 def vector_count(columns: int, count: int) -> int:
     """Vectors of `count` lanes that hold a row."""
     return (columns + count - 1) // count

@@ -35,7 +35,7 @@ def host(request: pytest.FixtureRequest) -> Gemm:
 
 def packed_product(kernels: Gemm, A: Any, B: Any, C: Any, accumulate: bool = False, bias: Any = None) -> Any:
     bias = no_bias(kernels.dtype) if bias is None else bias
-    kernels.gemm_packed(A, kernels.pack(B), C, accumulate, bias, 0, C.shape[0])
+    kernels.gemm_packed(A, kernels.pack(B), C, accumulate, bias, 0, C.shape[0], 0, C.shape[1])
     return C
 
 
@@ -110,8 +110,8 @@ def test_any_cut_gives_the_same_bits(kernels: Gemm) -> None:
         cut, cut_tn = np.full_like(C, np.nan), C.copy()
         rows, columns = list(parts(43, cuts, random)), list(parts(150, cuts, random))
         for begin, end in random.permutation(rows):
-            kernels.gemm_packed(A, packed, cut, False, bias, begin, end)
             for first, last in random.permutation(columns):
+                kernels.gemm_packed(A, packed, cut, False, bias, begin, end, first, last)
                 kernels.gemm_tn(transposed, B, cut_tn, True, begin, end, first, last)
         np.testing.assert_array_equal(cut, whole)
         np.testing.assert_array_equal(cut_tn, whole_tn)
@@ -135,7 +135,7 @@ def test_threads_give_the_same_bits(host: Gemm, threads: int) -> None:
     came, came_tn = np.full_like(C, np.nan), np.full_like(C, np.nan)
     bounds = [(203 * i // threads, 203 * (i + 1) // threads) for i in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
-        jobs = [pool.submit(host.gemm_packed, A, packed, came, False, bias, *rows) for rows in bounds]
+        jobs = [pool.submit(host.gemm_packed, A, packed, came, False, bias, *rows, 0, 210) for rows in bounds]
         jobs += [pool.submit(host.gemm_tn, transposed, B, came_tn, False, *rows, 0, 210) for rows in bounds]
         for job in jobs:
             job.result()
@@ -182,7 +182,7 @@ def test_nothing_is_allocated(host: Gemm) -> None:
     def often(A: Any, B: Any, storage: Any, C: Any, bias: Any, times: int) -> None:
         for _ in range(times):
             pack(B, storage)
-            packed(A, storage, C, False, bias, 0, C.shape[0])
+            packed(A, storage, C, False, bias, 0, C.shape[0], 0, C.shape[1])
             tn(A.T, B, C, True, 0, C.shape[0], 0, C.shape[1])
 
     A, B, C, bias = operands(9, 20, 37, host.dtype)
@@ -200,7 +200,7 @@ def test_nothing_is_allocated(host: Gemm) -> None:
 def call_packed(host: Gemm, **changed: Any) -> None:
     A, B, C, _ = operands(4, 5, 6, host.dtype)
     given = {"A": A, "packed": host.pack(B), "C": C, "accumulate": False, "bias": no_bias(host.dtype)}
-    host.gemm_packed(*({**given, "begin": 0, "end": 4} | changed).values())
+    host.gemm_packed(*({**given, "begin": 0, "end": 4, "first": 0, "last": 6} | changed).values())
 
 
 def call_tn(host: Gemm, **changed: Any) -> None:
@@ -248,7 +248,7 @@ gemm_packed, gemm_tn = KERNELS.gemm_packed, KERNELS.gemm_tn
 
 @njit(cache=True, nogil=True)
 def both(A, packed, C, bias):
-    gemm_packed(A, packed, C, False, bias, 0, C.shape[0])
+    gemm_packed(A, packed, C, False, bias, 0, C.shape[0], 0, C.shape[1])
     gemm_tn(A.T, packed.reshape(5, 4), C, True, 0, C.shape[0], 0, C.shape[1])
 """
 LOAD = """
@@ -276,7 +276,7 @@ import numpy as np
 from rnnops.kernels.cpu.gemm import gemm
 kernels = gemm("float32")
 A, B, C = np.ones((3, 5), "f"), np.ones((5, 50), "f"), np.empty((3, 50), "f")
-kernels.gemm_packed(A, kernels.pack(B), C, False, np.ones(50, "f"), 0, 3)
+kernels.gemm_packed(A, kernels.pack(B), C, False, np.ones(50, "f"), 0, 3, 0, 50)
 kernels.gemm_tn(A.T, B, C, True, 0, 3, 0, 50)
 print(type(kernels.gemm_tn).__name__, C.min(), C.max())
 """
@@ -306,7 +306,7 @@ for dtype in ("float32", "float64"):
         A, B, C, bias = (last(shape, dtype) for shape in ((M, K), (K, N), (M, N), (N,)))
         packed = last((kernels.packed_size(K, N),), dtype)
         kernels.pack_into(B, packed)
-        kernels.gemm_packed(A, packed, C, False, bias, 0, M)
+        kernels.gemm_packed(A, packed, C, False, bias, 0, M, 0, C.shape[1])
         kernels.gemm_tn(last((K, M), dtype), B, C, True, 0, M, 0, N)
         kernels.pack_transposed_into(last((N, K), dtype), packed)
         assert (C == 2 * K + 1).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -44,6 +44,7 @@ from rnnops.types import Array
 
 LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
 SLOWER = 100  # an elementwise result costs about so many operations of a product
+COLUMN_WORK = 30_000  # multiply-adds of a step for each thread that shares out columns: about twice what two waits cost
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 
@@ -108,6 +109,18 @@ class Going:
         self.blocks.clear()
 
 
+@dataclass(frozen=True)
+class Team:
+    """The threads that run a scan.
+
+    Args:
+        by_columns: whether they share out columns of products in loops over steps, and not rows of the batch.
+    """
+
+    threads: int
+    by_columns: bool = False
+
+
 @dataclass(eq=False)
 class CompiledScan:
     """Runs a scan over arrays."""
@@ -117,7 +130,7 @@ class CompiledScan:
     layouts: Layouts
     text: ScanText
     tile: int
-    threads: int
+    team: Team
     options: Options
     float_dtype: str
     fixed: frozenset[str] = frozenset()
@@ -197,7 +210,7 @@ class CompiledScan:
         unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
         draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first
         drawn = (_signed(context.seed or 0), draw_t0, context.training)
-        sizes[place : place + 6] = (unpacked, *drawn, context.first, goes_on)
+        sizes[place : place + 7] = (unpacked, *drawn, context.first, goes_on, self.team.by_columns)
         return sizes
 
     def _sums(self, going: Going | None, make: Memory) -> dict[str, Array]:
@@ -208,6 +221,11 @@ class CompiledScan:
         if going is not None:
             going.sums = sums
         return sums
+
+    @property
+    def threads(self) -> int:
+        """How many threads run it."""
+        return self.team.threads
 
     # -- memory --------------------------------------------------------------------------------------------------
 
@@ -316,12 +334,12 @@ def compile_scan(
     """
     plan = shrink_rows(scan, plan_step(scan), unseen)
     _check_rings(scan, plan)
-    threads = _threads(scan, plan, options)
+    team = _team(scan, plan, options)
     tile = steps_of_tile(options, scan.steps, scan.batch)
-    layouts = lay_out(scan, plan, tile, threads)
+    layouts = lay_out(scan, plan, tile, team.threads)
     layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
     text = write_scan(scan, plan, layouts, float_dtype, options.width, options.compiled)
-    return CompiledScan(scan, plan, layouts, text, tile, threads, options, float_dtype, fixed, unseen)
+    return CompiledScan(scan, plan, layouts, text, tile, team, options, float_dtype, fixed, unseen)
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
@@ -329,18 +347,24 @@ def steps_of_tile(options: Options, steps: int, batch: int) -> int:
     return options.tile or max(1, min(steps, TILE_ROWS // max(1, batch)))
 
 
-def _threads(scan: Scan, plan: StepPlan, options: Options) -> int:
-    """As many threads as have rows to work on; one where there is little to do."""
-    products = [(stage, node) for stage in plan.stages for node in stage.nodes if not isinstance(node, Statement)]
-    work = scan.steps * sum(2 * node.rows * node.inner * node.columns for _, node in products)
-    elements = scan.steps * sum(
-        prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement)
-    )
-    if not options.compiled or work + SLOWER * elements < LITTLE_WORK:
-        return 1
-    if plan.batch_axes:
-        return min(options.threads, scan.batch)
-    return options.threads if any(not stage.loop for stage, _ in products) else 1
+def _team(scan: Scan, plan: StepPlan, options: Options) -> Team:
+    """As many threads as have rows to work on, or columns of a step's products; one where there is little to do."""
+    in_loops = products_work(stage for stage in plan.stages if stage.loop)
+    in_tiles = products_work(stage for stage in plan.stages if not stage.loop)
+    elements = sum(prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement))
+    if not options.compiled or scan.steps * (2 * in_loops + 2 * in_tiles + SLOWER * elements) < LITTLE_WORK:
+        return Team(1)
+    by_rows = min(options.threads, scan.batch if plan.batch_axes else 1)
+    by_columns = 0 if plan.lengths else min(options.threads, in_loops // COLUMN_WORK)
+    if by_columns > by_rows:
+        return Team(by_columns, by_columns=True)
+    return Team(options.threads if scan.steps * 2 * in_tiles >= LITTLE_WORK else by_rows)
+
+
+def products_work(stages: Iterable[Stage]) -> int:
+    """Multiply-adds of a step."""
+    products = [node for stage in stages for node in stage.nodes if not isinstance(node, Statement)]
+    return sum(node.rows * node.inner * node.columns for node in products)
 
 
 def _signed(seed: int) -> int:

@@ -8,10 +8,10 @@ from rnnops.kernels.cpu.revision import REVISION
 
 COMPILED = """\
 from rnnops.kernels.cpu.drivers import driver
-from rnnops.kernels.cpu.pointers import at, row_program
+from rnnops.kernels.cpu.pointers import at, borrowed, row_program
 """
 PLAIN = """\
-from rnnops.kernels.cpu.pointers import at
+from rnnops.kernels.cpu.pointers import at, borrowed
 
 
 def row_program(function):

@@ -13,12 +13,14 @@ class AllRows:
     """Every row at every step.
 
     Args:
-        firsts: for what rows are counted by (`Place.rows`), the thread's first row at a step.
-        count: of its rows at a step.
+        firsts: for what rows are counted by (`Place.rows`), the first row of a thread's products at a step.
+        count: of their rows at a step: the thread's own, or all of them where threads share out columns.
+        columns: whether threads may share out columns.
     """
 
-    firsts: Mapping[str, str] = {"n": "n0"}
-    count = "(n1 - n0)"
+    firsts: Mapping[str, str] = {"n": "m0"}
+    count = "(m1 - m0)"
+    columns = True
 
     def before_tile(self) -> list[str]:
         """What a tile begins with."""
@@ -42,6 +44,7 @@ class LastingRows(AllRows):
 
     firsts: Mapping[str, str] = {"n": "n0", "j": "j0", "r": "n0"}
     count = "count"
+    columns = False
 
     def before_tile(self) -> list[str]:
         return ["rows = list_rows(ends, order, low, steps, n0, n1, lists, rank * K * (N + 2))"]

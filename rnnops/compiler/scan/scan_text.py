@@ -18,9 +18,10 @@ from rnnops.compiler.scan.stages import Node, Stage, node_reads
 from rnnops.compiler.scan.statements import Access, Statement
 from rnnops.compiler.scan.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 
-HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going")
+HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going", "columns")
 
 
+COLUMNS = 48  # panels of all widths of vectors begin at multiples of it
 MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
 
 
@@ -74,6 +75,7 @@ class _Writer:
     packed: dict[Packed, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
+    shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
     part: _Part = field(init=False)
 
     # -- the module ----------------------------------------------------------------------------------------------
@@ -89,6 +91,7 @@ class _Writer:
         signature = f"def scan(rank, threads, barrier, status, sizes, {', '.join(arrays)}):"
         size_names = [*HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))]
         names = [f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(size_names)]
+        names += [f"{INDENT}{name} = borrowed({name})" for name in ("barrier", *arrays)]
         dtypes = ", ".join(f'"{self._dtype_of(array)}"' for array in arrays)
         driver = "\n".join([f"@driver({dtypes})", signature, *names, *body])
         head = module_head(self.dtype, self.width, self.compiled, self.constants.lines())
@@ -120,6 +123,10 @@ class _Writer:
         stages = [line for part in parts for line in self._stages(part)]
         self.lines = []
         self._line(1, f"n0, n1 = part(rank, threads, {rows}, {together})")
+        if self.shared:
+            self._line(1, f"m0, m1, lane, lanes = (0, {rows}, rank, threads) if columns != 0 else (n0, n1, 0, 1)")
+        for count, number in self.shared.items():
+            self._line(1, f"a{number}, b{number} = part(lane, lanes, {self._size(count)}, {COLUMNS})")
         self._packing()
         self._line(1, "for tile in range(0, T, K):")
         self._line(2, "steps = min(K, T - tile)")
@@ -165,10 +172,26 @@ class _Writer:
             if is_row:
                 self._rows([node for node in nodes if isinstance(node, Statement)])
             else:
-                for node in nodes:
-                    if isinstance(node, Product):
-                        self._product(node)
+                self._products([node for node in nodes if isinstance(node, Product)])
         return self.lines
+
+    def _products(self, nodes: Sequence[Product]) -> None:
+        """Products of one step; where threads share out columns, each waits for all that it reads."""
+        read: set[str] = set()
+        written: set[str] = set()
+        self._wait_for_columns()
+        for node in nodes:
+            if node.left in written or node.target in read:
+                self._wait_for_columns()
+                read, written = set(), set()
+            self._product(node)
+            read.add(node.left)
+            written.add(node.target)
+        self._wait_for_columns()
+
+    def _wait_for_columns(self) -> None:
+        if self.part.shares.columns:
+            self._line(3, "wait(barrier, lanes)")
 
     def _rows(self, statements: Sequence[Statement]) -> None:
         own = {id(s) for s in statements}
@@ -226,7 +249,7 @@ class _Writer:
         return f"matrix({array}, {start}, {rows}, {self._size(stride)}, {self._size(column)}, {self._size(columns)})"
 
     def _product(self, node: Product) -> None:
-        """The product's rows of one step that this thread owns."""
+        """The part of a product of one step that is this thread's: its rows, or columns of all rows."""
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         rows = f"{self.part.shares.count} * {self._size(each)}"
         left, target = self._place(node.left), self._place(node.target)
@@ -236,9 +259,14 @@ class _Writer:
         self._multiply(node, 3, a, c, "0", rows)
 
     def _multiply(self, node: Product, depth: int, a: str, c: str, first: str, last: str) -> None:
+        """Some rows of a product, in the columns that are the thread's: the same wherever there are as many."""
+        begin, end = "0", self._size(node.columns)
+        if self.part.shares.columns:
+            number = self.shared.setdefault(node.columns, len(self.shared))
+            begin, end = f"a{number}", f"b{number}"
         packed, bias = self._packed_name(node.right), self._bias(node)
         accumulate = "True" if node.accumulate else "False"
-        self._line(depth, f"gemm_packed({a}, {packed}, {c}, {accumulate}, {bias}, {first}, {last})")
+        self._line(depth, f"gemm_packed({a}, {packed}, {c}, {accumulate}, {bias}, {first}, {last}, {begin}, {end})")
 
     def _batched(self, node: Node) -> None:
         if isinstance(node, Product):
@@ -246,7 +274,8 @@ class _Writer:
             rows = self.part.shares.in_tile(node.rows, self.scan.batch, self._size)
             a = self._matrix(left.array, self._base(left), rows, node.row_stride, node.offset, node.inner)
             c = self._matrix(target.array, self._base(target), rows, node.columns, 0, node.columns)
-            self._line(2, f"r0, r1 = part(rank, threads, {rows}, 8)")
+            part = f"part(rank, threads, {rows}, 8)"
+            self._line(2, f"r0, r1 = {f'(0, {rows}) if columns != 0 else ' * self.part.shares.columns}{part}")
             self._multiply(node, 2, a, c, "r0", "r1")
         elif isinstance(node, Contraction):
             self._contraction(node)
@@ -263,7 +292,7 @@ class _Writer:
             self._line(2, f"if {rows} > 0 or not ({adds}):")
         depth = 3 if self.plan.lengths else 2
         if node.columns >= node.rows:
-            self._line(depth, f"r0, r1 = part(rank, threads, {n}, 48)")
+            self._line(depth, f"r0, r1 = part(rank, threads, {n}, {COLUMNS})")
             self._line(depth, f"gemm_tn({a}, {b}, {c}, {adds}, 0, {m}, r0, r1)")
         else:
             self._line(depth, f"r0, r1 = part(rank, threads, {m}, 8)")

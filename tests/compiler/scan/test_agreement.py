@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from agreement_cases import Arrays, H, N, T, assert_same_bits, feeds_of, lstm_net, own_cell_net, results
+from agreement_cases import Arrays, D, H, N, T, assert_same_bits, feeds_of, lstm_net, own_cell_net, results
 from devices import DEVICES, PLAIN
 
 import rnnops as ro
@@ -35,6 +35,52 @@ def test_threads_change_no_bit(name: str, rows: int) -> None:
     one = results(net, feeds, threads=1)
     for threads in (2, 3, 5):
         assert_same_bits(results(net, feeds, threads=threads), one)
+
+
+def wide_lstm(features: int) -> ro.Net:
+    net = ro.Net("wide")
+    net.outputs(h_all=ro.LSTM(net, net.input("xs"), None, None, D, features)[0])
+    return net
+
+
+COLUMNS: dict[str, Callable[[], ro.Net]] = {
+    "lstm": lambda: wide_lstm(29),
+    "gates": lambda: lstm_net(lengths=False, memory_optimization=True),
+    **{name: NETS[name] for name in ("own", "own_reverse")},
+}
+
+
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize(
+    ("name", "rows"), [("lstm", 1), ("lstm", 2), ("gates", 1), ("own", 1), ("own", 3), ("own_reverse", 1)]
+)
+def test_few_rows_share_out_columns(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = COLUMNS[name]()
+    feeds = feeds_of(net, steps=40, rows=rows, features=H if name == "gates" else 29)
+    one = results(net, feeds, threads=1)
+    monkeypatch.setattr(compiled_scan, "COLUMN_WORK", 1)
+    for threads in (2, 5):
+        kernels = ro.compile(net, threads=threads, tuning=Options()).plan(feeds).plan.compiled.kernels
+        teams = [kernel.compiled.team for kernel in kernels]
+        assert any(team.by_columns and team.threads == threads for team in teams) == (threads > rows)
+        for _ in range(5):  # a wait too few would show now and then
+            assert_same_bits(results(net, feeds, threads=threads), one)
+
+
+def test_what_threads_share_out() -> None:
+    """Rows; columns where rows are fewer than the threads that have enough to do; nothing where there is little."""
+
+    def plan(rows: int, threads: int, features: int = 128) -> str:
+        run = ro.compile(wide_lstm(features), threads=threads)
+        return str(run.plan(xs=(50, rows, D), backward=False, dtype="float32"))
+
+    few = "few rows: threads share out columns of products in loops"
+    assert few in plan(1, 2)
+    assert "2 threads" in plan(1, 64)
+    assert "8 threads" in plan(1, 64, 256)
+    assert few not in plan(2, 2)
+    assert "2 threads" in plan(2, 2)
+    assert "1 thread" in plan(1, 64, 8)
 
 
 def sums_over_time(net: ro.Net) -> tuple[str, ...]:
