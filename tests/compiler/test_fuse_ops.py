@@ -9,7 +9,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.compiler.fuse_ops import fuse_ops
-from rnnops.compiler.scan import compiled_scan
+from rnnops.compiler.scan import share_work
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Op
@@ -176,7 +176,7 @@ def test_results_are_those_of_the_reference(dtype: str, compiled: bool) -> None:
 
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over more rows than there are parts of a sum are shared by neighbours."""
-    monkeypatch.setattr(compiled_scan, "LITTLE_WORK", 0)
+    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
     net = classifier()
     feeds = feeds_of(net)
     one, *others = (

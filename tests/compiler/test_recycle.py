@@ -92,7 +92,7 @@ def test_results_have_the_same_bits(name: str) -> None:
 @pytest.mark.usefixtures("_poisoned")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rnnops.compiler.scan.compiled_scan.LITTLE_WORK", 0)
+    monkeypatch.setattr("rnnops.compiler.scan.share_work.LITTLE_WORK", 0)
     net = words()
     feeds = feeds_of(net)
     recycled, plain = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -31,9 +30,9 @@ from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText, write_scan
+from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.shrink import shrink_rows
 from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
-from rnnops.compiler.scan.statements import Statement
 from rnnops.compiler.scan.step_plan import StepPlan, plan_step
 from rnnops.compiler.team import run_together
 from rnnops.errors import TypeRuleError
@@ -42,9 +41,6 @@ from rnnops.kernels.cpu.gemm import gemm
 from rnnops.schema import RunContext
 from rnnops.types import Array
 
-LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
-SLOWER = 100  # an elementwise result costs about so many operations of a product
-COLUMN_WORK = 30_000  # multiply-adds of a step for each thread that shares out columns: about twice what two waits cost
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 
@@ -107,18 +103,6 @@ class Going:
         for block in self.blocks.values():
             self.pool.give(block)
         self.blocks.clear()
-
-
-@dataclass(frozen=True)
-class Team:
-    """The threads that run a scan.
-
-    Args:
-        by_columns: whether they share out columns of products in loops over steps, and not rows of the batch.
-    """
-
-    threads: int
-    by_columns: bool = False
 
 
 @dataclass(eq=False)
@@ -334,7 +318,7 @@ def compile_scan(
     """
     plan = shrink_rows(scan, plan_step(scan), unseen)
     _check_rings(scan, plan)
-    team = _team(scan, plan, options)
+    team = share_work(scan, plan, options.threads) if options.compiled else Team(1)
     tile = steps_of_tile(options, scan.steps, scan.batch)
     layouts = lay_out(scan, plan, tile, team.threads)
     layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
@@ -345,26 +329,6 @@ def compile_scan(
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
     """How many steps a tile has."""
     return options.tile or max(1, min(steps, TILE_ROWS // max(1, batch)))
-
-
-def _team(scan: Scan, plan: StepPlan, options: Options) -> Team:
-    """As many threads as have rows to work on, or columns of a step's products; one where there is little to do."""
-    in_loops = products_work(stage for stage in plan.stages if stage.loop)
-    in_tiles = products_work(stage for stage in plan.stages if not stage.loop)
-    elements = sum(prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement))
-    if not options.compiled or scan.steps * (2 * in_loops + 2 * in_tiles + SLOWER * elements) < LITTLE_WORK:
-        return Team(1)
-    by_rows = min(options.threads, scan.batch if plan.batch_axes else 1)
-    by_columns = 0 if plan.lengths else min(options.threads, in_loops // COLUMN_WORK)
-    if by_columns > by_rows:
-        return Team(by_columns, by_columns=True)
-    return Team(options.threads if scan.steps * 2 * in_tiles >= LITTLE_WORK else by_rows)
-
-
-def products_work(stages: Iterable[Stage]) -> int:
-    """Multiply-adds of a step."""
-    products = [node for stage in stages for node in stage.nodes if not isinstance(node, Statement)]
-    return sum(node.rows * node.inner * node.columns for node in products)
 
 
 def _signed(seed: int) -> int:

@@ -50,7 +50,7 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
     else:
         yield "rows are independent: threads share them out"
     if compiled.team.by_columns:
-        yield "few rows: threads share out columns of products in loops, and wait for each other around these"
+        yield "few rows a thread: threads share out columns of products in loops, and wait for each other around these"
     if plan.lengths:
         yield f"rows end by '{plan.lengths}': past their end they are in no product that it masks"
     elif plan.unshrunk:

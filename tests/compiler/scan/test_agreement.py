@@ -10,7 +10,7 @@ from agreement_cases import Arrays, D, H, N, T, assert_same_bits, feeds_of, lstm
 from devices import DEVICES, PLAIN
 
 import rnnops as ro
-from rnnops.compiler.scan import compiled_scan
+from rnnops.compiler.scan import share_work
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.kernels.cpu.vector_width import WIDTHS
 
@@ -24,7 +24,7 @@ NETS: dict[str, Callable[[], ro.Net]] = {
 @pytest.fixture
 def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as may be, however little there is to do."""
-    monkeypatch.setattr(compiled_scan, "LITTLE_WORK", 0)
+    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
 
 
 @pytest.mark.usefixtures("_busy")
@@ -58,28 +58,30 @@ def test_few_rows_share_out_columns(name: str, rows: int, monkeypatch: pytest.Mo
     net = COLUMNS[name]()
     feeds = feeds_of(net, steps=40, rows=rows, features=H if name == "gates" else 29)
     one = results(net, feeds, threads=1)
-    monkeypatch.setattr(compiled_scan, "COLUMN_WORK", 1)
+    monkeypatch.setattr(share_work, "WAIT", 0.0)
+    monkeypatch.setattr(share_work, "CLEARLY", np.inf)
     for threads in (2, 5):
         kernels = ro.compile(net, threads=threads, tuning=Options()).plan(feeds).plan.compiled.kernels
         teams = [kernel.compiled.team for kernel in kernels]
-        assert any(team.by_columns and team.threads == threads for team in teams) == (threads > rows)
+        assert any(team.by_columns and team.threads == threads for team in teams)
         for _ in range(5):  # a wait too few would show now and then
             assert_same_bits(results(net, feeds, threads=threads), one)
 
 
 def test_what_threads_share_out() -> None:
-    """Rows; columns where rows are fewer than the threads that have enough to do; nothing where there is little."""
+    """Rows; columns where threads would have few rows each and much to read; nothing where there is little to do."""
 
     def plan(rows: int, threads: int, features: int = 128) -> str:
         run = ro.compile(wide_lstm(features), threads=threads)
         return str(run.plan(xs=(50, rows, D), backward=False, dtype="float32"))
 
-    few = "few rows: threads share out columns of products in loops"
+    few = "few rows a thread: threads share out columns of products in loops"
     assert few in plan(1, 2)
-    assert "2 threads" in plan(1, 64)
+    assert "4 threads" in plan(1, 64)
+    assert few in plan(3, 2, 512)
     assert "8 threads" in plan(1, 64, 256)
-    assert few not in plan(2, 2)
-    assert "2 threads" in plan(2, 2)
+    assert few not in plan(32, 2)
+    assert "2 threads" in plan(32, 2)
     assert "1 thread" in plan(1, 64, 8)
 
 

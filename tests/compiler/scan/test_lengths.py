@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.scan import compiled_scan
+from rnnops.compiler.scan import share_work
 from rnnops.compiler.scan.backward import BackwardScan
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan
@@ -194,7 +194,7 @@ def test_kept_blobs_read_as_zeros_past_an_end() -> None:
 
 
 def test_compiled_results_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_scan, "LITTLE_WORK", 0)
+    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
     net = preset("LSTM")
     feeds = {**feeds_of(net, [0] * 19, x=(T, 19, D)), "lengths": np.arange(19, dtype="int32") % 8}
     results = []
