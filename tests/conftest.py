@@ -1,9 +1,12 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests. CUDA kernels run in numba's simulator, unless NUMBA_ENABLE_CUDASIM=0 is set for a device."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
+
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
 import devices
 import pytest

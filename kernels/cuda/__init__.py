@@ -1,0 +1,1 @@
+"""Building blocks of CUDA kernels; `facade.py` alone knows numba-cuda and its simulator."""

@@ -1,0 +1,128 @@
+"""Matrix products on a CUDA device, here its simulator: all edges of tiles, strides, windows; and as PTX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from gemm_cases import assert_product, operands
+
+from rnnops.errors import DeviceError
+from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda.facade import on_device, on_host
+from rnnops.kernels.cuda.gemm import TILING, Matrix, multiply
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(facade.missing()), reason=facade.missing() or "none")]
+DTYPES = ("float32", "float64")
+
+
+def matrix(array: Any) -> Matrix:
+    return Matrix(on_device(array.reshape(-1)), 0, array.shape[1])
+
+
+def product(A: Any, B: Any, C: Any, accumulate: bool = False, bias: Any = None) -> Any:
+    target = on_device(C.reshape(-1))
+    given = None if bias is None else (on_device(np.concatenate([[np.nan, np.nan], bias]).astype(C.dtype)), 2)
+    multiply(matrix(A), matrix(B), Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate, given)
+    return on_host(target).reshape(C.shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_edges_of_tiles(dtype: str) -> None:
+    tile_rows, tile_columns = TILING.tile
+    for M in {1, tile_rows - 1, tile_rows, tile_rows + 1}:
+        for N in {1, tile_columns, 2 * tile_columns - 1}:
+            for K in {0, 1, TILING.depth, 2 * TILING.depth + 1}:
+                A, B, C, bias = operands(M, K, N, dtype)
+                empty = np.full_like(C, np.nan)
+                assert_product(product(A, B, empty), A, B, np.zeros_like(C))
+                assert_product(product(A, B, empty, bias=bias), A, B, bias)
+                assert_product(product(A, B, C, accumulate=True), A, B, C)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transposed_operands_and_windows(dtype: str) -> None:
+    A, B, C, _ = operands(5, 7, 6, dtype)
+    for left, right in ((A.T.copy(), B), (A, B.T.copy())):
+        target = on_device(np.full(C.size, np.nan, dtype))
+        a = matrix(left) if left is A else matrix(left).transposed
+        b = matrix(right) if right is B else matrix(right).transposed
+        multiply(a, b, Matrix(target, 0, 6), 5, 6, 7)
+        assert_product(on_host(target).reshape(5, 6), A, B, np.zeros_like(C))
+    frame = np.full((9, 10), 3, dtype)
+    target = on_device(frame.reshape(-1))
+    wide = on_device(np.concatenate([np.full((5, 2), np.nan, dtype), A], axis=1).reshape(-1))
+    multiply(Matrix(wide, 2, 9), matrix(B), Matrix(target, 23, 10), 5, 6, 7)
+    came = on_host(target).reshape(9, 10)
+    assert_product(came[2:7, 3:9].copy(), A, B, np.zeros_like(C))
+    came[2:7, 3:9] = 3
+    np.testing.assert_array_equal(came, frame)
+
+
+def test_nan_and_infinity_reach_their_rows_alone() -> None:
+    A, B, C, _ = operands(5, 7, 6, "float32")
+    clean = product(A, B, C)
+    A[2, 3], A[4, 0] = np.nan, np.inf
+    came = product(A, B, C)
+    assert np.isnan(came[2]).all()
+    assert np.isinf(came[4]).all()
+    np.testing.assert_array_equal(came[[0, 1, 3]], clean[[0, 1, 3]])
+
+
+def test_nothing_to_do() -> None:
+    empty = np.zeros((0, 3), "float32")
+    assert product(empty, np.zeros((3, 4), "float32"), np.zeros((0, 4), "float32")).shape == (0, 4)
+
+
+@pytest.mark.skipif(not facade.SIMULATED, reason="a device is at hand")
+def test_what_the_simulator_is_and_is_not() -> None:
+    assert str(facade.card()).startswith("simulator")
+    with pytest.raises(DeviceError, match="compiles nothing"):
+        facade.ptx(lambda: None, (), (9, 0))
+
+
+def run_without_simulator(code: str) -> str:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_without_a_device_the_error_says_what_is_missing() -> None:
+    code = """
+from rnnops.errors import DeviceError
+from rnnops.kernels.cuda.facade import card
+try:
+    card()
+except DeviceError as error:
+    print(error)
+"""
+    said = run_without_simulator(code)
+    assert said.startswith("no CUDA device")
+    assert "driver" in said
+    assert "extra 'cuda'" in said
+
+
+COMPILE = """
+import sys
+from rnnops.kernels.cuda.facade import ptx
+from rnnops.kernels.cuda.gemm import Tiling, product_function, product_signature
+try:
+    for dtype in ("float32", "float64"):
+        text = ptx(product_function(dtype, Tiling()), product_signature(dtype), (9, 0))
+        print(".target sm_90" in text, "fma.rn" in text, ".local" in text)
+except Exception as error:  # numba-cuda or its compiler library is not installed
+    print("cannot compile:", type(error).__name__, str(error)[:80])
+"""
+
+
+def test_ptx_keeps_sums_in_registers() -> None:
+    said = run_without_simulator(COMPILE)
+    if said.startswith("cannot compile"):
+        pytest.skip(said)
+    assert said.splitlines() == ["True True False"] * 2
