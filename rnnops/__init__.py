@@ -123,7 +123,11 @@ if TYPE_CHECKING:
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("checkpoints", "model", "onnx", "testing")
-_LAZY = {**dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"), **dict.fromkeys(_MODULES, "rnnops")}
+_LAZY = {
+    **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
+    "devices": "rnnops.compiler.devices",
+    **dict.fromkeys(_MODULES, "rnnops"),
+}
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCU
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -88,6 +89,15 @@ def kernel(function: Callable[..., None], **options: Any) -> Kernel:
         options: of numba-cuda's `cuda.jit`, which the simulator does without.
     """
     return cuda.jit(function) if SIMULATED else cuda.jit(function, **options)
+
+
+def launch(kernel: Kernel, blocks: int, threads: int, *arguments: Any) -> None:
+    """Run a kernel and wait for it; arrays of NumPy are copied to the device and back."""
+    with warnings.catch_warnings():
+        if SIMULATED:  # whose threads know nothing of `np.errstate`
+            warnings.simplefilter("ignore", RuntimeWarning)
+        kernel[blocks, threads](*arguments)
+        cuda.synchronize()
 
 
 def ptx(function: Callable[..., None], signature: Any, capability: tuple[int, int]) -> str:

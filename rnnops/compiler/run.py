@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -41,7 +42,8 @@ from rnnops.net import Net, require_net
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
 
-DEVICES = ("reference", "cpu")
+DEVICES = ("reference", "cpu")  # those that every machine has
+CUDA = "cuda"
 Feeds = Mapping[str, Any]
 
 
@@ -57,7 +59,8 @@ def compile(  # noqa: A001
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
 
     Args:
-        device: `"cpu"`, compiled kernels, or `"reference"`, the NumPy interpreter.
+        device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device,
+            in numba's simulator so far.
         checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
             `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
         memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
@@ -67,16 +70,20 @@ def compile(  # noqa: A001
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
-    Raises DeviceError for an unknown device or number of threads, NetError for a net without outputs, CheckpointError
-    for policies and budgets that make no sense.
+    Raises DeviceError for an unknown or missing device or number of threads, NetError for a net without outputs,
+    CheckpointError for policies and budgets that make no sense.
     """
     require_net(net)
-    if not isinstance(device, str) or device not in DEVICES:
-        raise DeviceError("no such device", net=net.name, wanted=f"one of {', '.join(DEVICES)}", came=repr(device))
+    if not isinstance(device, str) or device not in (*DEVICES, CUDA):
+        wanted = f"one of {', '.join((*DEVICES, CUDA))}"
+        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device))
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
     options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
+    if options is not None and device == CUDA:
+        target = import_module("rnnops.compiler.cuda_target").cuda_target()  # numba.cuda is loaded when it is wanted
+        options = replace(options, device=options.device or target)
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 
 

@@ -29,12 +29,12 @@ from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText, write_scan
-from rnnops.compiler.scan.share_work import Team, share_work
+from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText
+from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.shrink import shrink_rows
 from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
 from rnnops.compiler.scan.step_plan import StepPlan, plan_step
-from rnnops.compiler.team import run_together
+from rnnops.compiler.scan.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.kernels.cpu.barrier import new_barrier
 from rnnops.kernels.cpu.gemm import gemm
@@ -53,6 +53,7 @@ class Options:
         threads: at most so many.
         width: of vectors in bits, the host's if None.
         compiled: whether kernels are compiled, or plain Python.
+        device: what else they are made for, in place of processors.
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
         least_work: elementwise results from which on ops around recurrences are fused and compiled.
@@ -63,11 +64,17 @@ class Options:
     threads: int = 1
     width: int | None = None
     compiled: bool = True
+    device: Target | None = None
     tile: int | None = None
     fixed: frozenset[str] = frozenset()
     least_work: float = LEAST_WORK
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
+
+    @property
+    def target(self) -> Target:
+        """What scans are made for."""
+        return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
 
 
 @dataclass
@@ -147,11 +154,7 @@ class CompiledScan:
         values = [_flat(given[name]) for name in self._given]
         sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
         barrier, status = scratch.arrays["barrier"], scratch.arrays["status"]
-        if self.options.compiled:
-            run_together(self._function(), self.threads, barrier, status, sizes, *values)
-        else:
-            with np.errstate(all="ignore"):
-                self._function()(0, 1, barrier, status, sizes, *values)
+        self.options.target.call(self._function(), self.team, (barrier, status, sizes, *values))
         wrong = status[0] != 0
         status[0] = 0
         scratch.packed = True
@@ -318,11 +321,11 @@ def compile_scan(
     """
     plan = shrink_rows(scan, plan_step(scan), unseen)
     _check_rings(scan, plan)
-    team = share_work(scan, plan, options.threads) if options.compiled else Team(1)
+    team = options.target.team(scan, plan, options.threads)
     tile = steps_of_tile(options, scan.steps, scan.batch)
     layouts = lay_out(scan, plan, tile, team.threads)
     layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
-    text = write_scan(scan, plan, layouts, float_dtype, options.width, options.compiled)
+    text = options.target.text(scan, plan, layouts, float_dtype, options.width)
     return CompiledScan(scan, plan, layouts, text, tile, team, options, float_dtype, fixed, unseen)
 
 

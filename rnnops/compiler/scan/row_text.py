@@ -109,13 +109,16 @@ class RowWriter:
         for statement in starting:
             self._start_register(statement, depth)
         if depth < len(nest.extents):
-            self._line(depth, f"for i{depth} in range({self._size(nest.extents[depth])}):")
+            self._line(depth, self._loop(nest, depth))
             self._level(nest, depth + 1, registers, needed)
         else:
             for statement in nest.statements:
                 self._statement(statement, depth, needed)
         for statement in starting:
             self._finish_register(statement, depth, needed)
+
+    def _loop(self, nest: Nest, depth: int) -> str:
+        return f"for i{depth} in range({self._size(nest.extents[depth])}):"
 
     def _start_register(self, statement: Statement, depth: int) -> None:
         start = 0 if statement.start is None else statement.start
@@ -134,7 +137,7 @@ class RowWriter:
         """Join what a register has gathered with what lies in memory."""
         place = self._element(statement.target, depth)
         old = f"({place} != 0)" if self.types[statement.target.owner].dtype == BOOL else place
-        self._line(depth, f"{place} = {ADD_TO_MEMORY[statement.fold].format(acc=old, x=name)}")
+        self._write(depth, f"{place} = {ADD_TO_MEMORY[statement.fold].format(acc=old, x=name)}")
         self.local = {key: known for key, known in self.local.items() if key[0] != statement.target.owner}
 
     def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
@@ -153,7 +156,7 @@ class RowWriter:
         """Join a value with what lies in memory."""
         place = self._element(statement.target, depth)
         old = f"({place} != 0)" if self.types[statement.target.owner].dtype == BOOL else place
-        self._line(depth, f"{place} = {self._folded(statement, old, depth, ADD_TO_MEMORY)}")
+        self._write(depth, f"{place} = {self._folded(statement, old, depth, ADD_TO_MEMORY)}")
         self.local = {key: name for key, name in self.local.items() if key[0] != statement.target.owner}
 
     def _folded(self, statement: Statement, old: str, depth: int, texts: Mapping[str, str]) -> str:
@@ -180,7 +183,7 @@ class RowWriter:
         return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
 
     def _store(self, statement: Statement, value: str, depth: int) -> None:
-        self._line(depth, f"{self._element(statement.target, depth)} = {value}")
+        self._write(depth, f"{self._element(statement.target, depth)} = {value}")
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -302,6 +305,10 @@ class RowWriter:
     def _variable(self) -> str:
         self.count += 1
         return f"v{self.count - 1}"
+
+    def _write(self, depth: int, text: str) -> None:
+        """A line that writes to memory."""
+        self._line(depth, text)
 
     def _line(self, depth: int, text: str) -> None:
         self.result.lines.append(INDENT * (depth + 1) + text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import ClassVar
 
 from rnnops.compiler.scalar_text import Constants
 from rnnops.compiler.scan.module_head import module_head
@@ -62,7 +63,7 @@ class _Part:
 
 
 @dataclass
-class _Writer:
+class ScanWriter:
     scan: Scan
     plan: StepPlan
     layouts: Layouts
@@ -77,6 +78,8 @@ class _Writer:
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
     part: _Part = field(init=False)
+    row_writer: ClassVar[type[RowWriter]] = RowWriter
+    step_begins: ClassVar[Sequence[str]] = ("step_begins()",)  # without it LLVM loads vectors across steps
 
     # -- the module ----------------------------------------------------------------------------------------------
 
@@ -88,15 +91,24 @@ class _Writer:
             *self.packed.values(),
             *(ROW_ARRAYS if self.plan.lengths else ()),
         ]
-        signature = f"def scan(rank, threads, barrier, status, sizes, {', '.join(arrays)}):"
         size_names = [*HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))]
         names = [f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(size_names)]
-        names += [f"{INDENT}{name} = borrowed({name})" for name in ("barrier", *arrays)]
+        source = "\n\n\n".join(self.module(arrays, [*names, *body])) + "\n"
+        return ScanText(source, tuple(self.sizes.values), tuple(arrays), tuple(self.packed))
+
+    def module(self, arrays: Sequence[str], body: Sequence[str]) -> list[str]:
+        """The parts of the module.
+
+        Args:
+            arrays: names of array parameters.
+            body: lines of the driver.
+        """
+        signature = f"def scan(rank, threads, barrier, status, sizes, {', '.join(arrays)}):"
+        borrowed = [f"{INDENT}{name} = borrowed({name})" for name in ("barrier", *arrays)]
         dtypes = ", ".join(f'"{self._dtype_of(array)}"' for array in arrays)
-        driver = "\n".join([f"@driver({dtypes})", signature, *names, *body])
+        driver = "\n".join([f"@driver({dtypes})", signature, *borrowed, *body])
         head = module_head(self.dtype, self.width, self.compiled, self.constants.lines())
-        parts = [head, *(program.text() for program in self.programs), driver]
-        return ScanText("\n\n\n".join(parts) + "\n", tuple(self.sizes.values), tuple(arrays), tuple(self.packed))
+        return [head, *(program.text() for program in self.programs), driver]
 
     def _dtype_of(self, array: str) -> str:
         """The dtype of an array parameter; bools come as bytes."""
@@ -124,9 +136,9 @@ class _Writer:
         self.lines = []
         self._line(1, f"n0, n1 = part(rank, threads, {rows}, {together})")
         if self.shared:
-            self._line(1, f"m0, m1, lane, lanes = (0, {rows}, rank, threads) if columns != 0 else (n0, n1, 0, 1)")
+            self._line(1, f"m0, m1, share, shares = (0, {rows}, rank, threads) if columns != 0 else (n0, n1, 0, 1)")
         for count, number in self.shared.items():
-            self._line(1, f"a{number}, b{number} = part(lane, lanes, {self._size(count)}, {COLUMNS})")
+            self._line(1, f"a{number}, b{number} = part(share, shares, {self._size(count)}, {COLUMNS})")
         self._packing()
         self._line(1, "for tile in range(0, T, K):")
         self._line(2, "steps = min(K, T - tile)")
@@ -163,7 +175,7 @@ class _Writer:
                 self._batched(node)
             return self.lines
         self._line(2, "for step in range(steps):")
-        self._line(3, "step_begins()")  # see there: without it LLVM loads vectors across steps
+        self._block(3, self.step_begins)
         self._line(3, "i = steps - 1 - step if backwards != 0 else step")
         self._line(3, "t = low + i")
         self._block(3, self.part.shares.before_rows())
@@ -191,7 +203,7 @@ class _Writer:
 
     def _wait_for_columns(self) -> None:
         if self.part.shares.columns:
-            self._line(3, "wait(barrier, lanes)")
+            self._line(3, "wait(barrier, shares)")
 
     def _rows(self, statements: Sequence[Statement]) -> None:
         own = {id(s) for s in statements}
@@ -206,13 +218,13 @@ class _Writer:
         written = {s.target.owner for s in statements}
         stored = written & {*outside, *self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
-        writer = RowWriter(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
+        writer = self.row_writer(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
         program = writer.write(fuse_nests(statements))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
         pointers = [f"at({place.array}, {self._address(place, place.rows)})" for place in pointed]
         numbers = {**SCALARS, "n": "n" if self.plan.batch_axes else "0"}
-        scalars = [numbers[scalar] for scalar in program.scalars]
+        scalars = [numbers.get(scalar, scalar) for scalar in program.scalars]
         self._line(4, f"{name}({', '.join([*scalars, *pointers, *program.sizes])})")
 
     def _place(self, owner: str) -> Place:
@@ -341,4 +353,4 @@ def write_scan(
         width: of vectors, in bits; the host's if left out.
         compiled: whether the module's functions are compiled, or plain Python.
     """
-    return _Writer(scan, plan, layouts, dtype, width, compiled).text()
+    return ScanWriter(scan, plan, layouts, dtype, width, compiled).text()

@@ -1,0 +1,52 @@
+"""The CUDA device as a target of scans: one launch for each, arrays of NumPy in and out.
+
+Limits: so far scans run in the simulator only, as one block of a few lanes; everything else runs as on the CPU device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rnnops.compiler.scan.cuda_text import write_cuda_scan
+from rnnops.compiler.scan.places import Layouts
+from rnnops.compiler.scan.scan import Scan
+from rnnops.compiler.scan.scan_text import ScanText
+from rnnops.compiler.scan.share_work import Team
+from rnnops.compiler.scan.step_plan import StepPlan
+from rnnops.compiler.scan.target import Work
+from rnnops.errors import DeviceError
+from rnnops.kernels.cuda.facade import SIMULATED, card, launch
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """Kernels of a CUDA device.
+
+    Args:
+        lanes: threads of a block.
+    """
+
+    lanes: int = 3
+
+    def team(self, scan: Scan, plan: StepPlan, threads: int) -> Team:
+        return Team(1)
+
+    def text(self, scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, width: int | None) -> ScanText:
+        return write_cuda_scan(scan, plan, layouts, dtype)
+
+    def call(self, function: Any, team: Team, work: Work) -> None:
+        launch(function, team.threads, self.lanes, *work)
+
+
+def cuda_target() -> Cuda:
+    """The target of device `"cuda"`. Raises DeviceError where there is no device, or one that is not simulated."""
+    found = card()
+    if not SIMULATED:
+        raise DeviceError(
+            "kernels for CUDA devices run in the simulator so far",
+            wanted="NUMBA_ENABLE_CUDASIM=1",
+            came=str(found),
+            hint="Use device='cpu'.",
+        )
+    return Cuda()

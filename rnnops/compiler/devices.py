@@ -1,0 +1,43 @@
+"""What there is to run nets on, here and now."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+from rnnops.compiler.team import default_threads
+from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cuda.facade import card
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that `ro.compile` knows.
+
+    Args:
+        name: `device=` of `ro.compile`.
+        what: it is on this machine.
+        missing: why it cannot be used; empty where it can.
+    """
+
+    name: str
+    what: str
+    missing: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.missing or self.what}"
+
+
+def devices() -> tuple[Device, ...]:
+    """All devices, those that cannot be used here with the reason."""
+    cores = default_threads()
+    processor = f"{cores} core{'s' if cores != 1 else ''}, {platform.machine()}, vectors of {vector_width()} bits"
+    return Device("reference", "NumPy, op by op"), Device("cpu", processor), _cuda()
+
+
+def _cuda() -> Device:
+    try:
+        return Device("cuda", str(card()))
+    except DeviceError as error:
+        return Device("cuda", "", str(error))
