@@ -38,6 +38,7 @@ from rnnops.kernels.cpu.linking import link
 from rnnops.kernels.cpu.packing import (
     check_packed,
     first_panel,
+    full_panels,
     make_packers,
     packed_size,
     panel_vectors,
@@ -142,7 +143,7 @@ def _make_packed(dtype: str, width: int) -> Callable[..., None]:
                 stop, done = min(row + row_block, row_end), begin
                 while done < end:
                     wide = panel_vectors(vectors - done)
-                    panels = panels_at_once(stop - row, end - done)
+                    panels = panels_at_once(stop - row, vectors - done, end - done)
                     first, stride = done * count, K * wide * count
                     start = K * first + k * wide * count
                     multiply_block(
@@ -190,11 +191,17 @@ def k_blocks(K: int) -> int:
 
 
 @register_jitable
-def panels_at_once(rows: int, vectors: int) -> int:
-    """How many panels one tile takes: several for one or two rows, as long as full panels are next."""
-    if rows > 2 or vectors < 6 or vectors == 7:
+def panels_at_once(rows: int, vectors: int, part: int) -> int:
+    """How many panels one tile takes: several for one or two rows, as long as full panels are next.
+
+    Args:
+        vectors: that are left of the matrix, which decide how wide panels are.
+        part: that are left of the part to be computed, in which a panel has to begin.
+    """
+    panels = min(full_panels(vectors), (part + 2) // 3)
+    if rows > 2 or panels < 2:
         return 1
-    return 4 if rows == 1 and vectors >= 12 and vectors != 13 else 2
+    return 4 if rows == 1 and panels >= 4 else 2
 
 
 @register_jitable

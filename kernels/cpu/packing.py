@@ -32,6 +32,12 @@ def panel_vectors(left: int) -> int:
 
 
 @register_jitable
+def full_panels(left: int) -> int:
+    """How many of the next panels are 3 vectors wide where `left` vectors are left."""
+    return left // 3 if left % 3 != 1 else max(0, left - 4) // 3
+
+
+@register_jitable
 def first_panel(vectors: int, column: int, count: int) -> int:
     """The vector at which the first panel begins that begins at a column or behind it; `vectors` where none does."""
     done = 0

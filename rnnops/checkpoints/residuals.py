@@ -66,7 +66,7 @@ def choose_residuals(
         price = _redone_by_speed if policy.kind == SPEED else _is_cheap
         saved = _cut(program, targets, free, forbidden, again, price)
         return _replayed(program, reads, free, saved, again, price)
-    return _replayed(program, reads, free, saved - forbidden, again, lambda call: True)
+    return _replayed(program, reads, free, saved - forbidden - _known(program), again, lambda call: True)
 
 
 def _saved(
@@ -90,6 +90,12 @@ def _saved(
         return states | kept if kept else None
     named = policy.saved(program.net)
     return None if named is None else set(named)
+
+
+def _known(program: Program) -> set[str]:
+    """Blobs that are known before a run; ops that ask for a known shape would not find it in what is kept."""
+    calls = [call for call in program.calls if all(value is not None for value in call.output_values)]
+    return {name for call in calls for name in call.op.outputs}
 
 
 def _without_views(program: Program, targets: Sequence[str]) -> set[str]:

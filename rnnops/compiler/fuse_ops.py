@@ -99,7 +99,7 @@ def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wan
             places.setdefault(grouped[id(call)], place)
         elif id(call) not in optional or any(name in needed for name in call.op.outputs):
             units.append((place, call.op))
-            needed.update(call.op.inputs)
+            needed.update(filter(None, call.op.inputs))
     fused = [
         (places[n], fused_op(program, group, needed)) for n, group in enumerate(groups) if group.results() & needed
     ]
@@ -110,7 +110,7 @@ def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wan
 
 def fused_op(program: Program, group: RowGroup, needed: Collection[str]) -> Op:
     """A group as one op; what others need is its results."""
-    results = [name for call in group.own for name in call.op.outputs if name in needed]
+    results = [name for call in group.own for name in call.op.outputs if name and name in needed]
     inputs = [Input(name, program.net.dtype_of(name), program.types[name].shape) for name in group.reads()]
     body = prune(program.net.with_ops([call.op for call in group.calls], {name: name for name in results}, inputs), ())
     return Op("FusedOps", body.input_names, tuple(results), {"body": body})

@@ -65,12 +65,12 @@ class RowGroup:
         group = replace(self, calls=(*self.calls, *new), own=(*self.own, *own), lowered=lowered)
         return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
 
-    def alone(self, call: Call, types: Types) -> RowGroup | None:
-        """A group of one op, all its rows being one; None where it has no compiled form."""
+    def whole(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+        """A group whose rows are all one, on one thread; None where an op has no compiled form."""
         lowered = Lowered()
-        if not _lower(lowered, call, types):
+        if not all(_lower(lowered, call, types) for call in calls):
             return None
-        return RowGroup(self.level, (call,), (call,), lowered=lowered)
+        return RowGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
 
     def scatters(self) -> bool:
         """Whether elements are written where an index says."""
@@ -105,10 +105,9 @@ class RowGroup:
 def group_of(program: Program) -> RowGroup:
     """All ops of a net as one group. Raises UnsupportedError where they are none."""
     group = RowGroup().joined(program.calls, program.calls, program.types)
-    if group is None and len(program.calls) == 1:
-        group = RowGroup().alone(program.calls[0], program.types)
+    group = group or RowGroup().whole(program.calls, program.calls, program.types)
     if group is None:
-        raise UnsupportedError(f"net '{program.net.name}' does not work row by row")
+        raise UnsupportedError(f"net '{program.net.name}' has an op without a compiled form")
     return group
 
 
@@ -228,7 +227,8 @@ class _Walk:
                     return number
             new = RowGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
-            alone = new.alone(call, self.program.types) if found is None else None
+            constants = list(self._free_makers(call, _is_constant))
+            alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
             if alone is not None and (self.all_ops or alone.scatters()):
                 found = alone
             if found is not None:

@@ -82,9 +82,12 @@ class Recurrence:
 
     @cached_property
     def wanted_step_outputs(self) -> tuple[str, ...]:
-        """Those of which somebody reads `_all` or `_last`."""
+        """Those of which somebody reads `_all` or `_last`, or the backward pass what it finds nowhere else."""
+        blobs, found_there = self.cell.output_blobs, self.backward_reads - set(self.keep)
         places = enumerate(self.step_outputs, len(self.states))
-        return tuple(name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]))
+        return tuple(
+            name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]) or blobs[name] in found_there
+        )
 
     @cached_property
     def backward_reads(self) -> frozenset[str]:

@@ -208,3 +208,15 @@ def test_bad_budgets(budget: object) -> None:
 
 def test_nets_in_cells_are_found() -> None:
     assert len(list(nets_in(model(2)))) == 2
+
+
+@pytest.mark.parametrize("policy", ["all", "speed", None])
+@pytest.mark.parametrize("make", [interpreted, compiled])
+def test_known_shapes_are_never_kept(make: Callable[..., ro.Run], policy: object) -> None:
+    net = ro.Net("net")
+    x, y = net.inputs("x", "y")
+    wide = ro.expand(x, ro.shape(y))
+    net.outputs(q=ro.sin(wide) * wide)
+    out, pullback = make(net, policy).vjp(x=np.ones((1, 3)), y=np.ones((2, 3)))
+    grads = pullback(np.ones_like(out["q"]))
+    np.testing.assert_allclose(grads["x"], np.full((1, 3), 2 * (np.sin(1) + np.cos(1))))

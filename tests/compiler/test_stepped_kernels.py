@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,3 +109,51 @@ def test_wrong_index_within_a_step_names_the_op() -> None:
     for device in ("reference", "plain"):
         with pytest.raises(ro.TypeRuleError, match="gather"):
             DEVICES[device](net)(feeds)
+
+
+def steps_net(cell: ro.Net) -> ro.Net:
+    net = ro.Net("steps")
+    net.outputs(*ro.recurrent_net(net, cell, [], [("h", net.input("h0"))], {"h": "h_t"}, steps=3))
+    return net
+
+
+def cell_around(build: Callable[[ro.Net, ro.Blob], ro.Blob]) -> ro.Net:
+    """A cell whose inner recurrence gives `every` [3, N, D], of which something is built, and added up over steps."""
+    inner = ro.Net("inner")
+    inner.outputs(a_t=ro.tanh(inner.input("a")))
+    cell = ro.Net("around")
+    every, last = ro.recurrent_net(cell, inner, [], [("a", cell.input("h"))], {"a": "a_t"}, steps=3)
+    cell.outputs(h_t=ro.squeeze(last, [0]) + ro.reduce_sum(build(cell, every), axes=[0], keepdims=0))
+    return cell
+
+
+BUILDS: dict[str, Callable[[ro.Net, ro.Blob], ro.Blob]] = {
+    "dropout": lambda cell, every: ro.dropout(every, 0.5),
+    "filled": lambda cell, every: ro.constant_of_shape(cell, ro.shape(every), 0.5) * every,
+    "products that mix rows": lambda cell, every: (
+        ro.transpose(ro.squeeze(ro.slice(every, [0], [1], [0]), [0])) @ ro.squeeze(ro.slice(every, [1], [2], [0]), [0])
+    ),
+    "a shape": lambda cell, every: ro.expand(ro.reduce_sum(every, axes=[0]), ro.shape(every)),
+}
+
+
+@pytest.mark.parametrize("checkpoints", [None, "all", "memory"])
+@pytest.mark.parametrize("name", BUILDS)
+def test_what_follows_from_inner_results(name: str, checkpoints: str | None) -> None:
+    net = steps_net(cell_around(BUILDS[name]))
+    device = partial(ro.compile, tuning=PLAIN, checkpoints=checkpoints)
+    ro.testing.check_devices(net, {"h0": np.ones((2, 3))}, {"plain": device}, seed=1)
+
+
+@pytest.mark.parametrize("checkpoints", [None, "all", "speed", "memory"])
+def test_an_inner_output_that_only_the_outer_output_reads(checkpoints: str | None) -> None:
+    """Run again for the backward pass, the inner recurrence has nobody who reads the output, but its own gradient."""
+    inner = ro.Net("inner")
+    a = inner.input("a")
+    inner.outputs(a_t=ro.tanh(a), y=ro.exp(a))
+    cell = ro.Net("around")
+    results = ro.recurrent_net(cell, inner, [], [("a", cell.input("h"))], {"a": "a_t"}, steps=3)
+    cell.outputs(h_t=ro.squeeze(results[1], [0]), y=results[3])
+    net, feeds = steps_net(cell), {"h0": np.ones((2, 3))}
+    ro.testing.check_gradient(net, feeds, device=partial(ro.compile, device="reference", checkpoints=checkpoints))
+    ro.testing.check_devices(net, feeds, {"plain": partial(ro.compile, tuning=PLAIN, checkpoints=checkpoints)})

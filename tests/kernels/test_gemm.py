@@ -17,7 +17,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from rnnops.kernels.cpu.blocks import K_BLOCK
 from rnnops.kernels.cpu.gemm import PACKED_BLOCK_BYTES, Gemm, gemm
-from rnnops.kernels.cpu.vectors import WIDTHS
+from rnnops.kernels.cpu.vectors import WIDTHS, lanes
 
 DTYPES = ("float32", "float64")
 
@@ -115,6 +115,21 @@ def test_any_cut_gives_the_same_bits(kernels: Gemm) -> None:
                 kernels.gemm_tn(transposed, B, cut_tn, True, begin, end, first, last)
         np.testing.assert_array_equal(cut, whole)
         np.testing.assert_array_equal(cut_tn, whole_tn)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_any_cut_of_columns_gives_the_same_bits_for_few_rows(kernels: Gemm, rows: int) -> None:
+    """Panels are as wide as the whole matrix has it, wherever a part of it ends: of 7 vectors they are 3, 2 and 2."""
+    count = lanes(kernels.width, kernels.dtype)
+    for vectors in range(1, 20):
+        A, B, C, _ = operands(rows, 5, vectors * count - count // 2, kernels.dtype)
+        packed, whole = kernels.pack(B), packed_product(kernels, A, B, np.full_like(C, np.nan))
+        assert_product(whole, A, B, np.zeros_like(C))
+        for cut in range(0, C.shape[1], max(1, count)):
+            came = np.full_like(C, np.nan)
+            for begin, end in ((0, cut), (cut, C.shape[1])):
+                kernels.gemm_packed(A, packed, came, False, no_bias(kernels.dtype), 0, rows, begin, end)
+            np.testing.assert_array_equal(came, whole)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

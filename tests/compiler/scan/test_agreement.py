@@ -45,6 +45,7 @@ def wide_lstm(features: int) -> ro.Net:
 
 COLUMNS: dict[str, Callable[[], ro.Net]] = {
     "lstm": lambda: wide_lstm(29),
+    "uneven": lambda: wide_lstm(53),
     "gates": lambda: lstm_net(lengths=False, memory_optimization=True),
     **{name: NETS[name] for name in ("own", "own_reverse")},
 }
@@ -52,7 +53,8 @@ COLUMNS: dict[str, Callable[[], ro.Net]] = {
 
 @pytest.mark.usefixtures("_busy")
 @pytest.mark.parametrize(
-    ("name", "rows"), [("lstm", 1), ("lstm", 2), ("gates", 1), ("own", 1), ("own", 3), ("own_reverse", 1)]
+    ("name", "rows"),
+    [("lstm", 1), ("lstm", 2), ("uneven", 1), ("gates", 1), ("own", 1), ("own", 3), ("own_reverse", 1)],
 )
 def test_few_rows_share_out_columns(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     net = COLUMNS[name]()
