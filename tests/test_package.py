@@ -101,11 +101,11 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_import_is_fast() -> None:
-    """At most 1.5 times NumPy's own import, which takes some 0.1 s; the best of several tries, as machines are busy."""
+    """At most twice NumPy's own import, which takes some 0.1 s; the best of several tries, as machines are busy."""
     clock = "t.append(time.process_time())"
     code = f"import time; t = []; {clock}; import numpy; {clock}; import rnnops; {clock}"
     ratio = "print((t[2] - t[1]) / (t[1] - t[0]))"
-    assert min(float(run_python(f"{code}; {ratio}")) for _ in range(7)) < 1.5
+    assert min(float(run_python(f"{code}; {ratio}")) for _ in range(7)) < 2
 
 
 def test_lazy_names_are_there() -> None:

@@ -22,7 +22,7 @@ from rnnops.compiler.scan.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going", "columns")
 
 
-COLUMNS = 48  # panels of all widths of vectors begin at multiples of it
+COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
 MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
 
 
