@@ -13,7 +13,7 @@ Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCU
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -69,11 +69,12 @@ def missing() -> str:
     return ""
 
 
-def card() -> Card:
-    """The device that kernels run on. Raises DeviceError where there is none."""
+def card(net: str | None = None) -> Card:
+    """The device that kernels run on. Raises DeviceError where there is none, for the net that wants it."""
     lacking = missing()
     if lacking:
-        raise DeviceError("no CUDA device", wanted="a device that runs CUDA kernels", came=lacking, hint=INSTALL)
+        wanted = "a device that runs CUDA kernels"
+        raise DeviceError("no CUDA device", net=net, wanted=wanted, came=lacking, hint=INSTALL)
     if SIMULATED:
         return Card("simulator of numba.cuda", CAPABILITY, 0, 1)
     device = cuda.get_current_device()
@@ -119,11 +120,6 @@ def array_type(dtype: str) -> Any:
 def on_device(array: Any) -> Any:
     """A contiguous copy of a NumPy array in the device's memory."""
     return cuda.to_device(np.ascontiguousarray(array))
-
-
-def empty(shape: Sequence[int], dtype: str) -> Any:
-    """Memory of the device, not initialised."""
-    return cuda.device_array(tuple(shape), dtype)
 
 
 def on_host(array: Any) -> Any:

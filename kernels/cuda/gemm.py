@@ -10,7 +10,8 @@ Matrices lie in flat arrays with any strides of rows and columns, so that a tran
 element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit.
 
 Limits: float32 or float64, all operands alike. Shapes are the caller's business. It is there for the simulator, and
-where no library of products is installed; it reaches a part of the peak only.
+where no library of products is installed; it reaches a part of the peak only. Scans do not call it yet: their products
+are part of one launch.
 """
 
 from __future__ import annotations

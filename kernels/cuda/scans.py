@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from rnnops.kernels.cpu import parts
 from rnnops.kernels.cuda.facade import cuda
 
 
@@ -83,26 +84,9 @@ def pack_transposed_into(B: Any, packed: Any) -> None:
         packed[element] = B[element % N, element // N]
 
 
-def part(rank: int, threads: int, count: int, block: int) -> tuple[int, int]:
-    """First and last (not included) of the `count` things that a block of threads takes, in whole pieces of `block`."""
-    blocks = (count + block - 1) // block
-    return min(count, blocks * rank // threads * block), min(count, blocks * (rank + 1) // threads * block)
-
-
-def matrix(array: Any, start: int, rows: int, stride: int, column: int, columns: int) -> Any:
-    """`[rows, columns]` in a 1-D array: rows begin at `start + column`, `stride` numbers apart."""
-    return array[start : start + rows * stride].reshape((rows, stride))[:, column : column + columns]
-
-
 def at(array: Any, offset: int) -> Any:
     """A 1-D array from an element on."""
     return array[offset:]
-
-
-def inside(index: Any, size: int) -> Any:
-    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
-    place = index + size if index < 0 else index
-    return min(max(place, 0), size - 1)
 
 
 def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int, lists: Any, start: int) -> int:
@@ -113,9 +97,11 @@ def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int
     return total
 
 
-FUNCTIONS = (wait, list_rows, gemm_packed, gemm_tn, pack_into, pack_transposed_into, part, matrix, at, inside)
+FUNCTIONS = (wait, list_rows, gemm_packed, gemm_tn, pack_into, pack_transposed_into, at)
+OF_PROCESSORS = (parts.part, parts.matrix, parts.inside)  # the same on every device
 
 
 def source() -> str:
     """The text of all functions, for modules that define `cuda` and `device_function`."""
-    return "\n\n\n".join(f"@device_function\n{inspect.getsource(function).rstrip()}" for function in FUNCTIONS)
+    texts = [inspect.getsource(function).removeprefix("@inlined\n") for function in (*FUNCTIONS, *OF_PROCESSORS)]
+    return "\n\n\n".join(f"@device_function\n{text.rstrip()}" for text in texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rnnops.compiler.scan.cuda_text import write_cuda_scan
+from rnnops.compiler.scan.cuda_text import MOST_LANES, write_cuda_scan
 from rnnops.compiler.scan.places import Layouts
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import ScanText
@@ -29,6 +29,12 @@ class Cuda:
 
     lanes: int = 3
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.lanes <= MOST_LANES:
+            raise DeviceError(
+                "no such number of lanes", wanted=f"an integer from 1 to {MOST_LANES}", came=repr(self.lanes)
+            )
+
     def team(self, scan: Scan, plan: StepPlan, threads: int) -> Team:
         return Team(1)
 
@@ -39,12 +45,17 @@ class Cuda:
         launch(function, team.threads, self.lanes, *work)
 
 
-def cuda_target() -> Cuda:
-    """The target of device `"cuda"`. Raises DeviceError where there is no device, or one that is not simulated."""
-    found = card()
+def cuda_target(net: str) -> Cuda:
+    """The target of device `"cuda"`. Raises DeviceError where there is no device, or one that is not simulated.
+
+    Args:
+        net: that is to be compiled, for the error.
+    """
+    found = card(net)
     if not SIMULATED:
         raise DeviceError(
             "kernels for CUDA devices run in the simulator so far",
+            net=net,
             wanted="NUMBA_ENABLE_CUDASIM=1",
             came=str(found),
             hint="Use device='cpu'.",

@@ -31,20 +31,22 @@ Rows = tuple[MemoryRow, ...]
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
-    timeline = _Timeline(plan.compiled.forward, plan.compiled.stepped[0], plan.compiled.recycled[0])
+    compiled = plan.compiled
+    ahead, behind = ({**stepped, **compiled.parted.stepped} for stepped in compiled.stepped)
+    timeline = _Timeline(compiled.forward, ahead, compiled.recycled[0])
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
     outputs = timeline.copy_outputs(plan.program)
     forward = PassMemory("forward", timeline.most, timeline.at)
     if isinstance(plan, ForwardPlan):
-        return MemoryTable(forward, note=timeline.note)
+        return MemoryTable(forward, note=" ".join(timeline.notes))
     names = (*plan.residuals.kept, *plan.residuals.free)
     held = {name: timeline.alive.get(name, ()) for name in names}
     alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
-    timeline.begin(plan.compiled.backward, plan.compiled.stepped[1], plan.compiled.recycled[1], alive)
+    timeline.begin(compiled.backward, behind, compiled.recycled[1], alive)
     timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT), plan.residuals.kept)
     timeline.copy_gradients(plan.backward)
-    return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), timeline.note)
+    return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), " ".join(timeline.notes))
 
 
 def _kinds(program: Program, kind: str) -> dict[str, str]:
@@ -65,7 +67,7 @@ class _Timeline:
         inside: all rows that lie in it, by id.
         lasting: what recurrences keep for the next call.
         most: the rows of the moment with the most bytes, which is at op `at`.
-        note: what is not counted.
+        notes: what is not counted, each once.
     """
 
     kernels: Mapping[str, Kernel]
@@ -78,7 +80,7 @@ class _Timeline:
     lasting: list[MemoryRow] = field(default_factory=list)
     most: Rows = ()
     at: str = ""
-    note: str = ""
+    notes: dict[str, None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
     def begin(
@@ -177,13 +179,15 @@ class _Timeline:
         return (MemoryRow("scratch that others use", "", (rest,), "uint8", SCRATCH),) if rest > 0 else ()
 
     def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
-        if call.op.attributes.get("schedule"):
-            self.note = self.note or PARTS_NOTE
-            return self._in_parts(call, kinds)
         stepped = self.stepped.get(call.op.key)
         if stepped is not None:
             self._step(call, stepped)
-        self.note = NOTE if stepped is None else self.note or STEPS_NOTE
+            self.notes[STEPS_NOTE] = None
+        if call.op.attributes.get("schedule"):
+            self.notes[PARTS_NOTE] = None
+            return self._in_parts(call, kinds)
+        if stepped is None:
+            self.notes[NOTE] = None
         if call.op.type == "RecurrentNetwork":
             made = {buffer: self._row(call, buffer) for buffer in buffers_of(call)}
             return [tuple(made[buffer] for buffer in buffers) for buffers in results_of(call, made)]

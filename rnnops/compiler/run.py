@@ -82,7 +82,9 @@ def compile(  # noqa: A001
     count = default_threads() if threads is None else check_threads(threads)
     options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
     if options is not None and device == CUDA:
-        target = import_module("rnnops.compiler.cuda_target").cuda_target()  # numba.cuda is loaded when it is wanted
+        target = import_module("rnnops.compiler.cuda_target").cuda_target(
+            net.name
+        )  # numba.cuda is loaded when it is wanted
         options = replace(options, device=options.device or target)
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 

@@ -83,7 +83,9 @@ class Recurrence:
     @cached_property
     def wanted_step_outputs(self) -> tuple[str, ...]:
         """Those of which somebody reads `_all` or `_last`, or the backward pass what it finds nowhere else."""
-        blobs, found_there = self.cell.output_blobs, self.backward_reads - set(self.keep)
+        blobs = self.cell.output_blobs
+        elsewhere = {*self.keep, *self.cell.input_names, *(blobs[state.output] for state in self.states)}
+        found_there = self.backward_reads - elsewhere
         places = enumerate(self.step_outputs, len(self.states))
         return tuple(
             name for i, name in places if any(self.op.outputs[2 * i : 2 * i + 2]) or blobs[name] in found_there

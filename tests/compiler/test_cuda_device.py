@@ -133,6 +133,12 @@ def test_devices_are_listed() -> None:
     assert "bits" in str(names["cpu"])
 
 
+@pytest.mark.parametrize("lanes", [0, 257])
+def test_numbers_of_lanes_that_shared_memory_does_not_hold(lanes: int) -> None:
+    with pytest.raises(ro.DeviceError, match="from 1 to 256"):
+        Cuda(lanes)
+
+
 def test_without_simulator_or_device_an_error_says_so() -> None:
     code = """
 import rnnops as ro
@@ -148,6 +154,6 @@ print(*ro.devices(), sep="\\n")
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     error, _, cpu, cuda = done.stdout.splitlines()
-    assert error.startswith("no CUDA device")
+    assert error.startswith("net 'n': no CUDA device")
     assert cpu.startswith("cpu: ")
     assert "driver" in cuda

@@ -88,6 +88,9 @@ def test_plan_memory_and_profile_tell_of_steps() -> None:
     assert "in each step of 'h_t_all', backward" in str(planned)
     assert "# recurrence 'a_t_all', in each step of 'h_t_all', forward" in planned.source
     assert "called one by one" in planned.memory().note
+    parts = ro.compile(words_net(), tuning=PLAIN, checkpoints=ro.checkpoints.Slots(2, steps=1)).plan(feeds).memory()
+    assert "called one by one" in parts.note
+    assert "in parts" in parts.note
     profile = run.profile(feeds, rounds=1, warm_up=0)
     assert {op.runs for op in profile.forward.ops if op.op == "RecurrentNetwork"} == {"compiled"}
 

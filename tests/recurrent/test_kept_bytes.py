@@ -198,3 +198,14 @@ def test_more_state_than_needed_is_noticed() -> None:
         return ro.recurrent_net(net, cell, [("x_t", xs)], [("h_prev", net.input("h0"))], {"h_prev": "h_t"})[0]
 
     check(build, 3, shapes={"h0": (H,), "w": (H, H)})
+
+
+def test_an_output_that_is_a_state_as_well_is_kept_once() -> None:
+    def doubled(net: ro.Net, x: ro.Blob) -> ro.Blob:
+        cell = ro.Net("doubled")
+        x_t, h = cell.inputs("x_t", "h")
+        state = ro.tanh(x_t + h)
+        cell.outputs(h_t=state, y=state)
+        return ro.recurrent_net(net, cell, [("x_t", x)], [("h", net.input("h0"))], {"h": "h_t"})[0]
+
+    check(doubled, 1, shapes={"h0": (N, H)})

@@ -18,15 +18,9 @@ from collections.abc import Collection
 from rnnops.compiler.scan.nests import Nest, is_register_fold
 from rnnops.compiler.scan.row_text import RowText, RowWriter
 from rnnops.compiler.scan.statements import Statement
+from rnnops.kernels.cuda.lanes import fold_name
 
 BLOCK = ("lane", "lanes")
-FOLD_ALL = {
-    "add": "sum_of_lanes",
-    "max": "largest_of_lanes",
-    "min": "smallest_of_lanes",
-    "or": "any_of_lanes",
-    "and": "all_of_lanes",
-}
 
 
 class BlockRowWriter(RowWriter):
@@ -49,7 +43,7 @@ class BlockRowWriter(RowWriter):
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
         if depth == 0 and self.together:
             name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
-            self._line(depth, f"{name} = {FOLD_ALL[statement.fold]}({name}, lane, lanes, shared_{dtype})")
+            self._line(depth, f"{name} = {fold_name(statement.fold)}({name}, lane, lanes, shared_{dtype})")
             self._scalar(f"shared_{dtype}")
         super()._finish_register(statement, depth, needed)
 
