@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench.environment import describe_machine, limit_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from bench.cases import Case
     from bench.contender import Settings
+    from bench.cuda_cases import CudaCase
     from bench.measure import CaseResult
 
+Named = TypeVar("Named", "Case", "CudaCase")
 RESULTS = Path(__file__).parent / "results"
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    arguments.add_argument("--device", default="cpu", help="device of rnnops (default: cpu)")
+    arguments.add_argument(
+        "--device", default="cpu", help="device of rnnops (default: cpu); cuda has a benchmark of its own"
+    )
     arguments.add_argument("--threads", type=int, default=2, help="threads of every library (default: 2)")
     arguments.add_argument("--check", action="store_true", help="exit with 1 where a figure misses its goal")
     arguments.add_argument(
@@ -37,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--quick", action="store_true", help="two short rounds: numbers that are only about right")
     arguments.add_argument("--scale", choices=("full", "tiny"), default="full", help="tiny: sizes for an interpreter")
+    arguments.add_argument("--seconds", type=float, help="cuda: stop after so long, with what there is by then")
+    arguments.add_argument("--resume", action="store_true", help="cuda: go on in today's newest file of this GPU")
     arguments.add_argument(
         "--output", type=Path, default=RESULTS, help="folder of the results (default: bench/results)"
     )
@@ -46,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
 def main(words: list[str] | None = None) -> int:
     """Run the benchmark; the exit status."""
     options = parser().parse_args(words)
+    if options.device == "cuda":
+        return main_cuda(options, sys.argv[1:] if words is None else words)
     limit_threads(options.threads)  # before any of what follows loads a numeric library
     from bench.cases import all_cases
     from bench.check import errors, failures
@@ -54,12 +63,8 @@ def main(words: list[str] | None = None) -> int:
     from rnnops.compiler import DEVICES
 
     cases = chosen(all_cases((lambda size: size.tiny()) if options.scale == "tiny" else lambda size: size), options)
-    if options.list:
-        print("\n".join(case.name for case in cases))
-        return 0
-    if not cases:
-        print(f"no case has '{options.only}' in its name; --list names them", file=sys.stderr)
-        return 2
+    if options.list or not cases:
+        return show_names(cases, options)
     if options.device not in DEVICES:
         print(f"no device '{options.device}'; wanted one of {', '.join(DEVICES)}", file=sys.stderr)
         return 2
@@ -73,7 +78,30 @@ def main(words: list[str] | None = None) -> int:
     return int(bool(failed))
 
 
-def chosen(cases: Iterable[Case], options: argparse.Namespace) -> list[Case]:
+def main_cuda(options: argparse.Namespace, words: list[str]) -> int:
+    """Run the benchmark of CUDA devices; the exit status. Workers of their own load numeric libraries."""
+    if options.scale == "tiny":
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before anything imports numba
+    from bench.cuda_cases import all_cases
+    from bench.cuda_main import estimate, run_cuda, settings_of
+
+    cases = chosen(all_cases(options.scale == "tiny"), options)
+    if cases and not options.list:
+        return run_cuda(options, cases, words)
+    print(estimate(cases, settings_of(options)), file=sys.stderr)
+    return show_names(cases, options)
+
+
+def show_names(cases: Sequence[Named], options: argparse.Namespace) -> int:
+    """Print the names of cases, or that there are none; the exit status."""
+    if not cases:
+        print(f"no case has '{options.only}' in its name; --list names them", file=sys.stderr)
+        return 2
+    print("\n".join(case.name for case in cases))
+    return 0
+
+
+def chosen(cases: Iterable[Named], options: argparse.Namespace) -> list[Named]:
     """The case of this very name, else those whose names match."""
     everything = list(cases)
     exact = [case for case in everything if case.name == options.only]

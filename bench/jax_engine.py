@@ -87,7 +87,29 @@ def checkpointed_scan(problem: Problem, mode: str, settings: Settings) -> Conten
 
 
 def _contender(problem: Problem, mode: str, step: Step) -> Contender:
-    states = user_net(problem.net).states
+    arguments = tuple(jax.device_put(arrays) for arrays in make_feeds(problem))
+    run = compiled_pass(problem.net, mode, step, arguments)
+    return Contender(lambda: jax.block_until_ready(run(*arguments)), lambda returned: _named_results(*returned))
+
+
+def compiled_pass(net: str, mode: str, step: Step, arguments: tuple[Feeds, Feeds]) -> Any:
+    """A pass compiled for such arguments, feeds and gradients of outputs: outputs, and in training gradients."""
+    outputs_of = scan_outputs(net, step)
+
+    def forward(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
+        return outputs_of(feeds), {}
+
+    def training(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
+        outputs, pullback = jax.vjp(outputs_of, feeds)
+        rest = {name: jnp.zeros_like(output) for name, output in outputs.items() if name not in output_gradients}
+        return outputs, pullback({**output_gradients, **rest})[0]
+
+    return jax.jit(training if mode == "training" else forward).lower(*arguments).compile()
+
+
+def scan_outputs(net: str, step: Step) -> Callable[[Feeds], Feeds]:
+    """Outputs by name, from feeds by name, of a cell under `lax.scan`."""
+    states = user_net(net).states
 
     def outputs_of(feeds: Feeds) -> Feeds:
         given = with_encoder_rows(feeds)
@@ -100,17 +122,7 @@ def _contender(problem: Problem, mode: str, step: Step) -> Contender:
         whole = iter(stacked)
         return {s.output: next(whole) if s.whole else value[None] for s, value in zip(states, last, strict=True)}
 
-    def forward(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
-        return outputs_of(feeds), {}
-
-    def training(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
-        outputs, pullback = jax.vjp(outputs_of, feeds)
-        rest = {name: jnp.zeros_like(output) for name, output in outputs.items() if name not in output_gradients}
-        return outputs, pullback({**output_gradients, **rest})[0]
-
-    arguments = tuple(jax.device_put(arrays) for arrays in make_feeds(problem))
-    run = jax.jit(training if mode == "training" else forward).lower(*arguments).compile()
-    return Contender(lambda: jax.block_until_ready(run(*arguments)), lambda returned: _named_results(*returned))
+    return outputs_of
 
 
 def _named_results(outputs: Feeds, gradients: Feeds) -> Arrays:

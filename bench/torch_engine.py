@@ -28,7 +28,16 @@ def compiled(problem: Problem, mode: str, settings: Settings) -> Contender:
 
 
 def _loop_contender(problem: Problem, mode: str, settings: Settings, step: Callable[..., Any]) -> Contender:
-    cell, states = CELLS[problem.net], user_net(problem.net).states
+    torch.set_num_threads(settings.threads)
+    arrays, output_gradients = make_feeds(problem)
+    feeds, outputs_of = to_tensors(arrays), loop_over_steps(problem.net, step)
+    call = pass_over(mode, lambda: outputs_of(feeds), feeds, output_gradients)
+    return Contender(call, lambda returned: named_results(*returned))
+
+
+def loop_over_steps(net: str, step: Callable[..., Any]) -> Callable[[Tensors], Outputs]:
+    """Outputs by name, from feeds by name, of a cell that Python steps."""
+    cell, states = CELLS[net], user_net(net).states
 
     def outputs_of(feeds: Tensors) -> Outputs:
         given = cell.before(feeds)
@@ -41,11 +50,7 @@ def _loop_contender(problem: Problem, mode: str, settings: Settings, step: Calla
         columns = zip(states, zip(*steps, strict=True), strict=True)
         return {s.output: torch.stack(column) if s.whole else column[-1][None] for s, column in columns}
 
-    torch.set_num_threads(settings.threads)
-    arrays, output_gradients = make_feeds(problem)
-    feeds = to_tensors(arrays)
-    call = pass_over(mode, lambda: outputs_of(feeds), feeds, output_gradients)
-    return Contender(call, lambda returned: named_results(*returned))
+    return outputs_of
 
 
 def pass_over(

@@ -7,6 +7,7 @@ two biases. Weights are brought into that layout before the clock runs, gradient
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,12 +27,7 @@ GRU_NAMES = {"w_x": W_X, "w_h": W_H, "b_x": B_X, "b_h": B_H}
 
 def lstm(problem: Problem, mode: str, settings: Settings) -> Contender:
     layer = nn.LSTM(problem.size.H, problem.size.H)
-
-    def outputs_of(feeds: Outputs) -> Outputs:
-        y, (_, c_last) = layer(feeds["xs"], (feeds["h0"][None], feeds["c0"][None]))
-        return {"y": y, "c_last": c_last}
-
-    return _contender(problem, mode, settings, layer, outputs_of)
+    return _contender(problem, mode, settings, layer, partial(layer_outputs, layer))
 
 
 def packed_lstm(problem: Problem, mode: str, settings: Settings) -> Contender:
@@ -48,11 +44,15 @@ def packed_lstm(problem: Problem, mode: str, settings: Settings) -> Contender:
 
 def gru(problem: Problem, mode: str, settings: Settings) -> Contender:
     layer = nn.GRU(problem.size.H, problem.size.H)
+    return _contender(problem, mode, settings, layer, partial(layer_outputs, layer))
 
-    def outputs_of(feeds: Outputs) -> Outputs:
+
+def layer_outputs(layer: nn.RNNBase, feeds: Outputs) -> Outputs:
+    """What a layer puts out, by our names."""
+    if isinstance(layer, nn.GRU):
         return {"y": layer(feeds["xs"], feeds["h0"][None])[0]}
-
-    return _contender(problem, mode, settings, layer, outputs_of)
+    y, (_, c_last) = layer(feeds["xs"], (feeds["h0"][None], feeds["c0"][None]))
+    return {"y": y, "c_last": c_last}
 
 
 def _contender(

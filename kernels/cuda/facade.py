@@ -13,19 +13,29 @@ Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCU
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import numba.extending
 import numpy as np
+from llvmlite import ir
 from numba import config, cuda, types
 
 from rnnops.errors import DeviceError
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
+if not SIMULATED:  # which does without these
+    from numba.cuda import dispatcher, extending
+
+    overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
+
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")
+Function = TypeVar("Function", bound=Callable[..., Any])
 Kernel = Any
 
 
@@ -58,6 +68,8 @@ def missing() -> str:
     """What is missing for CUDA kernels to run; empty where nothing is."""
     if SIMULATED:
         return ""
+    if overload is None:
+        return "numba-cuda, in a version that compiles functions for devices"
     try:
         if not cuda.is_available():
             return "no CUDA driver, or no device that it can use"
@@ -92,13 +104,96 @@ def kernel(function: Callable[..., None], **options: Any) -> Kernel:
     return cuda.jit(function) if SIMULATED else cuda.jit(function, **options)
 
 
-def launch(kernel: Kernel, blocks: int, threads: int, *arguments: Any) -> None:
-    """Run a kernel and wait for it; arrays of NumPy are copied to the device and back."""
+def compiled_as(choose: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Compile another function instead of the decorated one; `choose` finds it by numba's types, None where none is.
+
+    In the simulator, where kernels call the decorated function as it is, code for processors gets the other one: what
+    a device computes can be tried there.
+    """
+
+    def register(function: Function) -> Function:
+        if SIMULATED:
+            numba.extending.overload(function, jit_options={"error_model": "numpy"}, strict=False)(choose)
+        elif overload is not None:
+            overload(function, strict=False)(choose)
+        return function
+
+    return register
+
+
+if SIMULATED:
+
+    def at(array: Any, offset: int) -> Any:
+        """A pointer to an element of an array of one axis: indexing it counts from there."""
+        return array[offset:]
+
+    def copy_four(source: Any, first: int, target: Any, place: int) -> None:
+        """Four numbers, read at once: where they begin is a multiple of 16 bytes."""
+        target[place : place + 4] = source[first : first + 4]
+
+else:
+
+    @extending.intrinsic
+    def at(_context: Any, array: Any, offset: Any) -> Any:
+        """A pointer to an element of an array of one axis: indexing it counts from there."""
+
+        def address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            data = values[0]
+            if isinstance(signature.args[0], types.Array):
+                data = context.make_array(signature.args[0])(context, builder, data).data
+            return builder.gep(data, [values[1]])
+
+        return types.CPointer(array.dtype)(array, types.intp), address
+
+    @extending.intrinsic
+    def copy_four(_context: Any, source: Any, first: Any, target: Any, place: Any) -> Any:
+        """Four numbers, read at once: where they begin is a multiple of 16 bytes."""
+
+        def copy(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            given, memory = signature.args[0], context.make_array(signature.args[2])(context, builder, values[2]).data
+            vector = ir.VectorType(context.get_data_type(given.dtype), 4)
+            numbers = builder.load(builder.bitcast(builder.gep(values[0], [values[1]]), vector.as_pointer()))
+            numbers.align = 16
+            for i in range(4):
+                index = ir.Constant(ir.IntType(32), i)
+                where = builder.gep(memory, [builder.add(values[3], ir.Constant(values[3].type, i))])
+                builder.store(builder.extract_element(numbers, index), where)
+
+        return types.void(source, types.intp, target, types.intp), copy
+
+
+def scan_kernel(*dtypes: str) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a kernel of `function(low, begin, end, steps, sizes, status, *arrays)`; kept on disk.
+
+    Args:
+        dtypes: of the arrays, each of one axis; `ptx_of_scan` compiles for them without a device.
+    """
+
+    def make(function: Callable[..., None]) -> Kernel:
+        made = kernel(function, cache=True)
+        made.dtypes = dtypes
+        return made
+
+    return make
+
+
+def ptx_of_scan(kernel: Kernel, capability: tuple[int, int]) -> str:
+    """A `scan_kernel` as PTX."""
+    numbers = array_type("int64")
+    return ptx(kernel.py_func, (*(types.int64,) * 4, numbers, numbers, *map(array_type, kernel.dtypes)), capability)
+
+
+def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream: Any, *arguments: Any) -> None:
+    """Put a kernel into a stream.
+
+    Args:
+        shared_bytes: of shared memory that each block gets, beside arrays of fixed sizes.
+        stream: of the device, 0 for the default one.
+    """
     with warnings.catch_warnings():
         if SIMULATED:  # whose threads know nothing of `np.errstate`
             warnings.simplefilter("ignore", RuntimeWarning)
-        kernel[blocks, threads](*arguments)
-        cuda.synchronize()
+        kernel[blocks, threads, stream, shared_bytes](*arguments)
 
 
 def ptx(function: Callable[..., None], signature: Any, capability: tuple[int, int]) -> str:
@@ -108,8 +203,21 @@ def ptx(function: Callable[..., None], signature: Any, capability: tuple[int, in
     """
     if SIMULATED:
         raise DeviceError("the simulator compiles nothing", hint="Leave NUMBA_ENABLE_CUDASIM unset.")
-    text, _ = cuda.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+    with _pretended(capability):
+        text, _ = cuda.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
     return text.decode() if isinstance(text, bytes) else str(text)
+
+
+@contextmanager
+def _pretended(capability: tuple[int, int]) -> Iterator[None]:
+    """A device of some compute capability where there is none: functions that kernels call are compiled for it."""
+    asked = dispatcher.get_current_device
+    if not cuda.is_available():
+        dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
 
 
 def array_type(dtype: str) -> Any:

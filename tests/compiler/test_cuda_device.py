@@ -1,33 +1,44 @@
-"""The CUDA device in numba's simulator: golden values, random nets, cells of all kinds, for any number of lanes."""
+"""The CUDA device in the simulator, all blocks at once: golden values, random nets, cells of all kinds, no races."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import ceil
 from typing import Any
 
 import golden_cases
 import numpy as np
 import pytest
 from test_golden import results as golden_results
+from whole_grid import RaceError, whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler import cuda_target
 from rnnops.compiler.cuda_target import Cuda
+from rnnops.compiler.scan import cuda_text
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="scans run in the simulator so far")]
-H, N, T = 4, 3, 4
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="checks for races in the simulator")]
+H, N, T = 8, 2, 4
+BLOCKS = Cuda(lanes=3, blocks=3)
+STEP_BY_STEP = Cuda(lanes=2, blocks=3, shared_bytes=0)
 
 
-def device(lanes: int = 3, **options: Any) -> Callable[[ro.Net], ro.Run]:
-    """Several tiles, all ops that can be fused, blocks of some lanes."""
-    tuning = Options(tile=2, least_work=0, device=Cuda(lanes))
+@pytest.fixture(autouse=True)
+def _all_blocks_at_once() -> Iterator[None]:
+    with whole_grid(check=True, seed=1, same_value_is_fine=True):
+        yield
+
+
+def device(blocks: Cuda = BLOCKS, **options: Any) -> Callable[[ro.Net], ro.Run]:
+    """Several tiles, all ops that can be fused, several blocks of some lanes."""
+    tuning = Options(tile=2, least_work=0, device=blocks)
     return lambda net: ro.compile(net, device="cuda", tuning=tuning, **options)
 
 
@@ -36,12 +47,13 @@ def device(lanes: int = 3, **options: Any) -> Callable[[ro.Net], ro.Run]:
 )
 def test_agrees_with_caffe2(name: str) -> None:
     golden_results(golden_cases.load(name), device())
+    golden_results(golden_cases.load(name), device(STEP_BY_STEP))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", golden_cases.NAMES)
 def test_every_cell_agrees_with_caffe2(name: str) -> None:
-    golden_results(golden_cases.load(name), device(lanes=5))
+    golden_results(golden_cases.load(name), device(Cuda(lanes=5, blocks=4)))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6])
@@ -55,32 +67,32 @@ def test_random_nets(seed: int) -> None:
 def test_many_random_nets(first: int) -> None:
     for seed in range(first, first + 10):
         random = random_net(seed)
-        ro.testing.check_devices(random.net, random.feeds, {"cuda": device(lanes=2)}, seed=1)
+        ro.testing.check_devices(random.net, random.feeds, {"cuda": device(STEP_BY_STEP)}, seed=1)
 
 
-def lstm_net(**options: Any) -> ro.Net:
+def lstm_net(cell: Any = ro.LSTM, **options: Any) -> ro.Net:
     net = ro.Net("lstm")
-    outputs = ro.LSTM(net, net.input("xs"), net.input("lengths", "int32"), None, 2, H, **options)
-    net.outputs(**dict(zip(("h_all", "h_last", "c_all", "c_last"), outputs, strict=True)))
+    outputs = cell(net, net.input("xs"), net.input("lengths", "int32"), None, 2, H, **options)
+    net.outputs(**dict(zip(("h_all", "h_last", "c_all", "c_last"), outputs, strict=False)))
     return net
 
 
 def lstm_feeds(net: ro.Net) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    given = {"xs": random.normal(size=(T, N, 2)), "lengths": np.array([4, 0, 2], "int32")}
+    given = {"xs": random.normal(size=(T, N, 2)), "lengths": np.array([4, 2], "int32")}
     return {**{spec.name: random.normal(size=spec.shape) for spec in net.parameters}, **given}
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 7, 16])
-def test_lengths_and_recompute_for_any_lanes(lanes: int) -> None:
+@pytest.mark.parametrize(("lanes", "blocks"), [(1, 1), (2, 8), (7, 3), (16, 2)])
+def test_lengths_and_recompute_for_any_lanes_and_blocks(lanes: int, blocks: int) -> None:
     net = lstm_net(memory_optimization=True)
-    ro.testing.check_devices(net, lstm_feeds(net), {"cuda": device(lanes)})
+    ro.testing.check_devices(net, lstm_feeds(net), {"cuda": device(Cuda(lanes, blocks))})
 
 
 def test_lanes_change_no_bit_but_of_sums_within_a_row() -> None:
     net = lstm_net()
     feeds = lstm_feeds(net)
-    one, several = (device(lanes)(net)(feeds) for lanes in (1, 5))
+    one, several = (device(Cuda(lanes, blocks))(net)(feeds) for lanes, blocks in ((1, 1), (5, 1)))
     for name, array in one.items():
         assert several[name].tobytes() == array.tobytes(), name
 
@@ -92,21 +104,61 @@ def test_budgets(options: dict[str, Any]) -> None:
 
 
 def test_recurrences_within_cells() -> None:
-    ro.testing.check_devices(words_net(), word_feeds(), {"cuda": device(2)})
+    ro.testing.check_devices(words_net(), word_feeds(), {"cuda": device()})
 
 
-def test_a_scan_is_one_launch_and_its_kernel_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    launches: list[Any] = []
-    launch = cuda_target.launch
-    monkeypatch.setattr(cuda_target, "launch", lambda *given: launches.append(given) or launch(*given))
-    net = lstm_net()
-    run, feeds = device()(net), lstm_feeds(net)
-    plan = run.plan(feeds)
-    assert "@cuda.jit\ndef scan(" in plan.source
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Launches]:
+    """The launches of each scan that runs."""
+    made: list[Launches] = []
+    start = Launches.__init__
+
+    def remember(self: Launches, *given: Any) -> None:
+        start(self, *given)
+        made.append(self)
+
+    monkeypatch.setattr(Launches, "__init__", remember)
+    return made
+
+
+@pytest.mark.parametrize(("cell", "tile"), [(ro.LSTM, 2), (ro.MILSTM, 2), (ro.LayerNormLSTM, 2), (ro.GRU, T)])
+def test_launches_of_persistent_loops(cell: Any, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 4 and 3 for each tile, in each direction; GRU's four weight gradients are as many products a tile."""
+    net = lstm_net(cell)
+    run, feeds = ro.compile(net, device="cuda", tuning=Options(tile=tile, device=BLOCKS)), lstm_feeds(net)
+    made = counted(monkeypatch)
     out, pullback = run.vjp(feeds)
-    assert len(launches) == len(plan.plan.compiled.forward)
     pullback({name: np.ones_like(array) for name, array in out.items()})
-    assert len(launches) == len(plan.plan.compiled.kernels)
+    assert len(made) == len(run.plan(feeds).plan.compiled.kernels)
+    assert max(launches.count for launches in made) <= 4 + 3 * ceil(T / tile)
+    assert sum(launches.count for launches in made) <= 2 * (4 + 3 * ceil(T / tile))
+
+
+def test_launches_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two a step, and products of tiles."""
+    net = lstm_net()
+    run, feeds = device(STEP_BY_STEP)(net), lstm_feeds(net)
+    made = counted(monkeypatch)
+    out, pullback = run.vjp(feeds)
+    pullback({name: np.ones_like(array) for name, array in out.items()})
+    assert max(launches.count for launches in made) <= 2 * T + 4 + 3 * ceil(T / 2)
+
+
+@pytest.mark.parametrize(("cell", "waits"), [(ro.LSTM, 1), (ro.MILSTM, 1), (ro.LayerNormLSTM, 2)])
+def test_waits_of_a_step(cell: Any, waits: int) -> None:
+    """A wait before each product, and one before what looks at whole rows of it."""
+    net = lstm_net(cell)
+    source = device()(net).plan(lstm_feeds(net)).source
+    kernels = [part.split("\n\n\n")[0] for part in source.split("@scan_kernel")[1:]]
+    loops = [kernel for kernel in kernels if "step_product(" in kernel]
+    assert [loop.count("wait(blocks)") for loop in loops] == [waits, waits]
+    assert "cuda.shared.array(0, types.float64)" in source
+
+
+def test_without_waits_blocks_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_text, "HEAD", cuda_text.HEAD.replace("cuda.cg.this_grid().sync()", "cuda.syncthreads()"))
+    net = lstm_net()
+    with pytest.raises(RaceError):
+        device()(net)(lstm_feeds(net))
 
 
 def test_a_wrong_index_is_an_error() -> None:

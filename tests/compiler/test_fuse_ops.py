@@ -201,3 +201,12 @@ def test_memory_of_a_plan_lists_fused_ops() -> None:
     net = classifier()
     run = ro.compile(net, device="cpu", tuning=Options(compiled=False, least_work=0))
     assert run.plan(feeds_of(net)).memory().total > 0
+
+
+def test_sums_of_integers_over_rows_are_integers() -> None:
+    net = ro.Net("sums")
+    net.outputs(y=ro.reduce_sum(net.input("x", "int64"), axes=[0]))
+    x = np.arange(6, dtype=np.int64).reshape(3, 2) + 2**40
+    came = ro.compile(net, tuning=Options(least_work=0))(x=x)["y"]
+    assert came.dtype == np.int64
+    np.testing.assert_array_equal(came, x.sum(axis=0, keepdims=True))

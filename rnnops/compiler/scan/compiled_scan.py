@@ -26,7 +26,7 @@ from rnnops.compiler.scan.memory import (
     block_bytes,
 )
 from rnnops.compiler.scan.modules import load_module
-from rnnops.compiler.scan.places import Layouts, lay_out
+from rnnops.compiler.scan.places import Layouts
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText
@@ -42,7 +42,6 @@ from rnnops.schema import RunContext
 from rnnops.types import Array
 
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
-TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 
 
 @dataclass(frozen=True)
@@ -319,19 +318,19 @@ def compile_scan(
 
     Raises UnsupportedError and RingError.
     """
-    plan = shrink_rows(scan, plan_step(scan), unseen)
+    target, plan = options.target, plan_step(scan)
+    plan = shrink_rows(scan, plan, unseen) if target.shrinks else plan
     _check_rings(scan, plan)
-    team = options.target.team(scan, plan, options.threads)
     tile = steps_of_tile(options, scan.steps, scan.batch)
-    layouts = lay_out(scan, plan, tile, team.threads)
-    layouts.scratch.setdefault(float_dtype, 1)  # type: ignore[attr-defined]
-    text = options.target.text(scan, plan, layouts, float_dtype, options.width)
-    return CompiledScan(scan, plan, layouts, text, tile, team, options, float_dtype, fixed, unseen)
+    written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)
+    return CompiledScan(
+        scan, plan, written.layouts, written.text, tile, written.team, options, float_dtype, fixed, unseen
+    )
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
     """How many steps a tile has."""
-    return options.tile or max(1, min(steps, TILE_ROWS // max(1, batch)))
+    return options.tile or max(1, min(steps, options.target.tile_rows // max(1, batch)))
 
 
 def _signed(seed: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from rnnops.compiler.scan.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 
 ALIGNMENT = 64  # bytes: a line of the cache
+EXTENTS = ("row", "step", "tile")
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,13 @@ class Layouts:
     """
 
     places: Mapping[str, Place]
-    scratch: Mapping[str, int]
+    scratch: dict[str, int]
     arrays: Mapping[str, str]
     past_end: Mapping[str, Place] = field(default_factory=dict)
+
+    def need(self, dtype: str) -> None:
+        """Have an array of scratch for a dtype, of one number if nothing lies there."""
+        self.scratch.setdefault(dtype, 1)
 
 
 class _Scratch:
@@ -81,11 +88,15 @@ class _Scratch:
         return start
 
 
-def lay_out(scan: Scan, plan: StepPlan, tile: int, threads: int) -> Layouts:
+def lay_out(
+    scan: Scan, plan: StepPlan, tile: int, threads: int, least: Mapping[str, str] = NOTHING, copies: int = 1
+) -> Layouts:
     """Give every owner a place.
 
     Args:
         tile: steps in a tile.
+        least: owners -> what they serve at least, though a row might do: a `step` or a `tile`.
+        copies: steps after which memory that serves a step is used again.
     """
     arrays = {f"tensor {name}": f"x{i}" for i, name in enumerate(scan.tensors)}
     for owner in (*sorted(plan.invariant), *plan.accumulators):
@@ -99,21 +110,25 @@ def lay_out(scan: Scan, plan: StepPlan, tile: int, threads: int) -> Layouts:
             together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
             places[owner] = Place(arrays[owner], row=row, together=together)
     lasting, over = (
-        {**places, **_scratch_places(scratch, plan, _extents(stages, set(places)), tile, threads)}
+        {
+            **places,
+            **_scratch_places(scratch, plan, _at_least(_extents(stages, set(places)), least), tile, threads, copies),
+        }
         for stages in (plan.stages, plan.past_end)
     )
     return Layouts(lasting, scratch.sizes, arrays, over)
 
 
 def _scratch_places(
-    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int
+    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int, copies: int
 ) -> dict[str, Place]:
     places = {}
     for owner, extent in extents.items():
         kind = plan.types[owner]
         axis, row = plan.batch_axes.get(owner), _row_stride(owner, kind, plan)
         every = threads if plan.batch_axes and axis is None else 1
-        place = _in_scratch(scratch, kind, extent, tile, threads, row, axis, every)
+        steps = {"tile": tile, "step": copies, "row": 1}[extent]
+        place = _in_scratch(scratch, kind, extent, steps, threads, row, axis, every)
         places[owner] = _side_by_side(place, kind, extent, axis) if plan.lengths else place
     return places
 
@@ -157,12 +172,16 @@ def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
                     if first[1] != segment or not is_row
                     else "row"
                 )
-                extents[owner] = max(extents.get(owner, "row"), extent, key=("row", "step", "tile").index)
+                extents[owner] = max(extents.get(owner, "row"), extent, key=EXTENTS.index)
     return extents
 
 
+def _at_least(extents: Mapping[str, str], least: Mapping[str, str]) -> dict[str, str]:
+    return {owner: max(extent, least.get(owner, extent), key=EXTENTS.index) for owner, extent in extents.items()}
+
+
 def _in_scratch(
-    scratch: _Scratch, kind: Type, extent: str, tile: int, threads: int, row: int, batch_axis: int | None, every: int
+    scratch: _Scratch, kind: Type, extent: str, steps: int, threads: int, row: int, batch_axis: int | None, every: int
 ) -> Place:
     """A place in scratch, for each of `every` threads: what is the same for all rows each computes for itself."""
     size = prod(kind.shape)
@@ -172,10 +191,10 @@ def _in_scratch(
         all_threads = width * threads
         start = scratch.take(kind.dtype, all_threads)
         return Place(f"w_{kind.dtype}", start, thread=width, extent=extent, size=all_threads)
-    steps = tile if extent == "tile" else 1
-    over = "i" if extent == "tile" else ""
+    over = "i" if extent == "tile" or steps > 1 else ""
+    ring = steps if over and extent != "tile" else 0
     own = -(-size * steps // 16) * 16 if every > 1 else 0
     whole = max(own * every, size * steps)
     start = scratch.take(kind.dtype, whole)
     step = size if over else 0
-    return Place(f"w_{kind.dtype}", start, step, over, row=row, thread=own, extent=extent, size=whole)
+    return Place(f"w_{kind.dtype}", start, step, over, ring=ring, row=row, thread=own, extent=extent, size=whole)

@@ -8,24 +8,47 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rnnops.compiler.scan.places import Layouts
+from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import ScanText, write_scan
 from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
 
+TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of modules take them
 
 
+@dataclass(frozen=True)
+class Written:
+    """A scan as a target runs it: who does, where blobs lie, the module."""
+
+    team: Team
+    layouts: Layouts
+    text: ScanText
+
+
 class Target(Protocol):
-    """What scans run on."""
+    """What scans run on.
 
-    def team(self, scan: Scan, plan: StepPlan, threads: int) -> Team:
-        """Who runs a scan, of at most so many threads."""
+    Args:
+        tile_rows: rows of a tile's products, about.
+        shrinks: whether rows that are over leave products.
+    """
 
-    def text(self, scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, width: int | None) -> ScanText:
-        """The module of a scan; `width` of vectors in bits, the host's if None."""
+    @property
+    def tile_rows(self) -> int: ...
+
+    @property
+    def shrinks(self) -> bool: ...
+
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        """Lay out and write a scan.
+
+        Args:
+            threads: at most so many.
+            width: of vectors in bits; the host's if None.
+        """
 
     def call(self, function: Any, team: Team, work: Work) -> None:
         """Run the function of a module, and return when it has ended."""
@@ -35,11 +58,14 @@ class Target(Protocol):
 class Processor:
     """Compiled code on the cores of this machine."""
 
-    def team(self, scan: Scan, plan: StepPlan, threads: int) -> Team:
-        return share_work(scan, plan, threads)
+    tile_rows: int = TILE_ROWS
+    shrinks: bool = True
 
-    def text(self, scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, width: int | None) -> ScanText:
-        return write_scan(scan, plan, layouts, dtype, width)
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        team = share_work(scan, plan, threads)
+        layouts = lay_out(scan, plan, tile, team.threads)
+        layouts.need(dtype)
+        return Written(team, layouts, write_scan(scan, plan, layouts, dtype, width))
 
     def call(self, function: Any, team: Team, work: Work) -> None:
         run_together(function, team.threads, *work)
@@ -49,11 +75,13 @@ class Processor:
 class PlainPython:
     """The same text, not compiled, on one thread."""
 
-    def team(self, scan: Scan, plan: StepPlan, threads: int) -> Team:
-        return Team(1)
+    tile_rows: int = TILE_ROWS
+    shrinks: bool = True
 
-    def text(self, scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, width: int | None) -> ScanText:
-        return write_scan(scan, plan, layouts, dtype, width, compiled=False)
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        layouts = lay_out(scan, plan, tile, 1)
+        layouts.need(dtype)
+        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, width, compiled=False))
 
     def call(self, function: Any, team: Team, work: Work) -> None:
         with np.errstate(all="ignore"):

@@ -45,7 +45,8 @@ class Totals:
     def over_rows(self) -> dict[str, Buffer]:
         """Sums over rows, by owner of what is summed over steps row by row."""
         plan = self.plan
-        return {o: self._buffer(o, plan.types[o].shape[1:]) for o, by_row in plan.accumulators.items() if by_row}
+        summed = {o: plan.types[o] for o, by_row in plan.accumulators.items() if by_row}
+        return {o: self._buffer(o, kind.dtype, kind.shape[1:]) for o, kind in summed.items()}
 
     @cached_property
     def interpreted(self) -> dict[str, Buffer]:
@@ -53,16 +54,17 @@ class Totals:
         if self.epilogue is None:
             return {}
         types = self.epilogue.types
-        return {name: self._buffer(name, types[name].shape) for name in self.epilogue.net.output_blobs}
+        kinds = {name: types[name] for name in self.epilogue.net.output_blobs}
+        return {name: self._buffer(name, kind.dtype, kind.shape) for name, kind in kinds.items()}
 
     def made(self) -> dict[str, Buffer]:
         """All that is allocated here, by owner."""
         return {**self.over_rows, **self.interpreted}
 
-    def _buffer(self, owner: str, shape: Shape) -> Buffer:
+    def _buffer(self, owner: str, dtype: str, shape: Shape) -> Buffer:
         results = {blob: f"gradient of {result}" for result, blob in self.plan.sums.items()}
         kind = GRADIENT if owner in results else SUMS
-        return Buffer(results.get(owner, owner), kind, self.float_dtype, shape)
+        return Buffer(results.get(owner, owner), kind, dtype, shape)
 
 
 def totals_of(plan: StepPlan, step: Program) -> Totals:

@@ -1,0 +1,53 @@
+"""rnnops on a CUDA device: fed with arrays that are there, outputs and gradients stay there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rnnops as ro
+from bench.contender import MissingPeerError
+from bench.cuda_cases import CudaEntry
+from bench.cuda_data import Data, InputSet, Placed
+from bench.cuda_peers import CudaContender, named
+from bench.cuda_place import Place
+from bench.nets import build_net
+
+TOTALS = ("peak", "total")  # names of the figure in a table of memory, newest first
+
+
+def plain(entry: CudaEntry, data: Data, place: Place) -> CudaContender:
+    """Parameters are fed with every call."""
+    run = ro.compile(build_net(entry.problem), device="cuda")
+    sets = tuple(in_precision(one, entry, place) for one in data.sets)
+
+    def forward(k: int) -> Any:
+        return run(sets[k % len(sets)].feeds), {}
+
+    def training(k: int) -> Any:
+        one = sets[k % len(sets)]
+        outputs, pullback = run.vjp(one.feeds)
+        return outputs, pullback(one.heads)
+
+    training_mode = entry.mode == "training"
+    call = training if training_mode else forward
+    return CudaContender(call, named, planned=lambda: planned_bytes(run, sets[0].feeds, training_mode))
+
+
+def in_precision(one: InputSet, entry: CudaEntry, place: Place) -> InputSet:
+    """A set in the floats of an entry. Raises MissingPeerError without PyTorch, which converts."""
+    dtype = entry.settings.dtype
+    if dtype == "float32":
+        return one
+    if place.torch_device != "cuda":
+        raise MissingPeerError(f"arrays of {dtype} are made by PyTorch on a device")
+    import torch
+
+    kind = getattr(torch, dtype)
+    return InputSet(*({name: array.to(kind) for name, array in arrays.items()} for arrays in (one.feeds, one.heads)))
+
+
+def planned_bytes(run: Any, feeds: Placed, training: bool) -> int:
+    """What the plan says that a call allocates when it needs most."""
+    shapes = {name: tuple(array.shape) for name, array in feeds.items()}
+    table = run.plan(shapes, backward=training).memory()
+    return int(next(getattr(table, name) for name in TOTALS if hasattr(table, name)))

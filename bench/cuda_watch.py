@@ -1,0 +1,160 @@
+"""Workers are watched: one that hangs, dies or runs out of time is ended, and the next one goes on after it.
+
+A contender during whose turn a worker ended is not tried again in that case; the other contenders of the case are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from bench.cuda_timing import CudaSettings
+
+ROOT = Path(__file__).parent.parent
+COMMAND = (sys.executable, "-m", "bench.cuda_worker")
+HUNG_SECONDS = 180.0  # without a word from a worker; the longest that anybody compiles is less
+MOST_WORKERS = 20  # then the device does not come back
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # for rows of four numbers
+Event = dict[str, Any]
+
+
+class WorkerError(Exception):
+    """A worker ended before it said what machine it is on."""
+
+
+@dataclass
+class Watch:
+    """What is to be measured, and what came of it.
+
+    Args:
+        cases: names of those that are left, in order.
+        settings: of all workers.
+        saved: is told of each case that is done; `opened`, of the machine when it is known, and may drop cases.
+        until: when to stop, by `time.monotonic`; None for never.
+        failed: case -> label -> why a contender is not tried.
+        machine, rates: as the first worker found them.
+    """
+
+    cases: list[str]
+    settings: CudaSettings
+    saved: Callable[[Watch, Event], None]
+    opened: Callable[[Watch], None]
+    until: float | None = None
+    hung: float = HUNG_SECONDS
+    command: tuple[str, ...] = field(default_factory=lambda: COMMAND)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
+    machine: dict[str, str] = field(default_factory=dict)
+    rates: Mapping[str, Any] | None = None
+    no_device: str = ""
+    turn: tuple[str, str] = ("", "")
+    worker: subprocess.Popen[str] | None = None
+    workers: int = 0
+
+    def run(self) -> None:
+        """Measure all cases, or as many as time allows. Raises WorkerError where nothing can be measured."""
+        while self.cases and not self.no_device and not self.late() and self.workers < MOST_WORKERS:
+            self.turn, self.workers = ("", ""), self.workers + 1
+            ended = self.run_worker()
+            if self.cases and not self.no_device and not self.late():
+                self.blame(ended)
+
+    def late(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
+
+    def run_worker(self) -> str:
+        """One worker to its end; how it ended, where it did not end well."""
+        worker = self.worker = start_worker(self.command, self.settings.tiny)
+        self.say({"settings": asdict(self.settings), "rates": self.rates})
+        try:
+            events = read_events(worker)
+            while True:
+                try:
+                    event = events.get(timeout=self.patience())
+                except queue.Empty:
+                    return f"no word for {self.hung:.0f} s, it hangs"
+                if event is None:
+                    return f"its process ended with {worker.wait()}"
+                self.note(event)
+                if event["event"] == "dead":
+                    return f"{event['reason']} (the device did nothing any more)"
+        finally:
+            end(worker)
+
+    def patience(self) -> float:
+        return self.hung if self.until is None else max(0.0, min(self.hung, self.until - time.monotonic()))
+
+    def say(self, words: Mapping[str, Any]) -> None:
+        """A line to the worker; one that has ended is found out when it is listened to."""
+        assert self.worker
+        assert self.worker.stdin
+        with suppress(BrokenPipeError):
+            print(json.dumps(words), file=self.worker.stdin, flush=True)
+
+    def note(self, event: Event) -> None:
+        """What a worker says."""
+        if event["event"] == "no device":
+            self.no_device = event["reason"]
+        elif event["event"] == "machine":
+            first, self.machine, self.rates = not self.machine, event["machine"], event["rates"]
+            if first:
+                self.opened(self)
+            self.say({"cases": self.cases, "failed": self.failed})
+        elif event["event"] == "turn":
+            self.turn = event["case"], event["label"]
+        elif event["event"] == "case":
+            self.cases.remove(event["case"])
+            self.turn = "", ""
+            self.saved(self, event)
+
+    def blame(self, ended: str) -> None:
+        """The contender whose turn it was; the whole case where nobody's was."""
+        case, label = self.turn
+        if not self.machine:
+            raise WorkerError(f"the first worker measured nothing: {ended}")
+        case = case or self.cases[0]
+        if label and label not in self.failed.get(case, {}):
+            self.failed.setdefault(case, {})[label] = ended
+            return
+        self.note({"event": "case", "case": case, "measured": [], "error": ended})
+
+
+def start_worker(command: tuple[str, ...], tiny: bool) -> subprocess.Popen[str]:
+    """A process that waits for its job. Numba's simulator is on or off before it imports anything."""
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": str(int(tiny)), **(ONE_THREAD if tiny else {})}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+def end(worker: subprocess.Popen[str]) -> None:
+    """Whatever it does."""
+    worker.kill()
+    worker.wait()
+    assert worker.stdin
+    with suppress(OSError):  # what it has not read
+        worker.stdin.close()
+
+
+def read_events(worker: subprocess.Popen[str]) -> queue.Queue[Event | None]:
+    """Events as they come; None when there are no more."""
+    events: queue.Queue[Event | None] = queue.Queue()
+
+    def read(lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                events.put(json.loads(line))
+        events.put(None)
+
+    assert worker.stdout
+    threading.Thread(target=read, args=(worker.stdout,), daemon=True).start()
+    return events

@@ -1,0 +1,56 @@
+"""What the driver of a generated module calls: launches of its kernels, and products of whole tiles.
+
+Everything that a scan does on a device goes through one object, so that launches can be counted and all of them wait in
+one stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cuda.facade import launch
+from rnnops.kernels.cuda.gemm import Matrix, multiply
+
+
+class Launches:
+    """The launches of one run of a scan.
+
+    Args:
+        sizes: numbers that kernels read, on the device.
+        status: where kernels note that an index was out of range, on the device.
+        lanes: threads of a block.
+        itemsize: bytes of the numbers that kernels keep in shared memory.
+        stream: of the device.
+    """
+
+    def __init__(self, sizes: Any, status: Any, lanes: int, itemsize: int, stream: Any = 0) -> None:
+        self.sizes, self.status, self.lanes, self.itemsize, self.stream = sizes, status, lanes, itemsize, stream
+        self.count = 0
+
+    def launch(
+        self, kernel: Any, blocks: int, numbers: int, low: int, begin: int, end: int, steps: int, *arrays: Any
+    ) -> None:
+        """Run a kernel for steps `begin ... end - 1` of a tile.
+
+        Args:
+            numbers: that a block keeps in shared memory.
+            low: the first step of the tile.
+            steps: of the tile.
+        """
+        self.count += 1
+        arguments = (low, begin, end, steps, self.sizes, self.status, *arrays)
+        launch(kernel, blocks, self.lanes, numbers * self.itemsize, self.stream, *arguments)
+
+    def multiply(
+        self, a: Matrix, b: Matrix, c: Matrix, rows: int, columns: int, inner: int, accumulate: bool, bias: Any
+    ) -> None:
+        """`C = A @ B`, as `gemm.multiply` has it."""
+        self.count += 1
+        multiply(a, b, c, rows, columns, inner, accumulate, bias, self.stream)
+
+
+def new_status() -> Any:
+    """Memory for what kernels note."""
+    return np.zeros(1, np.int64)

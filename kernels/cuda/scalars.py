@@ -1,0 +1,67 @@
+"""The scalar functions that kernels call, under one name each, whoever runs the kernels.
+
+The simulator calls the plain Python functions of `kernels/cpu`, so that its numbers are the processor's. A device gets
+those of `device_scalars.py` and `random_numbers.py`, which are not equal bit for bit but for `uniform` and for what is
+exact.
+
+Limits: operands of one call are of one dtype, as for processors; integers may be of several widths.
+"""
+
+from __future__ import annotations
+
+from rnnops.kernels.cuda.facade import SIMULATED
+
+if SIMULATED:
+    from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
+    from rnnops.kernels.cpu.parts import inside, part
+    from rnnops.kernels.cpu.pointwise import (
+        cos,
+        divide_towards_zero,
+        erf,
+        exp,
+        expm1,
+        floor,
+        log,
+        log1p,
+        maximum,
+        minimum,
+        pow,  # noqa: A004
+        sigmoid,
+        sign,
+        sin,
+        sqrt,
+        tanh,
+    )
+    from rnnops.kernels.cpu.uniform import uniform
+else:
+    from rnnops.kernels.cuda.device_scalars import (
+        add_any_order,
+        add_product,
+        add_product_any_order,
+        divide_towards_zero,
+        erf,
+        exp,
+        expm1,
+        floor,
+        inside,
+        larger,
+        log,
+        log1p,
+        maximum,
+        minimum,
+        part,
+        pow,  # noqa: A004
+        sigmoid,
+        sign,
+        smaller,
+        sqrt,
+        tanh,
+    )
+    from rnnops.kernels.cuda.random_numbers import uniform
+    from rnnops.kernels.cuda.trigonometry import cos, sin
+
+__all__ = [
+    "add_any_order", "add_product", "add_product_any_order", "cos", "divide_towards_zero", "erf", "exp", "expm1",
+    "floor", "inside", "larger", "log", "log1p", "maximum", "minimum", "part", "pow", "sigmoid", "sign", "sin",
+    "smaller", "sqrt", "tanh", "uniform",
+]  # fmt: skip

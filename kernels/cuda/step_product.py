@@ -1,0 +1,171 @@
+"""Products of one step on a CUDA device, with a block's columns of the weights in its shared memory.
+
+A block computes all rows of its group for the columns that it owns. A lane keeps `TILE` x `TILE` sums in registers and
+goes through k four at a time: 8 reads of four numbers make 64 products. Lanes that are left over share out k, and their
+sums are added up in one order. The left side, which other blocks have written, is read once by each block, through
+shared memory, a slice of k at a time; its rows lie four numbers more than a slice apart, so that rows that lanes read
+together lie in different banks.
+
+Columns of a product are owned by features: with period P, feature u owns columns u, u + P, u + 2P, ... Of a block's
+features `[u0, u1)` column j is number `j // (u1 - u0) * P + u0 + j % (u1 - u0)` of the matrix.
+
+Functions are text (`source`) for generated modules, as the simulator puts its own `cuda` only into the module that a
+kernel is from. Limits: all lanes of a block call them together; they wait for each other at the beginning and the end.
+Whole numbers are below 2^32.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cuda.facade import at, copy_four, cuda
+
+TILE = 4  # rows, and columns, of a lane; numbers of k that it reads at once
+SQUARE = TILE * TILE  # sums of a lane
+WARP = 32  # lanes that read neighbouring numbers
+number = np.float32  # of sums; modules that hold these functions define it for their dtype
+
+
+@dataclass(frozen=True)
+class SharedNumbers:
+    """Numbers of shared memory that a product takes.
+
+    Args:
+        weights: of a block's columns.
+        row: of one more k of a slice, and of four more than it has: all rows together.
+        sums: of all lanes.
+    """
+
+    weights: int
+    row: int
+    sums: int
+
+
+def shared_numbers(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
+    """What shared memory holds for a product of `[rows, inner]` with a block's `width` columns."""
+    return SharedNumbers(padded(inner) * padded(width), padded(rows), lanes * SQUARE)
+
+
+def padded(count: int) -> int:
+    """The next multiple of `TILE`."""
+    return -(-count // TILE) * TILE
+
+
+def quotient(a: int, b: int) -> int:
+    """`a // b` in 32 bits: devices divide 64 bits by some hundred instructions."""
+    return np.int64(np.uint32(a) // np.uint32(b))
+
+
+def load_columns(
+    B: Any, start: int, along: int, across: int, inner: int, columns: int, period: int, u0: int, u1: int, kept: Any
+) -> None:
+    """Put a block's columns of a matrix into shared memory, row by row, with zeros up to multiples of `TILE`.
+
+    Args:
+        start: of the matrix in `B`.
+        along, across: numbers from one k, and from one column, to the next.
+        u0, u1: the block's features.
+    """
+    own = u1 - u0
+    width = columns // period * own
+    pitch = (width + TILE - 1) // TILE * TILE
+    for place in range(cuda.threadIdx.x, (inner + TILE - 1) // TILE * TILE * pitch, cuda.blockDim.x):
+        k = quotient(place, pitch)
+        j = place - k * pitch
+        if k < inner and j < width:
+            gate = quotient(j, own)
+            kept[place] = B[start + k * along + (gate * period + u0 + j - gate * own) * across]
+        else:
+            kept[place] = number(0)
+
+
+def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int, staged: Any, pitch: int) -> None:
+    """Put `size` columns of A into shared memory, with zeros up to `full` and up to a multiple of `TILE` rows."""
+    lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    across = min(lanes, WARP)
+    y, down = lane // across, lanes // across
+    for row in range(y, (rows + TILE - 1) // TILE * TILE if y < down else 0, down):
+        for k in range(lane - y * across, full, across):
+            if row < rows and k < size:
+                staged[row * pitch + k] = A[start + row * stride + k]
+            else:
+                staged[row * pitch + k] = number(0)
+
+
+def add_products(staged: Any, pitch: int, kept: Any, width: int, first: int, last: int, step: int, total: Any) -> None:
+    """`total` [TILE, TILE] grows by a lane's products, for k in `first ... last - 1`, four of every `step`."""
+    a, b = cuda.local.array(SQUARE, number), cuda.local.array(TILE, number)
+    for k in range(first, last, step):
+        for i in range(TILE):
+            copy_four(staged, i * pitch + k, a, i * TILE)
+        for q in range(TILE):
+            copy_four(kept, (k + q) * width, b, 0)
+            for i in range(TILE):
+                for j in range(TILE):
+                    total[i * TILE + j] += a[i * TILE + q] * b[j]
+
+
+def step_product(
+    A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
+    C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
+) -> None:  # fmt: skip
+    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+
+    Args:
+        depth: of a slice of k, a multiple of `TILE`.
+    """
+    lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    own = u1 - u0
+    width = quotient(columns, period) * own
+    down, over = (rows + TILE - 1) // TILE, (width + TILE - 1) // TILE
+    total = cuda.local.array(SQUARE, number)
+    for first in range(0, down * over, lanes):  # as many tiles as there are lanes
+        tiles = min(lanes, down * over - first)
+        splits = quotient(lanes, tiles)
+        split = quotient(lane, tiles)
+        tile = lane - split * tiles
+        y = quotient(first + tile, over)
+        x = first + tile - y * over
+        for element in range(SQUARE):
+            total[element] = number(0)
+        for begin in range(0, inner, depth):
+            size = min(depth, inner - begin)
+            full = (size + TILE - 1) // TILE * TILE
+            cuda.syncthreads()
+            load_slice(A, a_start + begin, a_row, rows, size, full, staged, depth + TILE)  # 1. a slice of A
+            cuda.syncthreads()
+            if split < splits:  # 2. its products
+                left, right = at(staged, y * TILE * (depth + TILE)), at(kept, begin * over * TILE + x * TILE)
+                add_products(left, depth + TILE, right, over * TILE, split * TILE, full, splits * TILE, total)
+        if split < splits:  # 3. sums of the lanes that share a tile, added up
+            for element in range(SQUARE):
+                sums[(element * splits + split) * tiles + tile] = total[element]
+        cuda.syncthreads()
+        for element in range(split, SQUARE if split < splits else 0, splits):
+            row, j = y * TILE + element // TILE, x * TILE + element % TILE
+            if row < rows and j < width:
+                gate = quotient(j, own)
+                place = row * columns + gate * period + u0 + j - gate * own
+                found = number(0)
+                for other in range(splits):
+                    found += sums[(element * splits + other) * tiles + tile]
+                if accumulate:
+                    found += C[c_start + place]
+                elif bias_start >= 0:
+                    found += bias[bias_start + gate * period + u0 + j - gate * own]
+                C[c_start + place] = found
+    cuda.syncthreads()
+
+
+FUNCTIONS = (quotient, load_columns, load_slice, add_products, step_product)
+
+
+def source(dtype: str) -> str:
+    """The text of the functions for products of a dtype, for modules that define `cuda` and `device_function`."""
+    constants = f"number = np.{dtype}\nTILE, SQUARE, WARP = {TILE}, {SQUARE}, {WARP}"
+    functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
+    return "\n\n\n".join([constants, *functions])

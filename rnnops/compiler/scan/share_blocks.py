@@ -1,0 +1,164 @@
+"""How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory.
+
+Blocks form groups; a group owns rows of the batch, and its members share out the features of what these rows need. A
+member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
+weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
+groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
+the loop goes step by step from the host, a product and the elementwise work after it each a launch.
+
+The period of features is that with the fewest waits a step (`place_waits.py`), then with the least work done by rows,
+then the largest. Limits: one loop at a time is planned, from its sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from rnnops.compiler.scan.place_waits import place_waits
+from rnnops.compiler.scan.products import Product
+from rnnops.compiler.scan.scan import Scan
+from rnnops.compiler.scan.stages import Stage
+from rnnops.compiler.scan.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.scan.unit_periods import BY_ROWS, Unit, periods, shared_by_rows, units_of
+from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
+
+NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a device offers to one launch.
+
+    Args:
+        count: blocks that run at the same time.
+        lanes: threads of a block.
+        shared_bytes: of shared memory that a block may ask for.
+    """
+
+    count: int
+    lanes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over steps as blocks share it out.
+
+    Args:
+        units: of a step, in order.
+        waits: numbers of the units before which all blocks wait.
+        persistent: whether one launch runs all steps of a tile.
+        groups: of blocks, each with rows of its own.
+        members: blocks of a group.
+        weights: of each product, where its columns begin in shared memory, in numbers.
+        staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
+        sums: where lanes leave their sums.
+        numbers: that shared memory holds in all.
+    """
+
+    units: tuple[Unit, ...]
+    waits: frozenset[int]
+    persistent: bool
+    groups: int
+    members: int
+    weights: tuple[int, ...] = ()
+    staged: int = 0
+    depth: int = 1
+    sums: int = 0
+    numbers: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Of a launch."""
+        return self.groups * self.members
+
+    @property
+    def period(self) -> int:
+        """The most features that members share out."""
+        return max((unit.period for unit in self.units), default=BY_ROWS)
+
+    @property
+    def products(self) -> list[Product]:
+        """Its products, in order."""
+        return [unit.product for unit in self.units if unit.product]
+
+
+def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, itemsize: int) -> Loop:
+    """Share out a loop.
+
+    Args:
+        itemsize: bytes of a weight.
+    """
+    units, waits = _with_fewest_waits(scan, plan, stage)
+    rows = scan.batch if plan.batch_axes else 1
+    parts = -(-rows // rows_of_sum(rows))
+    if any(shared_by_rows(unit.written, plan) for unit in units):  # a block without rows would have no copy of it
+        blocks = Blocks(min(blocks.count, parts), blocks.lanes, blocks.shared_bytes)
+    products = [unit for unit in units if unit.product]
+    widest = max((unit.period for unit in units), default=1) or 1
+    if not products:
+        groups = max(1, min(parts, blocks.count))
+        return Loop(units, waits, True, groups, max(1, min(widest, blocks.count // groups)))
+    for members in range(1, min(blocks.count, widest) + 1):
+        groups = max(1, min(blocks.count // members, -(-parts // TILE)))
+        loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize)
+        if loop.numbers * itemsize <= blocks.shared_bytes:
+            wide = min(widest, blocks.count // groups)
+            return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize)
+    groups = max(1, min(parts, blocks.count))
+    return Loop(units, waits, False, groups, max(1, min(widest, blocks.count // groups)))
+
+
+def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Unit, ...], frozenset[int]]:
+    found = periods(stage)
+    wide = [period for period in found if period * NARROW >= found[0]]
+    best: tuple[tuple[int, int, int], tuple[Unit, ...], frozenset[int]] | None = None
+    for period in wide or [BY_ROWS]:
+        units = tuple(units_of(stage, plan, period))
+        waits = place_waits(scan, plan, units)
+        rank = (len(waits), _work_by_rows(units), -period)
+        if best is None or rank < best[0]:
+            best = rank, units, waits
+    assert best is not None
+    return best[1], best[2]
+
+
+def _work_by_rows(units: Sequence[Unit]) -> int:
+    statements = [s for unit in units if unit.period == BY_ROWS for s in unit.statements]
+    return sum(prod(statement.extents) for statement in statements)
+
+
+def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int) -> Loop:
+    """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes."""
+    each = -(-rows // loop.groups)
+    places, end = [], 0
+    needs = [
+        shared_numbers(
+            each * product.rows // max(rows, 1),
+            product.inner,
+            product.columns // unit.period * -(-unit.period // loop.members),
+            blocks.lanes,
+        )
+        for unit in loop.units
+        if (product := unit.product)
+    ]
+    for need in needs:
+        places.append(end)
+        end += need.weights
+    row, sums = (max(getattr(need, name) for need in needs) for name in ("row", "sums"))
+    inner = padded(max(product.inner for product in loop.products))
+    room = max(0, blocks.shared_bytes // itemsize - end - sums)
+    depth = max(TILE, min(inner, room // row // TILE * TILE - TILE, STAGED // row // TILE * TILE))
+    return replace(
+        loop,
+        weights=tuple(places),
+        staged=end,
+        depth=depth,
+        sums=end + row * (depth + TILE),
+        numbers=end + row * (depth + TILE) + sums,
+    )
+
+
+STAGED = 16384  # numbers of a left side that are staged at once, at most

@@ -1,0 +1,44 @@
+"""Every op on the CUDA device, here its simulator with several blocks at once: what the reference makes, no races."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from op_cases import Case, declare
+from op_table import CASES
+from whole_grid import whole_grid
+
+import rnnops as ro
+from rnnops.compiler.cuda_target import Cuda
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.kernels.cuda import facade
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="checks for races in the simulator")]
+TUNING = Options(least_work=0, device=Cuda(lanes=2, blocks=2))
+
+
+def net_of(case: Case, arrays: tuple[Any, ...]) -> ro.Net:
+    """The case alone, its results as outputs."""
+    net = ro.Net("case")
+    blobs = declare(net, arrays)
+    case.build(*(blobs or [net]))
+    net.outputs(**{f"y{i}": ro.Blob(net, name) for i, name in enumerate(net.ops[-1].outputs) if name})
+    return net
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_as_the_reference(case: Case) -> None:
+    dtype = case.dtypes[0]
+    arrays = tuple(map(np.asarray, case.arrays(dtype)))
+    net = net_of(case, arrays)
+    feeds = dict(zip(net.input_names, arrays, strict=True))
+    with np.errstate(all="ignore"):
+        wanted = ro.compile(net, device="reference")(feeds, seed=1, training=True)
+    with whole_grid(check=True, same_value_is_fine=True), np.errstate(all="ignore"):
+        came = ro.compile(net, device="cuda", tuning=TUNING)(feeds, seed=1, training=True)
+    for name, array in wanted.items():
+        assert came[name].dtype == array.dtype
+        tolerance = 0 if array.dtype.kind != "f" else 1e-11 if dtype == "float64" else 2e-5
+        np.testing.assert_allclose(came[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
