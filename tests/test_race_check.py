@@ -14,6 +14,7 @@ import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.kernels.cuda import facade, gemm
+from rnnops.kernels.cuda.device_array import on_device
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="the check is for the simulator")]
 SEEDS = [None, 0, 1, 2]
@@ -174,7 +175,7 @@ def two_arguments(x: Any, y: Any) -> None:
 
 
 def test_arguments_that_overlap() -> None:
-    x = facade.on_device(np.zeros(6))
+    x = on_device(np.zeros(6))
     with whole_grid(check=True):
         facade.launch(two_arguments, 2, 1, 0, 0, x, x[4:])
         with pytest.raises(RaceError, match=r"y\[0\]"):
@@ -213,11 +214,11 @@ def test_the_same_value_from_all_threads_is_fine_on_request(seed: int | None) ->
 def test_products_of_the_library_have_no_races() -> None:
     random = np.random.default_rng(0)
     a, b = random.normal(size=(7, 5)), random.normal(size=(5, 8))
-    c = facade.on_device(np.zeros(56))
-    given = [gemm.Matrix(facade.on_device(x.reshape(-1)), 0, x.shape[1]) for x in (a, b)]
+    c = on_device(np.zeros(56))
+    given = [gemm.Matrix(on_device(x.reshape(-1)), 0, x.shape[1]) for x in (a, b)]
     with whole_grid(check=True, seed=0):
         gemm.multiply(*given, gemm.Matrix(c, 0, 8), 7, 8, 5)
-    np.testing.assert_allclose(facade.on_host(c).reshape(7, 8), a @ b, rtol=1e-13)
+    np.testing.assert_allclose(c.to_host().reshape(7, 8), a @ b, rtol=1e-13)
 
 
 def test_scans_of_the_library_have_no_races() -> None:

@@ -12,6 +12,7 @@ from whole_grid import BarrierError, DeadlockError, DivergentBarrierError, whole
 
 from rnnops.compiler.scan.modules import load_module
 from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda.device_array import on_device
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a device runs whole grids by itself")]
 SEEDS = [None, 0, 1, 2]
@@ -259,9 +260,9 @@ def test_generated_modules_and_device_functions_of_others(apart: bool, seed: int
     functions = load_module(DEVICE_FUNCTION)
     module = load_module("from numba import cuda\n" + KERNEL if apart else DEVICE_FUNCTION + KERNEL)
     module.shifted = functions.shifted if apart else module.shifted
-    x, y = facade.on_device(np.arange(6.0)), facade.on_device(np.zeros(6))
+    x, y = on_device(np.arange(6.0)), on_device(np.zeros(6))
     with whole_grid(seed=seed, check=True):
         facade.launch(module.kernel, 3, 2, 0, 0, x, y)
-    np.testing.assert_array_equal(facade.on_host(x), np.roll(np.arange(6), -2))
+    np.testing.assert_array_equal(x.to_host(), np.roll(np.arange(6), -2))
     assert module.cuda is cuda
     assert functions.cuda is cuda

@@ -13,25 +13,29 @@ Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCU
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numba.extending
-import numpy as np
 from llvmlite import ir
 from numba import config, cuda, types
 
 from rnnops.errors import DeviceError
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-if not SIMULATED:  # which does without these
+if SIMULATED:
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
+    from numba.cuda.cudadrv import driver
 
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
 
+SHARED_BYTES = 48 * 1024  # of shared memory that a block gets without being allowed more
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")
@@ -47,12 +51,14 @@ class Card:
         capability: compute capability, (major, minor).
         nbytes: of its memory, 0 where nobody knows.
         multiprocessors: how many blocks at least run at the same time.
+        shared_bytes: of shared memory that a block may have.
     """
 
     name: str
     capability: tuple[int, int]
     nbytes: int
     multiprocessors: int
+    shared_bytes: int = SHARED_BYTES
 
     def __str__(self) -> str:
         memory = f", {self.nbytes / 2**30:.0f} GiB" if self.nbytes else ""
@@ -92,7 +98,8 @@ def card(net: str | None = None) -> Card:
     device = cuda.get_current_device()
     nbytes = int(cuda.current_context().get_memory_info().total)
     name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    return Card(name, tuple(device.compute_capability), nbytes, int(device.MULTIPROCESSOR_COUNT))
+    shared = int(device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+    return Card(name, tuple(device.compute_capability), nbytes, int(device.MULTIPROCESSOR_COUNT), shared)
 
 
 def kernel(function: Callable[..., None], **options: Any) -> Kernel:
@@ -179,8 +186,7 @@ def scan_kernel(*dtypes: str) -> Callable[[Callable[..., None]], Kernel]:
 
 def ptx_of_scan(kernel: Kernel, capability: tuple[int, int]) -> str:
     """A `scan_kernel` as PTX."""
-    numbers = array_type("int64")
-    return ptx(kernel.py_func, (*(types.int64,) * 4, numbers, numbers, *map(array_type, kernel.dtypes)), capability)
+    return ptx(kernel.py_func, scan_signature(kernel.dtypes), capability)
 
 
 def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream: Any, *arguments: Any) -> None:
@@ -189,11 +195,110 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
     Args:
         shared_bytes: of shared memory that each block gets, beside arrays of fixed sizes.
         stream: of the device, 0 for the default one.
+        arguments: numbers, arrays of NumPy (which are copied to and fro), and arrays of the device.
     """
-    with warnings.catch_warnings():
-        if SIMULATED:  # whose threads know nothing of `np.errstate`
+    if SIMULATED:
+        with warnings.catch_warnings():  # its threads know nothing of `np.errstate`
             warnings.simplefilter("ignore", RuntimeWarning)
-        kernel[blocks, threads, stream, shared_bytes](*arguments)
+            kernel[blocks, threads, stream, shared_bytes](*map(_simulated, arguments))
+        return
+    if shared_bytes > SHARED_BYTES:
+        _allow_shared_bytes(kernel, shared_bytes)
+    kernel[blocks, threads, stream, shared_bytes](*map(_argument, arguments))
+
+
+def _simulated(argument: Any) -> Any:
+    is_array = hasattr(argument, "on_simulated_device")
+    return FakeCUDAArray(argument.on_simulated_device()) if is_array else argument
+
+
+def _argument(argument: Any) -> Any:
+    is_array = hasattr(argument, "__cuda_array_interface__")
+    return cuda.as_cuda_array(argument, sync=False) if is_array else argument
+
+
+def _allow_shared_bytes(kernel: Kernel, count: int) -> None:
+    """Let a `scan_kernel` have more shared memory than kernels have by themselves."""
+    if getattr(kernel, "allowed_bytes", 0) >= count:
+        return
+    found = kernel.compile(scan_signature(kernel.dtypes))._codelibrary.get_cufunc()
+    attribute = driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.driver.cuKernelSetAttribute(attribute, count, found.handle, found.device.id)
+    kernel.allowed_bytes = count
+
+
+def scan_signature(dtypes: Sequence[str]) -> tuple[Any, ...]:
+    """numba's types of the arguments of a `scan_kernel`."""
+    numbers = array_type("int64")
+    return (*(types.int64,) * 4, numbers, numbers, *map(array_type, dtypes))
+
+
+def stream_of(given: Any) -> Any:
+    """A stream as numba has it.
+
+    Args:
+        given: None or 0 for the default stream, its address, or a stream of PyTorch, CuPy or numba.
+
+    Raises DeviceError for anything else.
+    """
+    if given is None or SIMULATED:
+        return 0
+    for name in ("cuda_stream", "ptr"):
+        given = getattr(given, name, given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return cuda.external_stream(given) if given else 0
+    if hasattr(given, "synchronize") and hasattr(given, "handle"):
+        return given
+    wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"
+    raise DeviceError("not a stream", wanted=wanted, came=type(given).__name__)
+
+
+def synchronize(stream: Any) -> None:
+    """Wait for all that is in a stream."""
+    if stream:
+        stream.synchronize()
+    else:
+        cuda.synchronize()
+
+
+def allocate(nbytes: int) -> tuple[Any, int]:
+    """Memory of the device: what owns it, and its address. Raises DeviceError where there is not as much left.
+
+    CuPy's pool gives it where CuPy is installed, as the driver takes long to.
+    """
+    pool = optional("cupy")
+    try:
+        if pool is not None:
+            owner = pool.cuda.alloc(max(nbytes, 1))
+            return owner, int(owner.ptr)
+        owner = cuda.current_context().memalloc(max(nbytes, 1))
+        return owner, int(owner.device_pointer_value)
+    except Exception as error:  # each library has an error of its own for it
+        if "memory" not in f"{type(error).__name__} {error}".lower():
+            raise
+        info = cuda.current_context().get_memory_info()
+        left = f"{info.free} of {info.total} bytes"
+        hint = "Use fewer rows, a memory_budget, or checkpoints='memory'."
+        raise DeviceError("the device is out of memory", wanted=f"{nbytes} bytes", came=left, hint=hint) from error
+
+
+def copy_in(target: Any, array: Any, stream: Any) -> None:
+    """Copy a contiguous NumPy array to the device."""
+    cuda.as_cuda_array(target, sync=False).copy_to_device(array, stream=stream)
+
+
+def copy_out(source: Any, array: Any, stream: Any) -> None:
+    """Copy a contiguous array of the device into a NumPy array, once all before it in the stream is done."""
+    cuda.as_cuda_array(source, sync=False).copy_to_host(array, stream=stream)
+    synchronize(stream)
+
+
+def optional(name: str) -> Any:
+    """A package that need not be there; None where it is not."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
 
 
 def ptx(function: Callable[..., None], signature: Any, capability: tuple[int, int]) -> str:
@@ -223,13 +328,3 @@ def _pretended(capability: tuple[int, int]) -> Iterator[None]:
 def array_type(dtype: str) -> Any:
     """numba's type of a contiguous array of one axis."""
     return types.Array(getattr(types, dtype), 1, "C")
-
-
-def on_device(array: Any) -> Any:
-    """A contiguous copy of a NumPy array in the device's memory."""
-    return cuda.to_device(np.ascontiguousarray(array))
-
-
-def on_host(array: Any) -> Any:
-    """A copy of an array of the device as a NumPy array; waits for the kernels that write it."""
-    return array.copy_to_host()

@@ -10,8 +10,7 @@ Matrices lie in flat arrays with any strides of rows and columns, so that a tran
 element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit.
 
 Limits: float32 or float64, all operands alike. Shapes are the caller's business. It is there for the simulator, and
-where no library of products is installed; it reaches a part of the peak only. Scans do not call it yet: their products
-are part of one launch.
+where no library of products is installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, on_device
+from rnnops.kernels.cuda import blas
+from rnnops.kernels.cuda.device_array import DeviceArray, on_device
+from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, launch
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,26 @@ def multiply(
     """
     if rows == 0 or columns == 0:
         return
+    library = blas.cublas()
+    if library is not None and blas.fits(a, b) and isinstance(c.array, DeviceArray):
+        if bias is not None:
+            _fill_rows(c, rows, columns, bias)
+        blas.multiply(library, a, b, c, rows, columns, inner, int(accumulate or bias is not None), stream)
+        return
     addends, bias_start = (c.array, 0) if bias is None else bias
     numbers = (a.start, a.row, a.column, b.start, b.row, b.column, c.start, c.row, bias_start)
     sizes = np.array([*numbers, rows, columns, inner, accumulate, bias is not None], np.int64)
     tile_rows, tile_columns = TILING.tile
     blocks = -(-columns // tile_columns), -(-rows // tile_rows)
     product = product_kernel(str(c.array.dtype), TILING)
-    product[blocks, TILING.threads, stream](on_device(sizes), a.array, b.array, addends, c.array)
+    launch(product, blocks, TILING.threads, 0, stream, on_device(sizes), a.array, b.array, addends, c.array)
+
+
+def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> None:
+    """Every row of C becomes a bias."""
+    array, start = bias
+    lines = c.array[c.start : c.start + rows * c.row].reshape(rows, c.row)
+    lines[:, :columns] = array[start : start + columns]
 
 
 @cache

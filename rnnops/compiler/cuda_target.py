@@ -1,17 +1,21 @@
 """The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
 
-Limits: so far scans run in the simulator only, as one block of a few lanes; everything else runs as on the CPU device.
+Arrays lie on the device from the first op to the last. Where a recurrence is stepped from Python (cells that hold
+recurrences, schedules of slots) they are NumPy's instead, and go to the device and back at every launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.device_memory import DeviceMemory
+from rnnops.compiler.device_references import DeviceReference
 from rnnops.compiler.scan.cuda_text import MOST_LANES, write_cuda_scan
+from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.place_waits import COPIES
 from rnnops.compiler.scan.places import lay_out
 from rnnops.compiler.scan.scan import Scan
@@ -21,9 +25,13 @@ from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.scan.target import Work, Written
 from rnnops.compiler.scan.unit_periods import BY_ROWS
 from rnnops.errors import DeviceError
+from rnnops.interpreter import Program, Workspace
+from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import Launches
+from rnnops.types import Array
 
+FIXED_BYTES = 4096  # of shared memory that lanes fold in, and what the device itself keeps
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
 
@@ -42,6 +50,7 @@ class Cuda:
     shared_bytes: int = 48 * 1024
     tile_rows: int = TILE_ROWS
     shrinks: bool = False
+    own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.lanes <= MOST_LANES:
@@ -58,10 +67,31 @@ class Cuda:
         layouts.need(dtype)
         return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops))
 
-    def call(self, function: Any, team: Team, work: Work) -> None:
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
         itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
-        function(Launches(sizes, status, self.lanes, itemsize), [int(size) for size in sizes], *arrays)
+        on = Launches(on_device(sizes), status, self.lanes, itemsize, current_stream())
+        function(on, [int(size) for size in sizes], *arrays)
+        if not may_fail or status.to_host()[0] == 0:
+            return False
+        status.fill(0)
+        return True
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        return self.own if any(isinstance(array, DeviceArray) for array in arrays) else PLAIN
+
+    def flat(self, array: Any) -> Any:
+        if not isinstance(array, DeviceArray):
+            return flat_memory(array)
+        flat = array.reshape(-1)
+        return flat.view("uint8") if flat.dtype == np.bool_ else flat
+
+    def constant(self, array: Array) -> DeviceArray:
+        return on_device(array)
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        there = any(isinstance(workspace.local.get(name), DeviceArray) for name in program.net.input_names)
+        return {call.op.key: DeviceReference(call) for call in program.calls} if there else {}
 
 
 def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
@@ -83,18 +113,10 @@ def _sums(plan: StepPlan, loop: Loop) -> bool:
 
 
 def cuda_target(net: str) -> Cuda:
-    """The target of device `"cuda"`. Raises DeviceError where there is no device, or one that is not simulated.
+    """The target of device `"cuda"`: the card that is current. Raises DeviceError where there is none.
 
     Args:
         net: that is to be compiled, for the error.
     """
     found = card(net)
-    if not SIMULATED:
-        raise DeviceError(
-            "kernels for CUDA devices run in the simulator so far",
-            net=net,
-            wanted="NUMBA_ENABLE_CUDASIM=1",
-            came=str(found),
-            hint="Use device='cpu'.",
-        )
-    return Cuda()
+    return Cuda() if SIMULATED else Cuda(MOST_LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES)

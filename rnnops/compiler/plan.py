@@ -136,7 +136,7 @@ def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[s
 
 
 def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:
-    return program if options is None else fuse_ops(program, keep, options.least_work)
+    return program if options is None else fuse_ops(program, keep, options.least_work, options.all_ops)
 
 
 def input_types(net: Net) -> dict[str, Type]:

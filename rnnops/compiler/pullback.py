@@ -14,7 +14,7 @@ from rnnops.compiler.layer_steps import LayerGradients, run_steps, steps_of
 from rnnops.compiler.plan import TrainingPlan
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
-from rnnops.interpreter import Workspace, execute
+from rnnops.interpreter import Program, Workspace, execute
 from rnnops.recurrent.parted import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
@@ -58,7 +58,8 @@ class Pullback:
         workspace, _ = self._take(self._checked(grads))
         try:
             with self._plan.compiled.running_backward() as kernels:
-                execute(self._plan.backward, workspace, self._context, (), None, kernels, self._plan.residuals.kept)
+                found = self._kernels(self._plan.backward, kernels)
+                execute(self._plan.backward, workspace, self._context, (), None, found, self._plan.residuals.kept)
         finally:
             self._release()
         return self._results(workspace)
@@ -176,6 +177,10 @@ class Pullback:
             details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
             raise self._error("a gradient is no array", blob=output, **details) from None
 
+    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of a program in place of their references, by key."""
+        return kernels
+
     def _zeros(self, name: str) -> Array:
         kind: Type = self._plan.backward.types[name]
         return np.zeros(kind.shape, kind.dtype)
@@ -203,7 +208,7 @@ class Pullback:
 def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
     """The arrays that a backward pass was given, but those that are gone."""
     given = (workspace.local.get(name) for name in plan.backward.net.input_names)
-    return [array for array in given if isinstance(array, np.ndarray)]
+    return [array for array in given if array is not None and hasattr(array, "flags")]
 
 
 def _is_read(array: Array, held: Mapping[str, Any]) -> bool:

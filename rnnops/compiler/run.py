@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -82,15 +82,16 @@ def compile(  # noqa: A001
     count = default_threads() if threads is None else check_threads(threads)
     options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
     if options is not None and device == CUDA:
-        target = import_module("rnnops.compiler.cuda_target").cuda_target(
-            net.name
-        )  # numba.cuda is loaded when it is wanted
-        options = replace(options, device=options.device or target)
+        cuda_run: Any = import_module("rnnops.compiler.cuda_run")  # numba.cuda is loaded when it is wanted
+        made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget)
+        return made
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 
 
 class Run:
     """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
+
+    pullback: ClassVar[type[Pullback]] = Pullback
 
     def __init__(
         self,
@@ -125,9 +126,10 @@ class Run:
         plan = self._forward.get(
             kinds, lambda: plan_forward(self._live, *self._types(arrays, kinds), options=self._options)
         )
+        arrays = self._workspace_arrays(plan, arrays)
         workspace = _filled(arrays)
         with plan.compiled.running_forward() as kernels:
-            execute(plan.program, workspace, context, kernels=kernels)
+            execute(plan.program, workspace, context, kernels=self._kernels(plan.program, kernels))
         return _outputs(plan.program, workspace, arrays)
 
     def vjp(
@@ -147,14 +149,16 @@ class Run:
             (names, kinds),
             lambda: plan_training(self._live, *self._types(arrays, kinds), names, self._options, self._saving),
         )
+        arrays = self._workspace_arrays(plan, arrays)
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
         with plan.compiled.running_forward() as kernels:
-            execute(plan.program, workspace, context, plan.residuals.kept, kept, kernels)
+            found = self._kernels(plan.program, kernels)
+            execute(plan.program, workspace, context, plan.residuals.kept, kept, found)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
         fed = as_given(names, arrays, (*dicts, feeds))
-        return outputs, Pullback(plan, held, outputs, context, fed)
+        return outputs, self.pullback(plan, held, outputs, context, fed)
 
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
@@ -273,6 +277,14 @@ class Run:
         kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in names)
         self._float_dtypes.get(kinds, lambda: float_dtype)
         return {name: arrays[name] for name in names}, kinds
+
+    def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Feeds where the ops of a plan want them."""
+        return arrays
+
+    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of a program in place of their references, by key."""
+        return kernels
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays)[1])

@@ -13,7 +13,7 @@ from gemm_cases import assert_product, operands
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.facade import on_device, on_host
+from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import TILING, Matrix, multiply
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(facade.missing()), reason=facade.missing() or "none")]
@@ -28,7 +28,7 @@ def product(A: Any, B: Any, C: Any, accumulate: bool = False, bias: Any = None) 
     target = on_device(C.reshape(-1))
     given = None if bias is None else (on_device(np.concatenate([[np.nan, np.nan], bias]).astype(C.dtype)), 2)
     multiply(matrix(A), matrix(B), Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate, given)
-    return on_host(target).reshape(C.shape)
+    return target.to_host().reshape(C.shape)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -52,12 +52,12 @@ def test_transposed_operands_and_windows(dtype: str) -> None:
         a = matrix(left) if left is A else matrix(left).transposed
         b = matrix(right) if right is B else matrix(right).transposed
         multiply(a, b, Matrix(target, 0, 6), 5, 6, 7)
-        assert_product(on_host(target).reshape(5, 6), A, B, np.zeros_like(C))
+        assert_product(target.to_host().reshape(5, 6), A, B, np.zeros_like(C))
     frame = np.full((9, 10), 3, dtype)
     target = on_device(frame.reshape(-1))
     wide = on_device(np.concatenate([np.full((5, 2), np.nan, dtype), A], axis=1).reshape(-1))
     multiply(Matrix(wide, 2, 9), matrix(B), Matrix(target, 23, 10), 5, 6, 7)
-    came = on_host(target).reshape(9, 10)
+    came = target.to_host().reshape(9, 10)
     assert_product(came[2:7, 3:9].copy(), A, B, np.zeros_like(C))
     came[2:7, 3:9] = 3
     np.testing.assert_array_equal(came, frame)

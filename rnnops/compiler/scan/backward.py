@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_before
 from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
 from rnnops.compiler.scan.layouts import Layout
-from rnnops.compiler.scan.memory import GRADIENT, PLAIN, SCRATCH, Buffer, Memory
+from rnnops.compiler.scan.memory import GRADIENT, SCRATCH, Buffer, Memory
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
@@ -45,10 +43,11 @@ class BackwardScan:
         arrays: Sequence[Array | None],
         context: RunContext,
         going: Going | None = None,
-        make: Memory = PLAIN,
+        make: Memory | None = None,
     ) -> tuple[Array | None, ...]:
         """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
-        recurrence, tensors = self.recurrence, self.compiled.scan.tensors
+        recurrence, tensors, target = self.recurrence, self.compiled.scan.tensors, self.compiled.options.target
+        make = make or target.memory(arrays)
         bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         residuals = arrays[len(recurrence.ports())]
         assert isinstance(residuals, ScanResiduals)
@@ -75,9 +74,9 @@ class BackwardScan:
                 self._add_given(memory[f"tensor {name}"], every, last, arrays)
             elif name in tensors and every is not None:
                 memory[f"tensor {name}"] = arrays[every]
-        memory.update(run_before(self.hoisted, bound))
+        memory.update(run_before(self.hoisted, bound, target))
         sums = self.compiled.run(memory, residuals.context, going, make)
-        sums = self.totals.results(sums, memory, make) if going is None or going.last else {}
+        sums = self.totals.results(sums, memory, make, target.references) if going is None or going.last else {}
         return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
 
     @cached_property
@@ -140,7 +139,7 @@ class BackwardScan:
                     state.initial(memory[f"tensor {state.name}"], result)
                 return result
         if name in sums:
-            return np.asarray(sums[name]).reshape(self.types[name].shape)
+            return sums[name].reshape(self.types[name].shape)
         return memory.get(f"tensor result {name}")
 
 

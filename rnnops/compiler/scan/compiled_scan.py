@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +55,7 @@ class Options:
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
         least_work: elementwise results from which on ops around recurrences are fused and compiled.
+        all_ops: whether ops that do not work row by row are compiled as well.
         pool: where scans borrow scratch, and passes what they share.
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
     """
@@ -67,6 +67,7 @@ class Options:
     tile: int | None = None
     fixed: frozenset[str] = frozenset()
     least_work: float = LEAST_WORK
+    all_ops: bool = False
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
 
@@ -141,21 +142,20 @@ class CompiledScan:
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
         held = None if going is None else going.blocks.get(id(self))
+        target = self.options.target
         memory = make if going is None else PLAIN
         block, start = memory.borrow(self.options.pool, self.block) if held is None else (held, 0)
         scratch = self._scratch()
         goes_on = going is not None and bool(going.sums)
         sums = self._sums(going, memory)
-        given = {**scratch.arrays, **block.parts(self, self.lent, start), **self.plan.constants, **arrays, **sums}
+        given = {**scratch.arrays, **block.parts(self, self.lent, start), **self._constants, **arrays, **sums}
         if self.plan.lengths:
             part = (context.first, context.all_steps(self.scan.steps))
             order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"], part)
-        values = [_flat(given[name]) for name in self._given]
+        values = [target.flat(given[name]) for name in self._given]
         sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
-        barrier, status = scratch.arrays["barrier"], scratch.arrays["status"]
-        self.options.target.call(self._function(), self.team, (barrier, status, sizes, *values))
-        wrong = status[0] != 0
-        status[0] = 0
+        work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
+        wrong = target.call(self._function(), self.team, work, self.plan.may_fail)
         scratch.packed = True
         with self._lock:
             self._pool.append(scratch)
@@ -172,6 +172,10 @@ class CompiledScan:
         """What each array parameter stands for."""
         owners = {name: owner for owner, name in self.layouts.arrays.items()}
         return [owners.get(name, name) for name in self.text.arrays]
+
+    @cached_property
+    def _constants(self) -> dict[str, Array]:
+        return {name: self.options.target.constant(array) for name, array in self.plan.constants.items()}
 
     @cached_property
     def _all_sizes(self) -> Array:
@@ -273,7 +277,7 @@ class CompiledScan:
             if self._pool:
                 return self._pool.pop()
         scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
-        scratch["barrier"], scratch["status"] = new_barrier(), np.zeros(4, np.int64)
+        scratch["barrier"], scratch["status"] = new_barrier(), self.options.target.constant(np.zeros(4, np.int64))
         return Scratch(scratch)
 
 
@@ -335,22 +339,3 @@ def steps_of_tile(options: Options, steps: int, batch: int) -> int:
 
 def _signed(seed: int) -> int:
     return seed - 2**64 if seed >= 2**63 else seed
-
-
-def _flat(array: Array) -> Array:
-    """Contiguous memory as one axis, writeable for numba's sake: what is only read is not written."""
-    flat = array.reshape(-1)
-    flags = flat.flags
-    if not flags.c_contiguous:
-        return _flat(np.ascontiguousarray(flat))
-    flat = flat.view(np.uint8) if flat.dtype.char == "?" else flat
-    if flags.writeable:
-        return flat
-    owner = flat.base  # arrays that are bound are views of memory that may be written
-    if type(owner) is np.ndarray and owner.nbytes == flat.nbytes and owner.dtype is flat.dtype:
-        flags = owner.flags
-        if flags.writeable and flags.c_contiguous:
-            return owner.reshape(-1)
-    memory: Any = (ctypes.c_char * flat.nbytes).from_address(flat.ctypes.data)
-    writeable: Array = np.frombuffer(memory, flat.dtype)
-    return writeable

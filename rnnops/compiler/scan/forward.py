@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.lowered import NothingToDoError
-from rnnops.compiler.scan.memory import KEPT, OUTPUT, PLAIN, Buffer, Memory
+from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer, Memory, contiguous, on_host
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import PastEnd, ScanResiduals
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
+from rnnops.compiler.scan.target import Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, Workspace, execute
 from rnnops.recurrent.op import cell_program, input_types
@@ -47,21 +46,22 @@ class ForwardScan:
     compiled: CompiledScan
 
     def __call__(
-        self, arrays: Sequence[Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
+        self, arrays: Sequence[Array], context: RunContext, going: Going | None = None, make: Memory | None = None
     ) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
-        keys = self._keys
+        keys, target = self._keys, self.compiled.options.target
+        make = make or target.memory(arrays)
         bound = dict(zip(keys.ports, arrays, strict=True))
         memory = {key: make(buffer) for key, buffer in keys.made}
         for key, name in keys.sequences:
             memory[key] = bound[name]
         for key, name, state in keys.states:
             state.fill(memory[key], bound[name])
-        memory.update(run_before(self.hoisted, bound))
+        memory.update(run_before(self.hoisted, bound, target))
         try:
             self.compiled.run(memory, context, going, make)
         except TypeRuleError:  # the reference says at which op, and what came
-            schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
+            schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
         return self._results(memory, context)
 
@@ -146,16 +146,14 @@ class ForwardScan:
         return PastEnd(memory[plan.lengths], {tensor.removeprefix("kept "): axis for tensor, axis in axes.items()})
 
 
-def run_before(hoisted: Hoisted, bound: dict[str, Array]) -> dict[str, Array]:
+def run_before(hoisted: Hoisted, bound: dict[str, Array], target: Target) -> dict[str, Array]:
     """The references of a step: given ones, and what is computed from them once."""
     if hoisted.before is None:
         return {name: bound[name] for name in hoisted.references}
     workspace = Workspace()
     workspace.local.update((name, bound[name]) for name in hoisted.before.net.input_names)
-    execute(hoisted.before, workspace, RunContext())
-    return {
-        name: bound[name] if name in bound else np.ascontiguousarray(workspace[name]) for name in hoisted.references
-    }
+    execute(hoisted.before, workspace, RunContext(), kernels=target.references(hoisted.before, workspace))
+    return {name: bound[name] if name in bound else contiguous(workspace[name]) for name in hoisted.references}
 
 
 def compile_forward(call: Call, options: Options, read_past_end: frozenset[str] | None) -> ForwardScan:

@@ -7,11 +7,13 @@ within it borrows one block for both, as `rnnops/compiler/recycle.py` has planne
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -59,6 +61,16 @@ def allocate(buffer: Buffer, zeros: bool = False) -> Array:
     return memory[start : start + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
 
 
+def on_host(array: Any) -> Any:
+    """The array as a NumPy array, if it is one of another device."""
+    return array.to_host() if hasattr(array, "to_host") else array
+
+
+def contiguous(array: Array) -> Array:
+    """The array, or a copy without gaps; arrays of another device than the host too."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.reshape(-1).reshape(array.shape)
+
+
 class Block:
     """Memory that is lent to one scan or one pass at a time."""
 
@@ -94,23 +106,28 @@ class Block:
 
 
 class Pool:
-    """Blocks that wait for the next scan; `pop` and `append` need no lock."""
+    """Blocks that wait for the next scan; `pop` and `append` need no lock.
 
-    def __init__(self) -> None:
-        self._idle: list[Block] = []
+    Args:
+        make: a block of so many bytes.
+    """
 
-    def take(self, nbytes: int) -> Block:
+    def __init__(self, make: Callable[[int], Any] = Block) -> None:
+        self.make = make
+        self._idle: list[Any] = []
+
+    def take(self, nbytes: int) -> Any:
         """A block of at least so many bytes; one that is too small makes room for it."""
         try:
             block = self._idle.pop()
         except IndexError:
-            return Block(nbytes)
+            return self.make(nbytes)
         if block.memory.nbytes >= nbytes:
             return block
         del block
-        return Block(nbytes)
+        return self.make(nbytes)
 
-    def give(self, block: Block) -> None:
+    def give(self, block: Any) -> None:
         """Give a block back, of which nobody has a part."""
         if len(self._idle) < IDLE_BLOCKS:
             self._idle.append(block)
@@ -127,11 +144,11 @@ class Memory:
         """Memory for a buffer."""
         return allocate(buffer, zeros)
 
-    def borrow(self, pool: Pool, nbytes: int) -> tuple[Block, int]:
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
         """A block with so many bytes of scratch, and where in it they begin."""
         return pool.take(nbytes), 0
 
-    def give_back(self, pool: Pool, block: Block) -> None:
+    def give_back(self, pool: Pool, block: Any) -> None:
         """The scratch is needed no longer."""
         pool.give(block)
 
@@ -147,3 +164,22 @@ def block_bytes(wanted: Iterable[Buffer]) -> int:
 def rounded(count: int) -> int:
     """Bytes up to the next line of the cache."""
     return -(-count // ALIGNMENT) * ALIGNMENT
+
+
+def flat_memory(array: Array) -> Array:
+    """Contiguous memory as one axis, writeable for numba's sake: what is only read is not written."""
+    flat = array.reshape(-1)
+    flags = flat.flags
+    if not flags.c_contiguous:
+        return flat_memory(np.ascontiguousarray(flat))
+    flat = flat.view(np.uint8) if flat.dtype.char == "?" else flat
+    if flags.writeable:
+        return flat
+    owner = flat.base  # arrays that are bound are views of memory that may be written
+    if type(owner) is np.ndarray and owner.nbytes == flat.nbytes and owner.dtype is flat.dtype:
+        flags = owner.flags
+        if flags.writeable and flags.c_contiguous:
+            return owner.reshape(-1)
+    memory: Any = (ctypes.c_char * flat.nbytes).from_address(flat.ctypes.data)
+    writeable: Array = np.frombuffer(memory, flat.dtype)
+    return writeable

@@ -9,7 +9,7 @@ from functools import cached_property
 from rnnops.compiler.row_groups import RowGroup
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, compile_scan
 from rnnops.compiler.scan.demand import Demand
-from rnnops.compiler.scan.memory import OUTPUT, PLAIN, Buffer, Memory
+from rnnops.compiler.scan.memory import OUTPUT, Buffer, Memory, on_host
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.totals import Totals, totals_of
 from rnnops.errors import TypeRuleError
@@ -27,7 +27,9 @@ class RowPass:
     compiled: CompiledScan
     totals: Totals
 
-    def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory = PLAIN) -> tuple[Array, ...]:
+    def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory | None = None) -> tuple[Array, ...]:
+        target = self.compiled.options.target
+        make = make or target.memory(arrays)
         given = dict(zip(self.program.net.input_names, arrays, strict=True))
         slots = self.compiled.scan.reads
         memory = {f"tensor {slots[name].tensor}" if name in slots else name: array for name, array in given.items()}
@@ -35,9 +37,9 @@ class RowPass:
         try:
             sums = self.compiled.run(memory, context, make=make)
         except TypeRuleError:  # the reference says at which op, and what came
-            schema_of(self.call.op.type).reference(self.call, *arrays, context=context)
+            schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        totals = self.totals.results(sums, memory, make)
+        totals = self.totals.results(sums, memory, make, target.references)
         return tuple(
             totals[name].reshape(self.program.types[name].shape) if name in totals else memory[f"tensor result {name}"]
             for name in self.program.net.output_blobs

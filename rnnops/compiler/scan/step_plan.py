@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from rnnops.compiler.scan.batch_axis import find_batch_axes
@@ -68,6 +69,12 @@ class StepPlan:
     lengths: str = ""
     past_end: tuple[Stage, ...] = ()
     unshrunk: str = ""
+
+    @cached_property
+    def may_fail(self) -> bool:
+        """Whether a run says so where an index or a label is out of range."""
+        stages = (*self.stages, *self.past_end)
+        return any(isinstance(n, Statement) and n.may_fail() for stage in stages for n in stage.nodes)
 
 
 def rows_of_sum(batch: int) -> int:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import ScanText, write_scan
 from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
+from rnnops.interpreter import Program, Workspace
+from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
 Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of modules take them
@@ -50,12 +53,44 @@ class Target(Protocol):
             width: of vectors in bits; the host's if None.
         """
 
-    def call(self, function: Any, team: Team, work: Work) -> None:
-        """Run the function of a module, and return when it has ended."""
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        """Run the function of a module; whether an index or a label was out of range.
+
+        Args:
+            may_fail: whether one can be.
+        """
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        """Where an op that is given these arrays has its memory."""
+
+    def flat(self, array: Any) -> Any:
+        """The elements of an array as one axis, as functions of modules take it; bools as bytes."""
+
+    def constant(self, array: Array) -> Any:
+        """A copy of an array where functions of modules read it."""
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
+
+
+class OnHost:
+    """What targets have in common whose arrays are NumPy's."""
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        return PLAIN
+
+    def flat(self, array: Any) -> Any:
+        return flat_memory(array)
+
+    def constant(self, array: Array) -> Any:
+        return array
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True)
-class Processor:
+class Processor(OnHost):
     """Compiled code on the cores of this machine."""
 
     tile_rows: int = TILE_ROWS
@@ -67,12 +102,13 @@ class Processor:
         layouts.need(dtype)
         return Written(team, layouts, write_scan(scan, plan, layouts, dtype, width))
 
-    def call(self, function: Any, team: Team, work: Work) -> None:
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         run_together(function, team.threads, *work)
+        return _was_wrong(work)
 
 
 @dataclass(frozen=True)
-class PlainPython:
+class PlainPython(OnHost):
     """The same text, not compiled, on one thread."""
 
     tile_rows: int = TILE_ROWS
@@ -83,9 +119,17 @@ class PlainPython:
         layouts.need(dtype)
         return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, width, compiled=False))
 
-    def call(self, function: Any, team: Team, work: Work) -> None:
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         with np.errstate(all="ignore"):
             function(0, 1, *work)
+        return _was_wrong(work)
+
+
+def _was_wrong(work: Work) -> bool:
+    status = work[1]
+    wrong = bool(status[0] != 0)
+    status[0] = 0
+    return wrong
 
 
 PROCESSOR, PLAIN_PYTHON = Processor(), PlainPython()

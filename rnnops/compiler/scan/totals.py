@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from rnnops.compiler.scan.memory import GRADIENT, PLAIN, SUMS, Buffer, Memory
+from rnnops.compiler.scan.memory import GRADIENT, SUMS, Buffer, Memory
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.op import Input
@@ -27,9 +28,19 @@ class Totals:
     epilogue: Program | None
 
     def results(
-        self, sums: dict[str, Array], references: Mapping[str, Array], make: Memory = PLAIN
+        self,
+        sums: dict[str, Array],
+        references: Mapping[str, Array],
+        make: Memory,
+        kernels: Callable[[Program, Workspace], Mapping[str, Any]],
     ) -> dict[str, Array]:
-        """Totals by result, from sums over steps by owner and what is the same at every step."""
+        """Totals by result.
+
+        Args:
+            sums: over steps, by owner.
+            references: what is the same at every step.
+            kernels: what runs ops on sums, of a program and the arrays it gets.
+        """
         added = dict(sums)
         for owner, buffer in self.over_rows.items():
             added[owner] = sums[owner].sum(axis=0, out=make(buffer))
@@ -37,7 +48,7 @@ class Totals:
             workspace = Workspace()
             inputs = self.epilogue.net.input_names
             workspace.local.update((name, added[name] if name in added else references[name]) for name in inputs)
-            execute(self.epilogue, workspace, RunContext())
+            execute(self.epilogue, workspace, RunContext(), kernels=kernels(self.epilogue, workspace))
             added.update((name, workspace[name]) for name in self.epilogue.net.output_blobs)
         return {result: added[blob] for result, blob in self.plan.sums.items()}
 

@@ -1,0 +1,307 @@
+"""Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
+
+What a view is, NumPy decides: an array has a twin, a NumPy array of the same shape and strides over memory of its own
+that is never written (and so takes no room: the system gives pages when they are written). Slicing, reshaping and
+transposing go to the twin; where its first element lies tells where the array's lies on the device. Elements are read
+and written by kernels and copies alone, in the stream that is current (`current_stream`).
+
+In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
+would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cuda.facade import SIMULATED, allocate, copy_in, copy_out, optional
+from rnnops.kernels.cuda.move import add_up, move
+
+_STATE = threading.local()
+
+
+def current_stream() -> Any:
+    """The stream that arrays of this thread are read and written in; 0 for the default one."""
+    return getattr(_STATE, "stream", 0)
+
+
+@contextmanager
+def in_stream(stream: Any) -> Iterator[None]:
+    """Let all that this thread does with arrays of the device go into a stream."""
+    before = current_stream()
+    _STATE.stream = stream
+    try:
+        yield
+    finally:
+        _STATE.stream = before
+
+
+class Memory:
+    """A piece of the device's memory.
+
+    Args:
+        nbytes: of it.
+        owner, pointer: of memory that is somebody else's; new memory if left out.
+    """
+
+    def __init__(self, nbytes: int, owner: Any = None, pointer: int = 0) -> None:
+        self.nbytes = nbytes
+        self.frame = np.zeros(nbytes, np.uint8)  # what twins are views of
+        self.host = np.full(nbytes, 0xFF, np.uint8) if SIMULATED and owner is None else None
+        if SIMULATED:
+            self.owner, self.pointer = owner, pointer
+            if owner is not None:
+                self.host = owner
+        else:
+            self.owner, self.pointer = (owner, pointer) if owner is not None else allocate(nbytes)
+
+
+class DeviceArray:
+    """An array of a CUDA device; other libraries take it by `__cuda_array_interface__` or DLPack.
+
+    Args:
+        memory: in which it lies.
+        twin: a view of the memory's frame.
+    """
+
+    def __init__(self, memory: Memory, twin: Any) -> None:
+        self.memory, self.twin = memory, twin
+
+    # -- geometry --------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.twin.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.twin.dtype
+
+    @property
+    def ndim(self) -> int:
+        return int(self.twin.ndim)
+
+    @property
+    def size(self) -> int:
+        return int(self.twin.size)
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.twin.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.twin.nbytes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(self.twin.strides)
+
+    @property
+    def flags(self) -> Any:
+        return self.twin.flags
+
+    @property
+    def base(self) -> Memory:
+        """What owns the memory."""
+        return self.memory
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the beginning of the memory to the first element."""
+        return int(self.twin.__array_interface__["data"][0] - self.memory.frame.__array_interface__["data"][0])
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first element."""
+        return int(self.memory.pointer) + self.offset
+
+    def __len__(self) -> int:
+        return len(self.twin)
+
+    def __repr__(self) -> str:
+        return f"<array of the CUDA device, {self.dtype} {list(self.shape)}>"
+
+    # -- views -----------------------------------------------------------------------------------------------------
+
+    def viewed(self, twin: Any) -> DeviceArray:
+        """The array whose twin this view of the same frame is."""
+        return DeviceArray(self.memory, twin)
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        keys = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(one, int | np.integer | slice) or one is None or one is Ellipsis for one in keys):
+            raise TypeError("arrays of the CUDA device take whole numbers and slices as indices")
+        return self.viewed(self.twin[(*keys, ...) if Ellipsis not in keys else key])
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """A view where there is one, else a copy."""
+        twin = self.twin.reshape(*shape)
+        if self.size == 0 or np.may_share_memory(twin, self.memory.frame):
+            return self.viewed(twin)
+        return self.copy().reshape(*shape)
+
+    def view(self, dtype: Any = None) -> DeviceArray:
+        """The same memory, as another dtype if one is given."""
+        return self.viewed(self.twin.view() if dtype is None else self.twin.view(dtype))
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        return self.viewed(self.twin.transpose(*axes))
+
+    # -- elements --------------------------------------------------------------------------------------------------
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self[key].assign(value)
+
+    def __iadd__(self, other: DeviceArray) -> DeviceArray:
+        move(self, on_device(other).broadcast_to(self.shape), adds=True, stream=current_stream())
+        return self
+
+    def assign(self, value: Any) -> None:
+        """Take the elements of another array, of NumPy too, or one number for all."""
+        source = value if isinstance(value, DeviceArray) else on_device(np.asarray(value, self.dtype))
+        move(self, source.broadcast_to(self.shape), adds=False, stream=current_stream())
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray:
+        return self.viewed(np.broadcast_to(self.twin, shape))
+
+    def fill(self, number: Any) -> None:
+        self.assign(np.asarray(number, self.dtype))
+
+    def copy(self) -> DeviceArray:
+        """A contiguous copy."""
+        made = empty(self.shape, self.dtype)
+        made.assign(self)
+        return made
+
+    def sum(self, axis: int, out: DeviceArray) -> DeviceArray:
+        """The sum along the first axis, in order, of a contiguous array."""
+        if axis != 0 or not self.flags.c_contiguous:
+            raise TypeError("arrays of the CUDA device are summed along their first axis")
+        add_up(self, out, stream=current_stream())
+        return out
+
+    # -- other libraries -------------------------------------------------------------------------------------------
+
+    def to_host(self) -> Any:
+        """A copy as a NumPy array, once all before it in the stream is done."""
+        if self.memory.host is not None:
+            return self.on_simulated_device().copy()
+        source = self if self.flags.c_contiguous else self.copy()
+        array = np.empty(self.shape, self.dtype)
+        if array.size:
+            copy_out(
+                source.view(np.uint8) if self.dtype == np.bool_ else source, _bytes_of_bools(array), current_stream()
+            )
+        return array
+
+    def on_simulated_device(self) -> Any:
+        """The elements, where the device is simulated, as a NumPy array over its memory."""
+        return np.ndarray(self.shape, self.dtype, self.memory.host, self.offset, self.strides)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if SIMULATED:
+            raise AttributeError("__cuda_array_interface__: the simulator's memory is no device's")
+        strides = None if self.flags.c_contiguous else self.strides
+        data = (self.pointer, not self.flags.writeable)
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": strides, "version": 3}
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.memory.host is not None:
+            return self.on_simulated_device().__dlpack__(**options)
+        cupy = optional("cupy")
+        if cupy is None:
+            raise BufferError("DLPack from arrays of the CUDA device needs CuPy; __cuda_array_interface__ does without")
+        return cupy.asarray(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0) if self.memory.host is not None else (2, 0)
+
+    def __array__(self, *_given: Any, **_named: Any) -> Any:
+        raise TypeError("an array of the CUDA device is no NumPy array; use .to_host()")
+
+    def __array_function__(self, function: Any, _types: Any, given: Any, named: Any) -> Any:
+        if function not in (np.may_share_memory, np.shares_memory):
+            raise TypeError(f"arrays of the CUDA device know no np.{function.__name__}; use .to_host()")
+        a, b = given[:2]
+        both = isinstance(a, DeviceArray) and isinstance(b, DeviceArray)
+        return both and a.memory is b.memory and np.may_share_memory(a.twin, b.twin)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    """A new array; in the simulator full of bytes that make NaN."""
+    kind = np.dtype(dtype)
+    memory = Memory(prod(shape) * kind.itemsize)
+    return DeviceArray(memory, memory.frame.view(kind).reshape(shape))
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    """A new array of zeros."""
+    made = empty(shape, dtype)
+    made.fill(0)
+    return made
+
+
+def on_device(array: Any) -> DeviceArray:
+    """An array on the device: itself if it is there, a copy of a NumPy array, else a view of another library's.
+
+    Raises TypeError for what is none of these.
+    """
+    if isinstance(array, DeviceArray):
+        return array
+    if isinstance(array, np.ndarray | np.generic):
+        return _copied(np.asarray(array))
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        cupy = optional("cupy")
+        if cupy is None or not hasattr(array, "__dlpack__"):
+            raise TypeError(f"no array of a CUDA device: {type(array).__name__}")
+        array = cupy.from_dlpack(array)
+        interface = array.__cuda_array_interface__
+    return _borrowed(array, interface)
+
+
+def _copied(array: Any) -> DeviceArray:
+    made = empty(array.shape, array.dtype)
+    if made.memory.host is not None:
+        made.on_simulated_device()[...] = array
+    elif array.size:
+        copy_in(
+            made.view(np.uint8) if array.dtype == np.bool_ else made,
+            _bytes_of_bools(np.ascontiguousarray(array)),
+            current_stream(),
+        )
+    return made
+
+
+def _bytes_of_bools(array: Any) -> Any:
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _borrowed(array: Any, interface: Any) -> DeviceArray:
+    """A view of what another library has on the device, in rows without gaps."""
+    if interface.get("mask") is not None:
+        raise TypeError("an array with a mask")
+    shape, kind = tuple(interface["shape"]), np.dtype(interface["typestr"])
+    pointer, read_only = interface["data"]
+    strides = interface.get("strides")
+    memory = Memory(_span(shape, kind.itemsize, strides), array, pointer)
+    twin = np.ndarray(shape, kind, memory.frame, 0, strides)
+    twin.flags.writeable = not read_only
+    found = DeviceArray(memory, twin)
+    return found if twin.flags.c_contiguous else found.copy()
+
+
+def _span(shape: tuple[int, ...], itemsize: int, strides: Any) -> int:
+    """Bytes from the first to the last element. Raises TypeError where one lies before the first."""
+    if strides is None or prod(shape) == 0:
+        return prod(shape) * itemsize
+    if any(stride < 0 for stride in strides):
+        raise TypeError("an array with negative strides")
+    return itemsize + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

@@ -1,0 +1,211 @@
+"""Runs on a CUDA device: arrays come from the host or from the device, and results go to where they came from.
+
+All work of a call goes into one stream. With arrays of the device a call returns before the work is done (unless an
+index may be out of range, which is looked at); with NumPy arrays when results have been copied to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.checkpoints.policy import as_saving
+from rnnops.compiler.cuda_target import cuda_target
+from rnnops.compiler.device_references import DeviceReference
+from rnnops.compiler.feeds import as_array, check_type, float_dtype_of, merge_feeds
+from rnnops.compiler.layer_steps import LayerGradients
+from rnnops.compiler.plan import ForwardPlan, TrainingPlan
+from rnnops.compiler.pullback import Pullback
+from rnnops.compiler.run import Feeds, Run
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.errors import DeviceError, FeedError
+from rnnops.interpreter import Program
+from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_stream, on_device, zeros
+from rnnops.kernels.cuda.facade import stream_of
+from rnnops.net import Net
+from rnnops.types import Array, type_of
+
+
+class CudaPullback(Pullback):
+    """Maps gradients of outputs to gradients of inputs, on the device; used once."""
+
+    on_host: bool  # whether gradients of inputs go to the host
+    stream: Any  # of the forward pass
+
+    def __call__(self, grads: Mapping[str, Any] | Any, stream: Any = None) -> dict[str, Array]:
+        """Run the backward pass.
+
+        Args:
+            grads: as on the CPU; NumPy arrays, or arrays of the device.
+            stream: of the device, that of the forward pass if left out.
+        """
+        with in_stream(self.stream if stream is None else stream_of(stream)):
+            found = super().__call__(grads)
+            return to_host(found) if self.on_host else found
+
+    def layers(
+        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
+    ) -> Generator[LayerGradients, None, None]:
+        """Not on a CUDA device: raises DeviceError."""
+        net = self._plan.program.net.name
+        raise DeviceError("backward passes layer by layer run on the CPU only", net=net, hint="Use device='cpu'.")
+
+    def _array(self, output: str, value: Any) -> Array:
+        if _goes_through_host(self._plan):
+            return super()._array(output, value.to_host() if isinstance(value, DeviceArray) else value)
+        if isinstance(value, np.ndarray):
+            value = super()._array(output, value)
+        found: Array = _adopted(self._plan.program.net.name, output, value)
+        return found
+
+    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(self._plan) else with_references(program, kernels)
+
+    def _zeros(self, name: str) -> Array:
+        if _goes_through_host(self._plan):
+            return super()._zeros(name)
+        kind = self._plan.backward.types[name]
+        made: Array = zeros(kind.shape, kind.dtype)
+        return made
+
+
+class CudaRun(Run):
+    """A net compiled for a CUDA device."""
+
+    pullback: ClassVar[type[Pullback]] = CudaPullback
+
+    def __call__(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = False, stream: Any = None, **feeds: Any
+    ) -> dict[str, Array]:
+        """Forward pass.
+
+        Args:
+            dicts, feeds: input name -> array: all NumPy arrays, or all arrays of the device (of CuPy, PyTorch and
+                others, by `__cuda_array_interface__` or DLPack), which are read where they are.
+            seed, training: as on the CPU.
+            stream: of the device: its address, or a stream of PyTorch, CuPy or numba; the default one if left out.
+
+        Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
+        """
+        with in_stream(stream_of(stream)):
+            found = super().__call__(*dicts, seed=seed, training=training, **feeds)
+            return self._placed(found, self._on_host(dicts, feeds))
+
+    def vjp(
+        self,
+        *dicts: Feeds,
+        seed: int | None = None,
+        training: bool = True,
+        wrt: Any = None,
+        stream: Any = None,
+        **feeds: Any,
+    ) -> tuple[dict[str, Array], Pullback]:
+        """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
+        with in_stream(stream_of(stream)):
+            found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+            assert isinstance(pullback, CudaPullback)
+            pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
+            return self._placed(found, pullback.on_host), pullback
+
+    def bind(self, **params: Any) -> Run:
+        """A run with some inputs fed once and for all (copies are taken, to the device)."""
+        arrays = {**self._bound, **{name: on_device(self._checked(name, array)) for name, array in params.items()}}
+        copies = {name: array.copy() if name in params else array for name, array in arrays.items()}
+        return CudaRun(self.net, self.device, self._options, copies, self._saving)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name not in self.net.input_names:
+            raise FeedError("bind names no input", net=self.net.name, blob=name)
+        return value if _is_on_device(value) else as_array(self.net.name, name, value)
+
+    def _placed(self, outputs: dict[str, Array], on_host: bool) -> dict[str, Array]:
+        if on_host:
+            return to_host(outputs)
+        return {name: on_device(array) for name, array in outputs.items()}
+
+    def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
+        """Whether feeds are on the host. Raises FeedError where only some are."""
+        given = {name: value for feeds in (*dicts, named) for name, value in feeds.items()}
+        there = {name: _is_on_device(value) for name, value in given.items()}
+        if len(set(there.values())) > 1:
+            names = ", ".join(name for name, on_card in there.items() if on_card)
+            raise FeedError(
+                "some feeds are on the host and some on the CUDA device",
+                net=self.net.name,
+                blob=names,
+                wanted="all NumPy arrays, or all arrays of the device",
+                came=f"on the device: {names}",
+            )
+        return not any(there.values())
+
+    def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
+        merged = merge_feeds(self.net, (self._bound, *dicts), named)
+        self._on_host(dicts, named)
+        arrays = {name: self._fed(name, merged[name]) for name in self._names}
+        float_dtype = float_dtype_of(self.net, arrays) or "float32"
+        for spec in self.net.input_specs:
+            check_type(self.net, spec, type_of(arrays[spec.name]), float_dtype)
+        kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in self._names)
+        self._float_dtypes.get(kinds, lambda: float_dtype)
+        return arrays, kinds
+
+    def _fed(self, name: str, value: Any) -> Any:
+        return _adopted(self.net.name, name, value) if _is_on_device(value) else as_array(self.net.name, name, value)
+
+    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return with_references(program, kernels)
+
+    def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Feeds where the ops of a plan want them."""
+        return to_host(arrays) if _goes_through_host(plan) else {name: on_device(a) for name, a in arrays.items()}
+
+
+def compile_for_cuda(net: Net, options: Options, checkpoints: Any, memory_budget: int | float | None) -> CudaRun:
+    """Make a net ready to run on the CUDA device that is current; arguments as of `compile`.
+
+    Raises DeviceError where there is none.
+    """
+    chosen = replace(
+        options,
+        device=options.device or cuda_target(net.name),
+        least_work=0,
+        all_ops=True,
+        recycle=False,
+    )
+    return CudaRun(net.snapshot(), "cuda", chosen, saving=as_saving(checkpoints, memory_budget, net))
+
+
+def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Kernels, and what runs all other ops on arrays of the device."""
+    others = [call for call in program.calls if call.op.key not in kernels]
+    return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
+
+
+def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays as NumPy arrays."""
+    return {name: array.to_host() if isinstance(array, DeviceArray) else array for name, array in arrays.items()}
+
+
+def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
+    """Whether a plan steps a recurrence from Python, with arrays of the host."""
+    compiled = plan.compiled
+    return any((*compiled.stepped, compiled.parted.forward, compiled.parted.backward))
+
+
+def _is_on_device(value: Any) -> bool:
+    if isinstance(value, DeviceArray) or hasattr(value, "__cuda_array_interface__"):
+        return True
+    where = getattr(value, "__dlpack_device__", None)
+    return not isinstance(value, np.ndarray | np.generic) and where is not None and where()[0] == 2
+
+
+def _adopted(net: str, name: str, value: Any) -> DeviceArray:
+    try:
+        return on_device(value)
+    except TypeError as error:
+        problem = "a feed is no array of the CUDA device"
+        wanted = "an array with __cuda_array_interface__, or CuPy installed for one with __dlpack__"
+        raise FeedError(problem, net=net, blob=name, wanted=wanted, came=error) from None
