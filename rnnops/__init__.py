@@ -125,7 +125,7 @@ _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
-    "devices": "rnnops.compiler.devices",
+    **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.devices"),
     **dict.fromkeys(_MODULES, "rnnops"),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, optional
+from rnnops.kernels.cuda.facade import SIMULATED, cupy_stream, optional
 
 
 def cublas() -> Any:
@@ -35,7 +35,7 @@ def multiply(library: Any, a: Any, b: Any, c: Any, rows: int, columns: int, inne
     product = library.sgemm if dtype == np.float32 else library.dgemm
     one, factor = np.ones((), dtype), np.full((), beta, dtype)
     (of_b, b_stride), (of_a, a_stride) = _operand(library, b, columns, inner), _operand(library, a, inner, rows)
-    with cupy.cuda.ExternalStream(_address(stream)) if stream else cupy.cuda.Stream.null:
+    with cupy_stream(cupy, stream):
         handle = cupy.cuda.device.get_cublas_handle()
         library.setPointerMode(handle, library.CUBLAS_POINTER_MODE_HOST)
         library.setMathMode(handle, library.CUBLAS_DEFAULT_MATH)
@@ -54,7 +54,3 @@ def _operand(library: Any, matrix: Any, columns: int, rows: int) -> tuple[int, i
 
 def _start(matrix: Any) -> int:
     return int(matrix.array.pointer + matrix.start * matrix.array.itemsize)
-
-
-def _address(stream: Any) -> int:
-    return int(stream.handle.value if hasattr(stream.handle, "value") else stream.handle)

@@ -11,6 +11,7 @@ would. Limits: one device; `+=` takes an array of the same dtype; no other arith
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, allocate, copy_in, copy_out, optional
+from rnnops.kernels.cuda.facade import SIMULATED, allocate, clear, copy_in, copy_out, optional
 from rnnops.kernels.cuda.move import add_up, move
 
 _STATE = threading.local()
@@ -52,13 +53,19 @@ class Memory:
     def __init__(self, nbytes: int, owner: Any = None, pointer: int = 0) -> None:
         self.nbytes = nbytes
         self.frame = np.zeros(nbytes, np.uint8)  # what twins are views of
-        self.host = np.full(nbytes, 0xFF, np.uint8) if SIMULATED and owner is None else None
-        if SIMULATED:
-            self.owner, self.pointer = owner, pointer
-            if owner is not None:
-                self.host = owner
-        else:
-            self.owner, self.pointer = (owner, pointer) if owner is not None else allocate(nbytes)
+        self.owner, self.pointer = (owner, pointer) if owner is not None else _allocated(nbytes)
+        self.host = _bytes_at(self.pointer, nbytes) if SIMULATED else None
+
+
+def _allocated(nbytes: int) -> tuple[Any, int]:
+    if not SIMULATED:
+        return allocate(nbytes, current_stream())
+    owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read that nobody has written
+    return owner, owner.ctypes.data
+
+
+def _bytes_at(pointer: int, nbytes: int) -> Any:
+    return np.frombuffer((ctypes.c_char * nbytes).from_address(pointer), np.uint8) if nbytes else np.empty(0, np.uint8)
 
 
 class DeviceArray:
@@ -171,7 +178,10 @@ class DeviceArray:
         return self.viewed(np.broadcast_to(self.twin, shape))
 
     def fill(self, number: Any) -> None:
-        self.assign(np.asarray(number, self.dtype))
+        if number == 0 and self.size and self.memory.host is None and self.flags.c_contiguous:
+            clear(self, current_stream())
+        else:
+            self.assign(np.asarray(number, self.dtype))
 
     def copy(self) -> DeviceArray:
         """A contiguous copy."""

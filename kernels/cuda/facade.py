@@ -261,15 +261,17 @@ def synchronize(stream: Any) -> None:
         cuda.synchronize()
 
 
-def allocate(nbytes: int) -> tuple[Any, int]:
+def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
     """Memory of the device: what owns it, and its address. Raises DeviceError where there is not as much left.
 
-    CuPy's pool gives it where CuPy is installed, as the driver takes long to.
+    CuPy's pool gives it where CuPy is installed, as the driver takes long to; what was used in a stream is used again
+    in that stream alone.
     """
-    pool = optional("cupy")
+    cupy = optional("cupy")
     try:
-        if pool is not None:
-            owner = pool.cuda.alloc(max(nbytes, 1))
+        if cupy is not None:
+            with cupy_stream(cupy, stream):
+                owner = cupy.cuda.alloc(max(nbytes, 1))
             return owner, int(owner.ptr)
         owner = cuda.current_context().memalloc(max(nbytes, 1))
         return owner, int(owner.device_pointer_value)
@@ -282,6 +284,14 @@ def allocate(nbytes: int) -> tuple[Any, int]:
         raise DeviceError("the device is out of memory", wanted=f"{nbytes} bytes", came=left, hint=hint) from error
 
 
+def cupy_stream(cupy: Any, stream: Any) -> Any:
+    """A stream of numba's for CuPy: a context in which CuPy uses it."""
+    if not stream:
+        return cupy.cuda.Stream.null
+    handle = stream.handle
+    return cupy.cuda.ExternalStream(int(getattr(handle, "value", handle)))
+
+
 def copy_in(target: Any, array: Any, stream: Any) -> None:
     """Copy a contiguous NumPy array to the device."""
     cuda.as_cuda_array(target, sync=False).copy_to_device(array, stream=stream)
@@ -291,6 +301,11 @@ def copy_out(source: Any, array: Any, stream: Any) -> None:
     """Copy a contiguous array of the device into a NumPy array, once all before it in the stream is done."""
     cuda.as_cuda_array(source, sync=False).copy_to_host(array, stream=stream)
     synchronize(stream)
+
+
+def clear(target: Any, stream: Any) -> None:
+    """Fill a contiguous array of the device with bytes that are 0."""
+    driver.device_memset(cuda.as_cuda_array(target, sync=False), 0, target.nbytes, stream)
 
 
 def optional(name: str) -> Any:

@@ -44,7 +44,7 @@ class CudaPullback(Pullback):
         """
         with in_stream(self.stream if stream is None else stream_of(stream)):
             found = super().__call__(grads)
-            return to_host(found) if self.on_host else found
+            return placed(found, self.on_host)
 
     def layers(
         self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
@@ -92,7 +92,7 @@ class CudaRun(Run):
         """
         with in_stream(stream_of(stream)):
             found = super().__call__(*dicts, seed=seed, training=training, **feeds)
-            return self._placed(found, self._on_host(dicts, feeds))
+            return placed(found, self._on_host(dicts, feeds))
 
     def vjp(
         self,
@@ -108,7 +108,7 @@ class CudaRun(Run):
             found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
             assert isinstance(pullback, CudaPullback)
             pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
-            return self._placed(found, pullback.on_host), pullback
+            return placed(found, pullback.on_host), pullback
 
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken, to the device)."""
@@ -120,11 +120,6 @@ class CudaRun(Run):
         if name not in self.net.input_names:
             raise FeedError("bind names no input", net=self.net.name, blob=name)
         return value if _is_on_device(value) else as_array(self.net.name, name, value)
-
-    def _placed(self, outputs: dict[str, Array], on_host: bool) -> dict[str, Array]:
-        if on_host:
-            return to_host(outputs)
-        return {name: on_device(array) for name, array in outputs.items()}
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
         """Whether feeds are on the host. Raises FeedError where only some are."""
@@ -182,6 +177,11 @@ def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str
     """Kernels, and what runs all other ops on arrays of the device."""
     others = [call for call in program.calls if call.op.key not in kernels]
     return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
+
+
+def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
+    """Results where the caller wants them."""
+    return to_host(results) if on_host else {name: on_device(array) for name, array in results.items()}
 
 
 def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:

@@ -7,7 +7,7 @@ recurrences, schedules of slots) they are NumPy's instead, and go to the device 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.types import Array
 
+WAVES = choose(8, 1)  # blocks for each that runs at a time: their reads and writes of memory overlap
 FIXED_BYTES = 4096  # of shared memory that lanes fold in, and what the device itself keeps
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
@@ -50,6 +51,7 @@ class Cuda:
     shared_bytes: int = 48 * 1024
     tile_rows: int = TILE_ROWS
     shrinks: bool = False
+    worker: str = "block"
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,12 +62,17 @@ class Cuda:
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         itemsize, blocks = np.dtype(dtype).itemsize, Blocks(self.blocks, self.lanes, self.shared_bytes)
-        stages = enumerate(plan.stages)
-        loops = {n: share_loop(scan, plan, stage, blocks, itemsize) for n, stage in stages if stage.loop}
+        many = replace(blocks, count=blocks.count * WAVES)  # blocks that never wait for each other
+        loops = {
+            n: share_loop(scan, plan, stage, blocks if stage.cyclic else many, itemsize)
+            for n, stage in enumerate(plan.stages)
+            if stage.loop
+        }
         team = Team(max([1, *(loop.blocks for loop in loops.values())]))
         layouts = lay_out(scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES)
         layouts.need(dtype)
-        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops))
+        notes = [line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(itemsize)]
+        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops), tuple(notes))
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work

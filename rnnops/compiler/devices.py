@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from typing import Any
 
 from rnnops.compiler.team import default_threads
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cuda import device_array as _device_array
 from rnnops.kernels.cuda.facade import card
 
 
@@ -34,6 +36,16 @@ def devices() -> tuple[Device, ...]:
     cores = default_threads()
     processor = f"{cores} core{'s' if cores != 1 else ''}, {platform.machine()}, vectors of {vector_width()} bits"
     return Device("reference", "NumPy, op by op"), Device("cpu", processor), _cuda()
+
+
+def on_device(array: Any) -> Any:
+    """An array of the CUDA device: a copy of a NumPy array, or what another library has there as it is.
+
+    `.to_host()` copies it back; CuPy and PyTorch take it by `__cuda_array_interface__` or DLPack. Raises DeviceError
+    where there is no device, and TypeError for what is no array.
+    """
+    card()
+    return _device_array.on_device(array)
 
 
 def _cuda() -> Device:

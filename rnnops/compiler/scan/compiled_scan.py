@@ -126,6 +126,7 @@ class CompiledScan:
     float_dtype: str
     fixed: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
     _pool: list[Scratch] = field(default_factory=list)
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -328,7 +329,17 @@ def compile_scan(
     tile = steps_of_tile(options, scan.steps, scan.batch)
     written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)
     return CompiledScan(
-        scan, plan, written.layouts, written.text, tile, written.team, options, float_dtype, fixed, unseen
+        scan,
+        plan,
+        written.layouts,
+        written.text,
+        tile,
+        written.team,
+        options,
+        float_dtype,
+        fixed,
+        unseen,
+        written.notes,
     )
 
 

@@ -44,23 +44,26 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
     order = "from the last to the first" if scan.reverse else "from the first to the last"
     yield f"{count(scan.steps, 'step')} (T) {order}, {count(scan.batch, 'row')} (N)"
     tile = f"tiles of {count(compiled.tile, 'step')}, {count(rows, 'row')} of products"
-    yield f"{count(compiled.threads, 'thread')}, {tile}"
+    worker = compiled.options.target.worker
+    yield f"{count(compiled.threads, worker)}, {tile}"
     if plan.whole:
         yield f"all rows are one: {plan.whole}"
     else:
-        yield "rows are independent: threads share them out"
+        yield f"rows are independent: {worker}s share them out"
     if compiled.team.by_columns:
         yield "few rows a thread: threads share out columns of products in loops, and wait for each other around these"
     if plan.lengths:
         yield f"rows end by '{plan.lengths}': past their end they are in no product that it masks"
     elif plan.unshrunk:
         yield f"rows cost as much past their end: {plan.unshrunk}"
+    yield from compiled.notes
 
 
 def _rows(compiled: CompiledScan) -> Iterator[str]:
     plan = compiled.plan
-    rows = "all rows are one" if plan.whole else f"{count(compiled.scan.batch, 'row')}, shared out among threads"
-    yield f"{count(compiled.threads, 'thread')}, {rows}"
+    worker = compiled.options.target.worker
+    rows = "all rows are one" if plan.whole else f"{count(compiled.scan.batch, 'row')}, shared out among {worker}s"
+    yield f"{count(compiled.threads, worker)}, {rows}"
 
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:

@@ -79,6 +79,20 @@ class Loop:
         """The most features that members share out."""
         return max((unit.period for unit in self.units), default=BY_ROWS)
 
+    def lines(self, itemsize: int) -> list[str]:
+        """What a plan says of it.
+
+        Args:
+            itemsize: bytes of a weight.
+        """
+        if not self.persistent:
+            return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
+        waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
+        groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {self.members} blocks"
+        return [
+            f"one launch a tile: {groups}, {waits}, {self.staged * itemsize} bytes of weights on chip in each block"
+        ]
+
     @property
     def products(self) -> list[Product]:
         """Its products, in order."""

@@ -24,11 +24,12 @@ Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of
 
 @dataclass(frozen=True)
 class Written:
-    """A scan as a target runs it: who does, where blobs lie, the module."""
+    """A scan as a target runs it: who does, where blobs lie, the module, and what a plan says of it beside."""
 
     team: Team
     layouts: Layouts
     text: ScanText
+    notes: tuple[str, ...] = ()
 
 
 class Target(Protocol):
@@ -37,6 +38,7 @@ class Target(Protocol):
     Args:
         tile_rows: rows of a tile's products, about.
         shrinks: whether rows that are over leave products.
+        worker: what shares out the work: a thread, or a block of them.
     """
 
     @property
@@ -44,6 +46,9 @@ class Target(Protocol):
 
     @property
     def shrinks(self) -> bool: ...
+
+    @property
+    def worker(self) -> str: ...
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         """Lay out and write a scan.
@@ -95,6 +100,7 @@ class Processor(OnHost):
 
     tile_rows: int = TILE_ROWS
     shrinks: bool = True
+    worker: str = "thread"
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         team = share_work(scan, plan, threads)
@@ -113,6 +119,7 @@ class PlainPython(OnHost):
 
     tile_rows: int = TILE_ROWS
     shrinks: bool = True
+    worker: str = "thread"
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         layouts = lay_out(scan, plan, tile, 1)

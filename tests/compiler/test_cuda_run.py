@@ -1,0 +1,178 @@
+"""Runs on the CUDA device with arrays that stay there: the same numbers, no copies unasked for, clear errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from elsewhere import Elsewhere
+from whole_grid import whole_grid
+from word_nets import feeds_of as word_feeds, words_net
+
+import rnnops as ro
+from rnnops.compiler.cuda_target import Cuda
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda.device_array import DeviceArray
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="reads the simulator's memory")]
+T, N, D, H = 3, 2, 3, 4
+TUNING = Options(tile=2, device=Cuda(lanes=3, blocks=2))
+
+
+@pytest.fixture(autouse=True)
+def _all_blocks_at_once() -> Iterator[None]:
+    with whole_grid():
+        yield
+
+
+def model() -> ro.Net:
+    """Two recurrences with views, and ops that mix rows, around them."""
+    net = ro.Net("model")
+    h, _ = ro.GRU(net, net.input("x"), net.input("lengths", "int32"), None, D, H, scope="a")
+    turned = ro.transpose(ro.slice(h, [0], [2], [2]), [1, 0, 2])
+    back = ro.reshape(ro.transpose(turned, [1, 0, 2]), [T, N, 2])
+    y, last, *_ = ro.LSTM(net, back, None, None, 2, H, scope="b")
+    net.outputs(y=y, last=last, spread=ro.reduce_max(y, axes=[0, 1, 2]), turned=turned)
+    return net
+
+
+def feeds_of(net: ro.Net, dtype: str = "float64") -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    given = {"x": random.normal(size=(T, N, D)).astype(dtype), "lengths": np.array([3, 2], "int32")}
+    return {**{spec.name: random.normal(size=spec.shape).astype(dtype) for spec in net.parameters}, **given}
+
+
+def on_device(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: ro.on_device(array) for name, array in arrays.items()}
+
+
+def assert_same(came: dict[str, Any], wanted: dict[str, Any], kind: type) -> None:
+    assert set(came) == set(wanted)
+    for name, array in wanted.items():
+        assert type(came[name]) is kind
+        found = came[name].to_host() if kind is DeviceArray else came[name]
+        np.testing.assert_allclose(found, array, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("place", [on_device, dict], ids=["device", "host"])
+def test_results_are_where_feeds_were(place: Any) -> None:
+    net = model()
+    feeds, kind = feeds_of(net), DeviceArray if place is on_device else np.ndarray
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
+    ones = {name: np.ones_like(array) for name, array in wanted.items()}
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    assert_same(run(place(feeds)), wanted, kind)
+    came, back = run.vjp(place(feeds))
+    assert_same(came, wanted, kind)
+    assert_same(back(place(ones)), pullback(ones), kind)
+
+
+def test_gradients_may_come_from_either_side() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    out, pullback = ro.compile(net, device="reference").vjp(feeds)
+    wanted = pullback({"y": np.ones_like(out["y"])})
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    assert_same(run.vjp(feeds)[1]({"y": ro.on_device(np.ones_like(out["y"]))}), wanted, np.ndarray)
+    assert_same(run.vjp(on_device(feeds))[1]({"y": np.ones_like(out["y"])}), wanted, DeviceArray)
+
+
+def test_arrays_of_other_libraries_are_not_copied() -> None:
+    net = ro.Net("double")
+    net.outputs(y=net.input("x") * 2.0)
+    run, x = ro.compile(net, device="cuda"), np.ones((2, 3))
+    given = Elsewhere(x)
+    assert (run(x=given)["y"].to_host() == 2).all()
+    x[...] = 5
+    assert (run(x=given)["y"].to_host() == 10).all()
+
+
+def test_outputs_are_the_callers_own() -> None:
+    net = ro.Net("same")
+    x = net.input("x")
+    net.outputs(x=x, again=x, part=ro.slice(x, [0], [1], [0]))
+    x_fed = ro.on_device(np.ones((2, 3)))
+    out = ro.compile(net, device="cuda")(x=x_fed)
+    for name, array in out.items():
+        array.fill(7)
+        assert (x_fed.to_host() == 1).all(), name
+    assert all((array.to_host() == 7).all() for array in out.values())
+
+
+def test_a_mixture_is_an_error_that_names_what_is_where() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    mixed = {**feeds, "x": ro.on_device(feeds["x"])}
+    for call in (run, run.vjp):
+        with pytest.raises(ro.FeedError, match=r"net 'model', blob 'x': some feeds are on the host"):
+            call(mixed)
+    with pytest.raises(ro.FeedError, match="no array"):
+        run({**feeds, "x": [1.0]})
+    with pytest.raises(ro.FeedError, match="float64"):
+        run({**on_device(feeds), "x": ro.on_device(feeds["x"].astype("float32"))})
+
+
+def test_bound_parameters_are_on_neither_side() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    params = {spec.name: feeds[spec.name] for spec in net.parameters}
+    rest = {name: array for name, array in feeds.items() if name not in params}
+    wanted = ro.compile(net, device="reference")(feeds)
+    bound = ro.compile(net, device="cuda", tuning=TUNING).bind(**params)
+    params["a/i2h_w"][...] = 0  # copies were taken
+    assert_same(bound(rest), wanted, np.ndarray)
+    assert_same(bound(on_device(rest)), wanted, DeviceArray)
+    with pytest.raises(ro.FeedError, match="no input"):
+        bound.bind(nothing=params["a/i2h_w"])
+
+
+def test_recurrences_that_are_stepped_go_through_the_host() -> None:
+    net = words_net()
+    feeds = word_feeds()
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
+    ones = {name: np.ones_like(array) for name, array in wanted.items()}
+    came, back = ro.compile(net, device="cuda", tuning=TUNING).vjp(on_device(feeds))
+    assert_same(came, wanted, DeviceArray)
+    assert_same(back(on_device(ones)), pullback(ones), DeviceArray)
+
+
+def test_indices_are_checked_on_the_device() -> None:
+    net = ro.Net("table")
+    net.outputs(y=ro.gather(net.input("table"), net.input("rows", "int64"), axis=0))
+    run = ro.compile(net, device="cuda")
+    with pytest.raises(ro.TypeRuleError, match=r"op 'Gather.*7"):
+        run(on_device({"table": np.ones((3, 2)), "rows": np.array([0, 7])}))
+    out = run(on_device({"table": np.ones((3, 2)), "rows": np.array([0, 2])}))  # the next run knows nothing of it
+    assert (out["y"].to_host() == 1).all()
+
+
+def test_no_layers() -> None:
+    net = model()
+    out, pullback = ro.compile(net, device="cuda", tuning=TUNING).vjp(feeds_of(net))
+    with pytest.raises(ro.DeviceError, match="layer by layer"):
+        pullback.layers({"y": np.ones_like(out["y"])})
+
+
+def test_training_under_a_byte_budget_and_with_dropout() -> None:
+    net = ro.Net("dropped")
+    h, *_ = ro.LSTM(net, net.input("x"), None, None, D, H, memory_optimization=True)
+    net.outputs(loss=ro.reduce_mean(ro.dropout(h, 0.5)))
+    feeds = {name: array for name, array in feeds_of(net).items() if name in net.input_names}
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds, seed=3)
+    run = ro.compile(net, device="cuda", tuning=TUNING, checkpoints="memory")
+    came, back = run.vjp(on_device(feeds), seed=3)
+    assert_same(came, wanted, DeviceArray)
+    ones = {"loss": np.ones_like(wanted["loss"])}
+    assert_same(back(on_device(ones)), pullback(ones), DeviceArray)
+
+
+def test_a_plan_says_how_loops_run() -> None:
+    net = model()
+    text = str(ro.compile(net, device="cuda", tuning=TUNING).plan(feeds_of(net)))
+    assert "one launch a tile: 1 group of 2 blocks, 1 wait a step" in text
+    few = Options(tile=2, device=Cuda(lanes=3, blocks=2, shared_bytes=0))
+    assert "weights do not fit on chip" in str(ro.compile(net, device="cuda", tuning=few).plan(feeds_of(net)))
