@@ -135,7 +135,7 @@ if SIMULATED:
         return array[offset:]
 
     def copy_four(source: Any, first: int, target: Any, place: int) -> None:
-        """Four numbers, read at once: where they begin is a multiple of 16 bytes."""
+        """Four numbers, read at once: where they begin is a multiple of 16 bytes; float16 becomes float32."""
         target[place : place + 4] = source[first : first + 4]
 
 else:
@@ -154,17 +154,18 @@ else:
 
     @extending.intrinsic
     def copy_four(_context: Any, source: Any, first: Any, target: Any, place: Any) -> Any:
-        """Four numbers, read at once: where they begin is a multiple of 16 bytes."""
+        """Four numbers, read at once: where they begin is a multiple of 16 bytes; float16 becomes float32."""
+        half = source.dtype == types.float16  # which numba has as whole numbers
 
         def copy(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            given, memory = signature.args[0], context.make_array(signature.args[2])(context, builder, values[2]).data
-            vector = ir.VectorType(context.get_data_type(given.dtype), 4)
+            memory = context.make_array(signature.args[2])(context, builder, values[2]).data
+            vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), 4)
             numbers = builder.load(builder.bitcast(builder.gep(values[0], [values[1]]), vector.as_pointer()))
-            numbers.align = 16
+            numbers.align = 8 if half else 16
             for i in range(4):
-                index = ir.Constant(ir.IntType(32), i)
-                where = builder.gep(memory, [builder.add(values[3], ir.Constant(values[3].type, i))])
-                builder.store(builder.extract_element(numbers, index), where)
+                number = builder.extract_element(numbers, ir.Constant(ir.IntType(32), i))
+                number = builder.fpext(builder.bitcast(number, ir.HalfType()), ir.FloatType()) if half else number
+                builder.store(number, builder.gep(memory, [builder.add(values[3], ir.Constant(values[3].type, i))]))
 
         return types.void(source, types.intp, target, types.intp), copy
 

@@ -1,7 +1,8 @@
-"""What the lanes of a block fold together: each brings a number, all get the result, folded in the order of lanes.
+"""What the lanes of a block fold together: each brings a number, all get the result, by one tree.
 
-Functions are text (`source`) that modules of generated kernels hold, as the simulator puts its own `cuda` only into the
-module that a kernel is from. Limits: all lanes of a block call them, with shared memory for a number a lane.
+At step k of the tree every 2^(k+1)-th lane takes in what lies 2^k further on. Functions are text (`source`) that
+modules of generated kernels hold, as the simulator puts its own `cuda` only into the module that a kernel is from.
+Limits: all lanes of a block call them, with shared memory for a number a lane.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ FOLD = """\
 def {name}(x, lane, lanes, shared):
     shared[lane] = x
     cuda.syncthreads()
+    step = 1
+    while step < lanes:
+        if lane & (2 * step - 1) == 0 and lane + step < lanes:
+            shared[lane] = {joined}
+        cuda.syncthreads()
+        step *= 2
     found = shared[0]
-    for other in range(1, lanes):
-        found = {joined}
     cuda.syncthreads()
     return found"""
 JOINED = {  # fold of a statement -> two numbers as one; bools are bytes
-    "add": "found + shared[other]",
-    "max": "larger(found, shared[other])",
-    "min": "smaller(found, shared[other])",
-    "or": "found | shared[other]",
-    "and": "found & shared[other]",
+    "add": "shared[lane] + shared[lane + step]",
+    "max": "larger(shared[lane], shared[lane + step])",
+    "min": "smaller(shared[lane], shared[lane + step])",
+    "or": "shared[lane] | shared[lane + step]",
+    "and": "shared[lane] & shared[lane + step]",
 }
 
 

@@ -28,6 +28,7 @@ TILE = 4  # rows, and columns, of a lane; numbers of k that it reads at once
 SQUARE = TILE * TILE  # sums of a lane
 WARP = 32  # lanes that read neighbouring numbers
 number = np.float32  # of sums; modules that hold these functions define it for their dtype
+kept_number = np.float32  # of weights in shared memory, likewise
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ def load_columns(
         j = place - k * pitch
         if k < inner and j < width:
             gate = quotient(j, own)
-            kept[place] = B[start + k * along + (gate * period + u0 + j - gate * own) * across]
+            kept[place] = kept_number(B[start + k * along + (gate * period + u0 + j - gate * own) * across])
         else:
-            kept[place] = number(0)
+            kept[place] = kept_number(0)
 
 
 def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int, staged: Any, pitch: int) -> None:
@@ -164,8 +165,13 @@ def step_product(
 FUNCTIONS = (quotient, load_columns, load_slice, add_products, step_product)
 
 
-def source(dtype: str) -> str:
-    """The text of the functions for products of a dtype, for modules that define `cuda` and `device_function`."""
-    constants = f"number = np.{dtype}\nTILE, SQUARE, WARP = {TILE}, {SQUARE}, {WARP}"
+def source(dtype: str, weights: str) -> str:
+    """The text of the functions, for modules that define `cuda` and `device_function`.
+
+    Args:
+        dtype: of products and sums.
+        weights: the dtype in which shared memory keeps them.
+    """
+    constants = f"number, kept_number = np.{dtype}, np.{weights}\nTILE, SQUARE, WARP = {TILE}, {SQUARE}, {WARP}"
     functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
     return "\n\n\n".join([constants, *functions])

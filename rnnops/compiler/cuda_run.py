@@ -158,14 +158,16 @@ class CudaRun(Run):
         return to_host(arrays) if _goes_through_host(plan) else {name: on_device(a) for name, a in arrays.items()}
 
 
-def compile_for_cuda(net: Net, options: Options, checkpoints: Any, memory_budget: int | float | None) -> CudaRun:
+def compile_for_cuda(
+    net: Net, options: Options, checkpoints: Any, memory_budget: int | float | None, weights: str | None
+) -> CudaRun:
     """Make a net ready to run on the CUDA device that is current; arguments as of `compile`.
 
     Raises DeviceError where there is none.
     """
     chosen = replace(
         options,
-        device=options.device or cuda_target(net.name),
+        device=options.device or cuda_target(net.name, weights),
         least_work=0,
         all_ops=True,
         recycle=False,

@@ -44,11 +44,13 @@ class Cuda:
         lanes: threads of a block.
         blocks: that run at the same time.
         shared_bytes: of shared memory that a block may ask for.
+        weights: the dtype in which loops keep weights on chip, `"float16"` of float32 weights; as they are if empty.
     """
 
     lanes: int = 3
     blocks: int = 1
     shared_bytes: int = 48 * 1024
+    weights: str = ""
     tile_rows: int = TILE_ROWS
     shrinks: bool = False
     worker: str = "block"
@@ -61,18 +63,26 @@ class Cuda:
             )
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
-        itemsize, blocks = np.dtype(dtype).itemsize, Blocks(self.blocks, self.lanes, self.shared_bytes)
+        blocks, weights = Blocks(self.blocks, self.lanes, self.shared_bytes), self._weights(scan, dtype)
         many = replace(blocks, count=blocks.count * WAVES)  # blocks that never wait for each other
         loops = {
-            n: share_loop(scan, plan, stage, blocks if stage.cyclic else many, itemsize)
+            n: share_loop(scan, plan, stage, blocks if stage.cyclic else many, dtype, weights)
             for n, stage in enumerate(plan.stages)
             if stage.loop
         }
         team = Team(max([1, *(loop.blocks for loop in loops.values())]))
         layouts = lay_out(scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES)
         layouts.need(dtype)
-        notes = [line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(itemsize)]
-        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops), tuple(notes))
+        notes = [
+            line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(np.dtype(dtype).itemsize)
+        ]
+        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops, weights), tuple(notes))
+
+    def _weights(self, scan: Scan, dtype: str) -> str:
+        if self.weights and dtype != "float32":
+            problem, net = "weights on chip are float16 for float32 only", scan.program.net.name
+            raise DeviceError(problem, net=net, wanted="float32 feeds", came=dtype)
+        return self.weights or dtype
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
@@ -119,11 +129,17 @@ def _sums(plan: StepPlan, loop: Loop) -> bool:
     return any(unit.written & set(plan.accumulators) for unit in loop.units)
 
 
-def cuda_target(net: str) -> Cuda:
+def cuda_target(net: str, weights: str | None) -> Cuda:
     """The target of device `"cuda"`: the card that is current. Raises DeviceError where there is none.
 
     Args:
         net: that is to be compiled, for the error.
+        weights: as of `Cuda`.
     """
     found = card(net)
-    return Cuda() if SIMULATED else Cuda(MOST_LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES)
+    if weights not in (None, "float16"):
+        wanted = "'float16', or None for their own dtype"
+        raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
+    if SIMULATED:
+        return Cuda(weights=weights or "")
+    return Cuda(MOST_LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "")

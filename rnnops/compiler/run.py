@@ -55,12 +55,12 @@ def compile(  # noqa: A001
     threads: int | None = None,
     recycle: bool = True,
     tuning: Options | None = None,
+    weights: str | None = None,
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
 
     Args:
-        device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device,
-            in numba's simulator so far.
+        device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
         checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
             `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
         memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
@@ -68,6 +68,8 @@ def compile(  # noqa: A001
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
         recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
+        weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
+            many fit; sums are float32. Results then agree to about three digits.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
     Raises DeviceError for an unknown or missing device or number of threads, NetError for a net without outputs,
@@ -77,13 +79,15 @@ def compile(  # noqa: A001
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"
         raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device))
+    if weights is not None and device != CUDA:
+        raise DeviceError("weights= is of the CUDA device", net=net.name, wanted="device='cuda'", came=repr(device))
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
     options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
     if options is not None and device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.cuda_run")  # numba.cuda is loaded when it is wanted
-        made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget)
+        made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget, weights)
         return made
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
 

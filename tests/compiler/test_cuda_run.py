@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,48 @@ def test_indices_are_checked_on_the_device() -> None:
         run(on_device({"table": np.ones((3, 2)), "rows": np.array([0, 7])}))
     out = run(on_device({"table": np.ones((3, 2)), "rows": np.array([0, 2])}))  # the next run knows nothing of it
     assert (out["y"].to_host() == 1).all()
+
+
+def test_float16_weights_on_chip() -> None:
+    net = ro.Net("half")
+    h, *_ = ro.LSTM(net, net.input("x"), None, None, D, H)
+    net.outputs(h=h)
+    feeds = {name: array for name, array in feeds_of(net, "float32").items() if name in net.input_names}
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
+    ones = {"h": np.ones_like(wanted["h"])}
+    exact = pullback(ones)
+    for weights, least, most in (("float16", 2e-6, 2e-3), ("", 0, 2e-6)):
+        tuning = Options(tile=2, device=Cuda(3, 2, weights=weights))
+        came, back = ro.compile(net, device="cuda", tuning=tuning).vjp(feeds)
+        grads = back(ones)
+        errors = [np.abs(came["h"] - wanted["h"]).max()]
+        errors += [np.abs(grads[name] - grad).max() / np.abs(grad).max() for name, grad in exact.items()]
+        assert least <= max(errors) <= most
+
+
+def test_float16_weights_are_for_float32_on_the_cuda_device() -> None:
+    net = model()
+    with pytest.raises(ro.DeviceError, match="float32 feeds"):
+        ro.compile(net, device="cuda", weights="float16")(feeds_of(net))
+    with pytest.raises(ro.DeviceError, match="'bfloat16'"):
+        ro.compile(net, device="cuda", weights="bfloat16")
+    with pytest.raises(ro.DeviceError, match="of the CUDA device"):
+        ro.compile(net, weights="float16")
+
+
+def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facade, "SIMULATED", False)
+    made: list[int] = []
+    monkeypatch.setattr(facade.cuda, "external_stream", made.append, raising=False)
+    facade.stream_of(7)
+    facade.stream_of(SimpleNamespace(cuda_stream=8))
+    facade.stream_of(SimpleNamespace(ptr=9))
+    assert made == [7, 8, 9]
+    assert facade.stream_of(None) == facade.stream_of(0) == facade.stream_of(SimpleNamespace(cuda_stream=0)) == 0
+    own = SimpleNamespace(handle=3, synchronize=print)
+    assert facade.stream_of(own) is own
+    with pytest.raises(ro.DeviceError, match=r"not a stream.*got str"):
+        facade.stream_of("stream")
 
 
 def test_no_layers() -> None:

@@ -57,9 +57,11 @@ class CudaScanWriter(ScanWriter):
 
     Args:
         loops: how blocks share out each stage that is a loop, by its number.
+        weights: the dtype in which shared memory keeps them.
     """
 
     loops: Mapping[int, Loop] = field(default_factory=dict)
+    weights: str = ""
     kernels: list[str] = field(default_factory=list)
 
     def module(self, arrays: Sequence[str], body: Sequence[str]) -> list[str]:
@@ -67,7 +69,7 @@ class CudaScanWriter(ScanWriter):
         numbers = "\n".join(self.constants.lines())
         programs = [block_program(program) for program in self.programs]
         driver = "\n".join([f"def scan(on, sizes, {', '.join(arrays)}):", *body])
-        shared = [lanes.source(), step_product.source(self.dtype)]
+        shared = [lanes.source(), step_product.source(self.dtype, self.weights)]
         return [constants, *([numbers] if numbers else []), *shared, *programs, *self.kernels, driver]
 
     # -- the driver ----------------------------------------------------------------------------------------------
@@ -208,6 +210,7 @@ class CudaScanWriter(ScanWriter):
         if not products:
             return
         self._line(1, f"shared = cuda.shared.array(0, types.{self.dtype})")
+        self._line(1, f"kept = cuda.shared.array(0, types.{self.weights})  # the same memory")
         for unit, place in zip(products, loop.weights, strict=True):
             node, size, number = unit.product, self._size, self._feature_number(unit.period)
             assert node is not None
@@ -215,7 +218,7 @@ class CudaScanWriter(ScanWriter):
             weights = self.layouts.arrays[node.right.owner]
             where = f"{weights}, {size(node.right.layout.offset)}, {size(along)}, {size(across)}"
             shape = f"{size(node.inner)}, {size(node.columns)}, {size(unit.period)}, a{number}, b{number}"
-            self._line(1, f"load_columns({where}, {shape}, at(shared, {size(place)}))")
+            self._line(1, f"load_columns({where}, {shape}, at(kept, {size(place)}))")
 
     def _step_product(self, node: Product, period: int, loop: Loop, weights: int) -> None:
         size, number = self._size, self._feature_number(period)
@@ -223,7 +226,8 @@ class CudaScanWriter(ScanWriter):
         left, target = self._place(node.left), self._place(node.target)
         a = f"{left.array}, {self._address(left, 'm0')} + {size(node.offset)}, {size(node.row_stride)}"
         rows = f"(m1 - m0) * {size(each)}, {size(node.inner)}"
-        kept, staged, sums = (f"at(shared, {size(place)})" for place in (weights, loop.staged, loop.sums))
+        kept = f"at(kept, {size(weights)})"
+        staged, sums = (f"at(shared, {size(place)})" for place in (loop.staged, loop.sums))
         c = f"{target.array}, {self._address(target, 'm0')}, {size(node.columns)}, {size(period)}, a{number}, b{number}"
         bias = f"{self._array_of_bias(node)}, {self._bias_start(node)}"
         self._line(
@@ -306,10 +310,13 @@ class CudaScanWriter(ScanWriter):
         return self._size(node.bias.layout.offset) if node.bias else "-1"
 
 
-def write_cuda_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> ScanText:
+def write_cuda_scan(
+    scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop], weights: str
+) -> ScanText:
     """Write a plan as a module whose function `scan(on, sizes, *arrays)` launches all that it takes.
 
     Args:
         loops: how blocks share out each stage that is a loop, by its number.
+        weights: the dtype in which shared memory keeps them.
     """
-    return CudaScanWriter(scan, plan, layouts, dtype, None, False, loops=loops).text()
+    return CudaScanWriter(scan, plan, layouts, dtype, None, False, loops=loops, weights=weights).text()

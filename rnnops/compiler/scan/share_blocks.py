@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from rnnops.compiler.scan.place_waits import place_waits
 from rnnops.compiler.scan.products import Product
 from rnnops.compiler.scan.scan import Scan
@@ -52,7 +54,7 @@ class Loop:
         persistent: whether one launch runs all steps of a tile.
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
-        weights: of each product, where its columns begin in shared memory, in numbers.
+        weights: of each product, where its columns begin in shared memory, counted in weights.
         staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
         sums: where lanes leave their sums.
         numbers: that shared memory holds in all.
@@ -83,7 +85,7 @@ class Loop:
         """What a plan says of it.
 
         Args:
-            itemsize: bytes of a weight.
+            itemsize: bytes of a number.
         """
         if not self.persistent:
             return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
@@ -99,12 +101,14 @@ class Loop:
         return [unit.product for unit in self.units if unit.product]
 
 
-def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, itemsize: int) -> Loop:
+def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
     """Share out a loop.
 
     Args:
-        itemsize: bytes of a weight.
+        dtype: of products.
+        weights: the dtype in which shared memory keeps them.
     """
+    itemsize, per_number = np.dtype(dtype).itemsize, np.dtype(dtype).itemsize // np.dtype(weights).itemsize
     units, waits = _with_fewest_waits(scan, plan, stage)
     rows = scan.batch if plan.batch_axes else 1
     parts = -(-rows // rows_of_sum(rows))
@@ -117,10 +121,10 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, itemsiz
         return Loop(units, waits, True, groups, max(1, min(widest, blocks.count // groups)))
     for members in range(1, min(blocks.count, widest) + 1):
         groups = max(1, min(blocks.count // members, -(-parts // TILE)))
-        loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize)
+        loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize, per_number)
         if loop.numbers * itemsize <= blocks.shared_bytes:
             wide = min(widest, blocks.count // groups)
-            return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize)
+            return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize, per_number)
     groups = max(1, min(parts, blocks.count))
     return Loop(units, waits, False, groups, max(1, min(widest, blocks.count // groups)))
 
@@ -144,8 +148,13 @@ def _work_by_rows(units: Sequence[Unit]) -> int:
     return sum(prod(statement.extents) for statement in statements)
 
 
-def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int) -> Loop:
-    """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes."""
+def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int) -> Loop:
+    """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes.
+
+    Args:
+        itemsize: bytes of a number.
+        per_number: weights that take the place of one.
+    """
     each = -(-rows // loop.groups)
     places, end = [], 0
     needs = [
@@ -159,8 +168,8 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int) -> Loop:
         if (product := unit.product)
     ]
     for need in needs:
-        places.append(end)
-        end += need.weights
+        places.append(end * per_number)
+        end += padded(-(-need.weights // per_number))
     row, sums = (max(getattr(need, name) for need in needs) for name in ("row", "sums"))
     inner = padded(max(product.inner for product in loop.products))
     room = max(0, blocks.shared_bytes // itemsize - end - sums)

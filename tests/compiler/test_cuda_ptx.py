@@ -1,0 +1,71 @@
+"""Kernels of scans as PTX for compute capability 9.0: they compile without a device, at sizes that one would run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+COMPILE = """
+import re, sys
+try:
+    import rnnops as ro
+    from rnnops.compiler.cuda_target import Cuda
+    from rnnops.compiler.scan.compiled_scan import Options
+    from rnnops.kernels.cuda.facade import overload, ptx_of_scan
+    if overload is None:
+        raise ImportError("numba-cuda is missing or too old")
+except ImportError as error:
+    print("cannot compile:", error)
+    sys.exit()
+
+T, N, D, H = 64, 16, 32, 256
+cell, dtype, weights = sys.argv[1:]
+net = ro.Net("net")
+made = getattr(ro, cell)(net, net.input("x"), net.input("lengths", "int32"), None, D, H, memory_optimization=True)
+net.outputs(h=made[0])
+shapes = {**{spec.name: spec.shape for spec in net.parameters}, "x": (T, N, D), "lengths": (N,)}
+tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024, weights=weights))
+plan = ro.compile(net, tuning=tuning).plan(shapes, dtype=dtype)
+for kernel in plan.plan.compiled.kernels:
+    module = kernel.compiled._module
+    for name in sorted(vars(module)):
+        if name.startswith(("loop_", "unit_")):
+            text = ptx_of_scan(getattr(module, name), (9, 0))
+            body = kernel.compiled.text.source.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
+            found = (name, "step_product(" in body,
+                     ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
+                     len(re.findall(r"ld\\.shared\\.v4\\.(f32|u16|b16)|ld\\.shared\\.v2\\.(f64|b64)", text)))
+            print(*found)
+"""
+
+
+def kernels(cell: str, dtype: str, weights: str = "") -> list[list[str]]:
+    """For each kernel its name, and what its PTX holds: products, float64, local memory, waits, reads of four."""
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILE, cell, dtype, weights]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    if lines and lines[0].startswith("cannot compile"):
+        pytest.skip(lines[0])
+    return [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "GRU", "LayerNormLSTM", "MILSTM"])
+def test_float32_stays_float32_and_in_registers(cell: str) -> None:
+    found = kernels(cell, "float32")
+    loops = [facts for facts in found if facts[1] == "True"]
+    assert len(loops) == 2  # forward and backward
+    for _, _, doubles, local, waits, fours in loops:
+        assert (doubles, local, waits) == ("False", "False", "True")
+        assert int(fours) >= 8  # four rows and four columns, each read at once
+
+
+@pytest.mark.parametrize(("dtype", "weights"), [("float64", ""), ("float32", "float16")])
+def test_other_dtypes(dtype: str, weights: str) -> None:
+    found: list[Any] = [facts for facts in kernels("LSTM", dtype, weights) if facts[1] == "True"]
+    assert [facts[3] for facts in found] == ["False", "False"]
