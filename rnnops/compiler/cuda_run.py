@@ -6,7 +6,8 @@ index may be out of range, which is looked at); with NumPy arrays when results h
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -42,7 +43,7 @@ class CudaPullback(Pullback):
             grads: as on the CPU; NumPy arrays, or arrays of the device.
             stream: of the device, that of the forward pass if left out.
         """
-        with in_stream(self.stream if stream is None else stream_of(stream)):
+        with working(self._plan.program.net.name, self.stream if stream is None else stream_of(stream)):
             found = super().__call__(grads)
             return placed(found, self.on_host)
 
@@ -90,7 +91,7 @@ class CudaRun(Run):
 
         Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
         """
-        with in_stream(stream_of(stream)):
+        with working(self.net.name, stream_of(stream)):
             found = super().__call__(*dicts, seed=seed, training=training, **feeds)
             return placed(found, self._on_host(dicts, feeds))
 
@@ -104,7 +105,7 @@ class CudaRun(Run):
         **feeds: Any,
     ) -> tuple[dict[str, Array], Pullback]:
         """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
-        with in_stream(stream_of(stream)):
+        with working(self.net.name, stream_of(stream)):
             found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
             assert isinstance(pullback, CudaPullback)
             pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
@@ -156,6 +157,19 @@ class CudaRun(Run):
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Any]) -> dict[str, Any]:
         """Feeds where the ops of a plan want them."""
         return to_host(arrays) if _goes_through_host(plan) else {name: on_device(a) for name, a in arrays.items()}
+
+
+@contextmanager
+def working(net: str, stream: Any) -> Iterator[None]:
+    """All work goes into a stream, and errors of the device name the net."""
+    try:
+        with in_stream(stream):
+            yield
+    except DeviceError as error:
+        if error.net is not None:
+            raise
+        found = DeviceError(error.problem, net=net, wanted=error.wanted, came=error.came, hint=error.hint)
+        raise found from error
 
 
 def compile_for_cuda(

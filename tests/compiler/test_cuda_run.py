@@ -15,7 +15,7 @@ from word_nets import feeds_of as word_feeds, words_net
 import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda import device_array, facade
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="reads the simulator's memory")]
@@ -191,6 +191,21 @@ def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyP
     assert facade.stream_of(own) is own
     with pytest.raises(ro.DeviceError, match=r"not a stream.*got str"):
         facade.stream_of("stream")
+
+
+def test_a_device_without_memory_is_an_error_that_names_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model()
+    feeds = feeds_of(net)
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+
+    def none_left(nbytes: int) -> Any:
+        raise ro.DeviceError("the device is out of memory", wanted=f"{nbytes} bytes")
+
+    monkeypatch.setattr(device_array, "_allocated", none_left)
+    with pytest.raises(ro.DeviceError, match=r"net 'model': the device is out of memory; wanted \d+ bytes"):
+        run(feeds)
+    monkeypatch.undo()
+    run(feeds)  # and nothing is left of it
 
 
 def test_no_layers() -> None:
