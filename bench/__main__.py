@@ -66,7 +66,7 @@ def main(words: list[str] | None = None) -> int:
     if options.list or not cases:
         return show_names(cases, options)
     if options.device not in DEVICES:
-        print(f"no device '{options.device}'; wanted one of {', '.join(DEVICES)}", file=sys.stderr)
+        print(f"no device '{options.device}'; wanted one of {', '.join((*DEVICES, 'cuda'))}", file=sys.stderr)
         return 2
     results = run_all(cases, settings_of(options))
     machine = describe_machine(options.threads)

@@ -22,7 +22,7 @@ PER_STEP, PERSISTENT, SMALL = "per step", "persistent", "small H"
 OF_PER_STEP = {"forward": 0.8, "training": 0.9}  # of cuDNN's time where it launches kernels at every step
 OF_PERSISTENT, OF_EAGER, OF_PRODUCTS = 2.5, 20.0, 1.10
 RECOMPUTE = "rnnops recompute"
-UNLIKELY = (f"{OURS} bf16", f"{OURS} fp16")  # refused at once so far; they cost nothing in the estimate of a run
+UNLIKELY = (f"{OURS} bf16",)  # refused at once so far; it costs nothing in the estimate of a run
 # seconds: until the first result, of a forward call and of a training call; rough, for the estimate of a run
 ROUGH_SECONDS = {
     "rnnops": (12.0, 0.005, 0.015),

@@ -7,7 +7,7 @@ from typing import Any
 import rnnops as ro
 from bench.contender import MissingPeerError
 from bench.cuda_cases import CudaEntry
-from bench.cuda_data import Data, InputSet, Placed
+from bench.cuda_data import Data, Placed
 from bench.cuda_peers import CudaContender, named
 from bench.cuda_place import Place
 from bench.nets import build_net
@@ -17,8 +17,8 @@ TOTALS = ("peak", "total")  # names of the figure in a table of memory, newest f
 
 def plain(entry: CudaEntry, data: Data, place: Place) -> CudaContender:
     """Parameters are fed with every call."""
-    run = ro.compile(build_net(entry.problem), device="cuda")
-    sets = tuple(in_precision(one, entry, place) for one in data.sets)
+    sets = data.sets
+    run = ro.compile(build_net(entry.problem), device="cuda", weights=weights_of(entry))
 
     def forward(k: int) -> Any:
         return run(sets[k % len(sets)].feeds), {}
@@ -33,17 +33,12 @@ def plain(entry: CudaEntry, data: Data, place: Place) -> CudaContender:
     return CudaContender(call, named, planned=lambda: planned_bytes(run, sets[0].feeds, training_mode))
 
 
-def in_precision(one: InputSet, entry: CudaEntry, place: Place) -> InputSet:
-    """A set in the floats of an entry. Raises MissingPeerError without PyTorch, which converts."""
+def weights_of(entry: CudaEntry) -> str | None:
+    """How recurrent weights lie on chip; arrays are float32. Raises MissingPeerError for what rnnops has not."""
     dtype = entry.settings.dtype
-    if dtype == "float32":
-        return one
-    if place.torch_device != "cuda":
-        raise MissingPeerError(f"arrays of {dtype} are made by PyTorch on a device")
-    import torch
-
-    kind = getattr(torch, dtype)
-    return InputSet(*({name: array.to(kind) for name, array in arrays.items()} for arrays in (one.feeds, one.heads)))
+    if dtype not in ("float32", "float16"):
+        raise MissingPeerError(f"rnnops keeps no weights in {dtype}")
+    return None if dtype == "float32" else dtype
 
 
 def planned_bytes(run: Any, feeds: Placed, training: bool) -> int:

@@ -23,6 +23,8 @@ import numpy as np
 from rnnops.kernels.cuda.facade import SIMULATED, allocate, clear, copy_in, copy_out, optional
 from rnnops.kernels.cuda.move import add_up, move
 
+DTYPES = "biuf"  # kinds of elements
+ELSEWHERE = "CuPy and PyTorch compute with it without a copy, .to_host() makes a NumPy array of it"
 _STATE = threading.local()
 
 
@@ -128,11 +130,30 @@ class DeviceArray:
         """The address of the first element."""
         return int(self.memory.pointer) + self.offset
 
+    def __float__(self) -> float:
+        return float(self.to_host())
+
+    def __bool__(self) -> bool:
+        return bool(self.to_host())
+
+    def item(self) -> Any:
+        """The number, of an array of one; waits for it."""
+        return self.to_host().item()
+
     def __len__(self) -> int:
         return len(self.twin)
 
     def __repr__(self) -> str:
-        return f"<array of the CUDA device, {self.dtype} {list(self.shape)}>"
+        return f"<array of the CUDA device, {self.dtype} {list(self.shape)}; .to_host() copies it>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"an array of the CUDA device has no '{name}'; {ELSEWHERE}")
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(f"an array of the CUDA device knows no arithmetic but +=; {ELSEWHERE}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _refuse
+    __isub__ = __imul__ = __itruediv__ = __neg__ = __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
     # -- views -----------------------------------------------------------------------------------------------------
 
@@ -223,15 +244,13 @@ class DeviceArray:
         return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": strides, "version": 3}
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self.memory.host is not None:
-            return self.on_simulated_device().__dlpack__(**options)
-        cupy = optional("cupy")
+        cupy = None if SIMULATED else optional("cupy")
         if cupy is None:
             raise BufferError("DLPack from arrays of the CUDA device needs CuPy; __cuda_array_interface__ does without")
         return cupy.asarray(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0) if self.memory.host is not None else (2, 0)
+        return (2, 0)  # kDLCUDA
 
     def __array__(self, *_given: Any, **_named: Any) -> Any:
         raise TypeError("an array of the CUDA device is no NumPy array; use .to_host()")
@@ -266,6 +285,8 @@ def on_device(array: Any) -> DeviceArray:
     if isinstance(array, DeviceArray):
         return array
     if isinstance(array, np.ndarray | np.generic):
+        if array.dtype.kind not in DTYPES or not array.dtype.isnative:
+            raise TypeError(f"no dtype of arrays of the CUDA device: {array.dtype}")
         return _copied(np.asarray(array))
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:

@@ -75,7 +75,7 @@ def missing() -> str:
     if SIMULATED:
         return ""
     if overload is None:
-        return "numba-cuda, in a version that compiles functions for devices"
+        return "no numba-cuda of version 0.30 or newer"
     try:
         if not cuda.is_available():
             return "no CUDA driver, or no device that it can use"
@@ -83,7 +83,9 @@ def missing() -> str:
     except Exception as error:  # numba-cuda, the driver and its loader each have errors of their own
         return f"the CUDA driver cannot be used: {error}"
     if tuple(capability) < CAPABILITY:
-        return f"compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or more, and the device has {capability}"
+        return (
+            f"a device of compute capability {capability[0]}.{capability[1]}, less than {CAPABILITY[0]}.{CAPABILITY[1]}"
+        )
     return ""
 
 
@@ -242,12 +244,12 @@ def stream_of(given: Any) -> Any:
 
     Raises DeviceError for anything else.
     """
-    if given is None or SIMULATED:
+    if given is None:
         return 0
     for name in ("cuda_stream", "ptr"):
         given = getattr(given, name, given)
     if isinstance(given, int) and not isinstance(given, bool):
-        return cuda.external_stream(given) if given else 0
+        return cuda.external_stream(given) if given and not SIMULATED else 0
     if hasattr(given, "synchronize") and hasattr(given, "handle"):
         return given
     wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"

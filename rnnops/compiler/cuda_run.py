@@ -22,11 +22,13 @@ from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.pullback import Pullback
 from rnnops.compiler.run import Feeds, Run
 from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.scan.memory import on_host
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_stream, on_device, zeros
-from rnnops.kernels.cuda.facade import stream_of
+from rnnops.kernels.cuda.facade import stream_of, synchronize
 from rnnops.net import Net
+from rnnops.schema import Call
 from rnnops.types import Array, type_of
 
 
@@ -53,6 +55,10 @@ class CudaPullback(Pullback):
         """Not on a CUDA device: raises DeviceError."""
         net = self._plan.program.net.name
         raise DeviceError("backward passes layer by layer run on the CPU only", net=net, hint="Use device='cpu'.")
+
+    def _own(self, stack: Any) -> Array:
+        found: Array = on_host(stack) if self.on_host else stack
+        return found
 
     def _array(self, output: str, value: Any) -> Array:
         if _goes_through_host(self._plan):
@@ -127,13 +133,14 @@ class CudaRun(Run):
         given = {name: value for feeds in (*dicts, named) for name, value in feeds.items()}
         there = {name: _is_on_device(value) for name, value in given.items()}
         if len(set(there.values())) > 1:
-            names = ", ".join(name for name, on_card in there.items() if on_card)
+            sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
             raise FeedError(
                 "some feeds are on the host and some on the CUDA device",
                 net=self.net.name,
-                blob=names,
+                blob=min(sides, key=len),
                 wanted="all NumPy arrays, or all arrays of the device",
-                came=f"on the device: {names}",
+                came=f"on the host: {sides[0]}; on the device: {sides[1]}",
+                hint="ro.on_device(array) copies to the device, array.to_host() from it.",
             )
         return not any(there.values())
 
@@ -153,6 +160,13 @@ class CudaRun(Run):
 
     def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         return with_references(program, kernels)
+
+    def _reference(self, call: Call) -> Any:
+        return DeviceReference(call)
+
+    def _clock(self) -> float:
+        synchronize(current_stream())
+        return super()._clock()
 
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Any]) -> dict[str, Any]:
         """Feeds where the ops of a plan want them."""

@@ -30,10 +30,11 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
+    others = "as views, or through the host" if device == "cuda" else "in the interpreter"
     if not any(kernel for _, _, kernel in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
-        lines.append(f"around recurrences, in the interpreter, {title}: {_others(program) or 'nothing'}")
+        lines.append(f"around recurrences, {others}, {title}: {_others(program) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
     for title, call, kernel in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence

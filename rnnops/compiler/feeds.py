@@ -86,7 +86,7 @@ def as_array(net: str, name: str, value: Any) -> Array:
         raise FeedError("a feed is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
     if isinstance(value, np.ndarray):
         return np.asarray(value, order="C")  # products and sums round differently over other memory layouts
-    if hasattr(value, "__cuda_array_interface__"):
+    if hasattr(value, "__cuda_array_interface__") or _is_on_cuda(value):
         raise FeedError(
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
         )
@@ -103,6 +103,11 @@ def as_array(net: str, name: str, value: Any) -> Array:
         return np.asarray(np.from_dlpack(value), order="C")
     except Exception as error:  # whatever the other library raises
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
+
+
+def _is_on_cuda(value: Any) -> bool:
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and where()[0] == 2  # kDLCUDA
 
 
 def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[Mapping[str, Any]]) -> dict[str, Array]:

@@ -136,9 +136,9 @@ class Watch:
 class WatchedPlans(PlanCache[Any]):
     """The plans of another cache, all of whose ops are watched."""
 
-    def __init__(self, plans: PlanCache[Any], clock: Clock) -> None:
+    def __init__(self, plans: PlanCache[Any], clock: Clock, reference: Callable[[Call], Any]) -> None:
         super().__init__()
-        self.plans, self.clock = plans, clock
+        self.plans, self.clock, self.reference = plans, clock, reference
         self.passes: dict[str, list[Watch]] = {}
         self.plan: Plan | None = None
 
@@ -174,7 +174,8 @@ class WatchedPlans(PlanCache[Any]):
             key = call.op.key
             runs = "compiled" if key in kernels or key in scans else "interpreter"
             demands = {key: kernels[key].demand()} if key in kernels else {}
-            watches[key] = Watch(call, others.get(key, kernels.get(key)), runs, demands, self.clock)
+            kernel = others.get(key, kernels.get(key)) or self.reference(call)
+            watches[key] = Watch(call, kernel, runs, demands, self.clock)
         self.passes[name] = list(watches.values())
         return watches
 
@@ -221,4 +222,4 @@ def _ones(outputs: Mapping[str, Array], plan: Plan | None) -> dict[str, Array]:
     """A gradient for every output that takes one."""
     assert isinstance(plan, TrainingPlan)
     wanted = [name for name in plan.gradient.output_grads if name not in plan.gradient.refused]
-    return {name: np.ones_like(outputs[name]) for name in wanted}
+    return {name: np.ones(outputs[name].shape, outputs[name].dtype) for name in wanted}

@@ -128,7 +128,7 @@ class Pullback:
                 blob=str(name),
                 wanted=f"one of {', '.join(map(':'.join, arrays)) or 'none'}",
             )
-        return np.asarray(found[0]())
+        return self._own(found[0]())
 
     def held_arrays(self) -> dict[str, Array]:
         """Every array that the backward pass will read, by blob; none once it is used."""
@@ -180,6 +180,10 @@ class Pullback:
     def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         """What runs the ops of a program in place of their references, by key."""
         return kernels
+
+    def _own(self, stack: Any) -> Array:
+        """An array that is made for the caller."""
+        return np.asarray(stack)
 
     def _zeros(self, name: str) -> Array:
         kind: Type = self._plan.backward.types[name]

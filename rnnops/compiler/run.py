@@ -39,7 +39,7 @@ from rnnops.compiler.type_feeds import types_of_feeds
 from rnnops.errors import DeviceError, FeedError, NetError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.net import Net, require_net
-from rnnops.schema import RunContext
+from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
 DEVICES = ("reference", "cpu")  # those that every machine has
@@ -240,7 +240,7 @@ class Run:
         Raises what a call raises, and FeedError for numbers of rounds that make no sense.
         """
         watched, active = copy(self), backward if training is None else training
-        plans = WatchedPlans(self._training if backward else self._forward, perf_counter)
+        plans = WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         if backward:
             watched._training = plans
             return profile_run(
@@ -289,6 +289,14 @@ class Run:
     def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         """What runs the ops of a program in place of their references, by key."""
         return kernels
+
+    def _reference(self, call: Call) -> Any:
+        """What runs an op that is not compiled; None for its reference."""
+        return None
+
+    def _clock(self) -> float:
+        """Seconds, when all work so far is done."""
+        return perf_counter()
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays)[1])

@@ -74,7 +74,9 @@ def check_devices(
     Returns: a report that prints. Raises CheckError with net, device and array for the first one that is off too far.
     """
     names = DEVICES if devices is None else devices
+    names = (names,) if isinstance(names, str) else names
     named = names if isinstance(names, Mapping) else {name: name for name in names}
+    feeds = {name: array.to_host() if hasattr(array, "to_host") else array for name, array in feeds.items()}
     options = _Options(outputs, wrt, seed, training, gradients)
     wanted = options.arrays(run_on(net, REFERENCE), feeds)
     rows: list[DeviceRow] = []

@@ -111,6 +111,8 @@ def test_a_mixture_is_an_error_that_names_what_is_where() -> None:
     for call in (run, run.vjp):
         with pytest.raises(ro.FeedError, match=r"net 'model', blob 'x': some feeds are on the host"):
             call(mixed)
+    with pytest.raises(ro.FeedError, match=r"blob 'lengths'.*on the host: lengths; on the device: .*ro.on_device"):
+        run({**on_device(feeds), "lengths": feeds["lengths"]})
     with pytest.raises(ro.FeedError, match="no array"):
         run({**feeds, "x": [1.0]})
     with pytest.raises(ro.FeedError, match="float64"):
@@ -206,6 +208,31 @@ def test_a_device_without_memory_is_an_error_that_names_the_net(monkeypatch: pyt
         run(feeds)
     monkeypatch.undo()
     run(feeds)  # and nothing is left of it
+
+
+def test_profiles_and_blobs_of_steps() -> None:
+    net = ro.Net("profiled")
+    h, *_ = ro.LSTM(net, net.input("x"), None, None, D, H)
+    net.outputs(h=ro.reshape(h, [T, N * H]))
+    feeds = {name: array for name, array in feeds_of(net).items() if name in net.input_names}
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    for given in (feeds, on_device(feeds)):
+        profile = run.profile(given, rounds=1, warm_up=0)
+        assert "RecurrentNetworkGradient" in str(profile)
+    kept = [name for name in run.vjp(feeds)[1].held_arrays() if "sigmoid" in name]
+    blob = kept[0].split(":")[-1]
+    on_host = run.vjp(feeds)[1].step_blobs(blob)
+    there = run.vjp(on_device(feeds))[1].step_blobs(blob)
+    assert type(on_host) is np.ndarray
+    assert type(there) is DeviceArray
+    np.testing.assert_array_equal(there.to_host(), on_host)
+
+
+def test_a_cpu_run_refuses_arrays_of_the_device() -> None:
+    net = model()
+    with pytest.raises(ro.FeedError, match="a CUDA array is fed to a run on the CPU"):
+        ro.compile(net)(on_device(feeds_of(net)))
+    ro.testing.check_devices(net, on_device(feeds_of(net)), {"cuda": lambda n: ro.compile(n, "cuda", tuning=TUNING)})
 
 
 def test_no_layers() -> None:

@@ -81,6 +81,16 @@ def test_numpy_takes_none_by_accident() -> None:
     assert not np.may_share_memory(x, X)
 
 
+def test_numbers_and_what_is_not_there() -> None:
+    assert float(on_device(np.float32(2.5))) == on_device(np.array([2.5])).item() == 2.5
+    for use in (lambda a: a * 2.0, lambda a: 1.0 - a, lambda a: a @ a, lambda a: a.numpy(), lambda a: a.mean()):
+        with pytest.raises((TypeError, AttributeError), match=r"\.to_host\(\)"):
+            use(on_device(X))
+    for wrong in (np.array(["a"]), X.astype(">f8"), np.array([None])):
+        with pytest.raises(TypeError, match="no dtype"):
+            on_device(wrong)
+
+
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(TypeError, match="float32"):
         on_device(X).assign(on_device(X.astype("float32")))
