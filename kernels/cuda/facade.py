@@ -35,7 +35,7 @@ else:  # which the simulator does without
 
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
 
-SHARED_BYTES = 48 * 1024  # of shared memory that a block gets without being allowed more
+SHARED_BYTES = 40 * 1024  # beside arrays of fixed sizes: what a block gets without being allowed more
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")

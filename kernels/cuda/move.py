@@ -74,6 +74,9 @@ def add_up(source: Any, out: Any, stream: Any) -> None:
     rows, count = len(source), out.size
     if count == 0:
         return
+    if rows == 0:
+        out.fill(0)
+        return
     blocks = min(MOST_BLOCKS, -(-count // LANES))
     launch(adding_kernel(), blocks, LANES, 0, stream, out.reshape(-1), source.reshape(-1), rows, count)
 

@@ -7,7 +7,7 @@ recurrences, schedules of slots) they are NumPy's instead, and go to the device 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.types import Array
 
-WAVES = choose(8, 1)  # blocks for each that runs at a time: their reads and writes of memory overlap
 FIXED_BYTES = 4096  # of shared memory that lanes fold in, and what the device itself keeps
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
@@ -64,9 +63,8 @@ class Cuda:
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         blocks, weights = Blocks(self.blocks, self.lanes, self.shared_bytes), self._weights(scan, dtype)
-        many = replace(blocks, count=blocks.count * WAVES)  # blocks that never wait for each other
         loops = {
-            n: share_loop(scan, plan, stage, blocks if stage.cyclic else many, dtype, weights)
+            n: share_loop(scan, plan, stage, blocks, dtype, weights)
             for n, stage in enumerate(plan.stages)
             if stage.loop
         }
@@ -114,19 +112,13 @@ class Cuda:
 def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
     """What memory serves at least: lanes that go by features work on many rows at once, and some on many steps."""
     least: dict[str, str] = {}
-    for number, loop in loops.items():
-        stage = plan.stages[number]
-        in_order = stage.cyclic or _sums(plan, loop)
+    for loop in loops.values():
         for unit in loop.units:
             for owner in unit.written:
                 apart = unit.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
                 if apart:
-                    least[owner] = "step" if in_order else "tile"
+                    least[owner] = "tile" if loop.apart else "step"
     return least
-
-
-def _sums(plan: StepPlan, loop: Loop) -> bool:
-    return any(unit.written & set(plan.accumulators) for unit in loop.units)
 
 
 def cuda_target(net: str, weights: str | None) -> Cuda:

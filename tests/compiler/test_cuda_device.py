@@ -154,6 +154,34 @@ def test_waits_of_a_step(cell: Any, waits: int) -> None:
     assert "cuda.shared.array(0, types.float64)" in source
 
 
+def delayed_net() -> ro.Net:
+    """A state that is the input, read a step later, of which the last alone is kept: no cycle, but steps in order."""
+    cell = ro.Net("cell")
+    x, before = cell.inputs("x_t", "s_prev")
+    cell.outputs(s_t=ro.tanh(x), y_t=ro.identity(before))
+    net = ro.Net("delayed")
+    xs, start = net.inputs("xs", "s0")
+    y_all, s_last = recurrent_outputs(net, cell, xs, start)
+    net.outputs(y=y_all, last=s_last)
+    return net
+
+
+def recurrent_outputs(net: ro.Net, cell: ro.Net, xs: ro.Blob, start: ro.Blob) -> tuple[ro.Blob, ro.Blob]:
+    _, last, y_all, _ = ro.recurrent_net(
+        net, cell, inputs=[("x_t", xs)], initial_cell_inputs=[("s_prev", start)], links={"s_prev": "s_t"}
+    )
+    return y_all, last
+
+
+@pytest.mark.parametrize("tile", [1, 3, 6])
+def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
+    random = np.random.default_rng(0)
+    feeds = {"xs": random.normal(size=(6, N, H)), "s0": random.normal(size=(N, H))}
+    tuning = Options(tile=tile, least_work=0, device=BLOCKS)
+    device = {"cuda": lambda net: ro.compile(net, device="cuda", tuning=tuning)}
+    ro.testing.check_devices(delayed_net(), feeds, device)
+
+
 def test_without_waits_blocks_race(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_text, "HEAD", cuda_text.HEAD.replace("cuda.cg.this_grid().sync()", "cuda.syncthreads()"))
     net = lstm_net()

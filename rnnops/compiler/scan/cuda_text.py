@@ -83,7 +83,7 @@ class CudaScanWriter(ScanWriter):
         for number, stage in enumerate(self.plan.stages):
             self.lines = []
             if stage.loop:
-                self._launch(number, stage, self.loops[number])
+                self._launch(number, self.loops[number])
             else:
                 self._products_of_tile(stage)
             lines += self.lines
@@ -98,9 +98,9 @@ class CudaScanWriter(ScanWriter):
                 self._launch_contraction(node)
         self.summed.update(node.target for node in stage.nodes if isinstance(node, Contraction))
 
-    def _launch(self, number: int, stage: Stage, loop: Loop) -> None:
+    def _launch(self, number: int, loop: Loop) -> None:
         if loop.persistent:
-            name, arrays = self._kernel(f"loop_{number}", stage, loop, range(len(loop.units)))
+            name, arrays = self._kernel(f"loop_{number}", loop, range(len(loop.units)))
             self._launch_kernel(2, name, loop, "0, steps", arrays, loop.numbers)
             return
         self._line(2, "for step in range(steps):")
@@ -109,7 +109,7 @@ class CudaScanWriter(ScanWriter):
         for i, unit in enumerate(loop.units):
             product = unit.product
             if product is None:
-                name, arrays = self._kernel(f"unit_{number}_{i}", stage, loop, [i])
+                name, arrays = self._kernel(f"unit_{number}_{i}", loop, [i])
                 self._launch_kernel(3, name, loop, "step, step + 1", arrays, 0)
             else:
                 left, target = (self._address(self._place(owner), "0") for owner in (product.left, product.target))
@@ -143,15 +143,15 @@ class CudaScanWriter(ScanWriter):
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
-    def _kernel(self, name: str, stage: Stage, loop: Loop, numbers: Iterable[int]) -> tuple[str, list[str]]:
+    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> tuple[str, list[str]]:
         """Write a kernel for some units of a loop; its name, and the arrays that it takes."""
         outer, self.lines = self.lines, []
         programs = len(self.programs)
         units = [(i, loop.units[i]) for i in numbers]
-        if stage.cyclic or self._sums(stage):
-            self._steps_in_order(loop, units)
+        if loop.apart:
+            self._steps_apart(loop.units[0])
         else:
-            self._steps_apart(stage, loop.units[0])
+            self._steps_in_order(loop, units)
         body, self.lines = self.lines, outer
         words = {word for line in body for word in WORD.findall(line)}
         arrays = [array for array in self._arrays() if array in words]
@@ -177,11 +177,6 @@ class CudaScanWriter(ScanWriter):
         names = {scalar for one in programs for scalar in one.scalars if scalar.startswith("shared_")}
         dtypes = {name: name.removeprefix("shared_").replace("bool", "uint8") for name in sorted(names)}
         return [f"{INDENT}{name} = cuda.shared.array({MOST_LANES}, np.{dtype})" for name, dtype in dtypes.items()]
-
-    def _sums(self, stage: Stage) -> bool:
-        """Whether a stage adds to sums over steps, so that steps of a row must come one after another."""
-        written = {node.target.owner for node in stage.nodes if not isinstance(node, Product | Contraction)}
-        return bool(written & set(self.plan.accumulators))
 
     def _steps_in_order(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> None:
         rows, together = self._rows_and_together()
@@ -249,7 +244,7 @@ class CudaScanWriter(ScanWriter):
         self._line(3, f"for n in range(p * {together}, min(p * {together} + {together}, m1)):")
         self._call(4, self._program(unit))
 
-    def _steps_apart(self, stage: Stage, unit: Unit) -> None:
+    def _steps_apart(self, unit: Unit) -> None:
         """A stage whose steps and rows do not depend on each other: all at once."""
         rows = self._rows_and_together()[0]
         if unit.period == BY_ROWS:

@@ -70,6 +70,23 @@ def place_waits(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> frozenset[
     return frozenset(waits)
 
 
+def steps_stand_apart(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> bool:
+    """Whether steps may run at once: no step touches what another writes, in tensors or in sums over steps.
+
+    What lies in scratch is left out: each step can have its own.
+    """
+    lasting = {*plan.slots, *plan.accumulators}
+    place = _Positions(scan, plan)
+    touches = [
+        place.touch(owner, EVERYTHING, writes)
+        for unit in units
+        for owner, (_, writes) in _shares(unit, plan).items()
+        if owner in lasting
+    ]
+    steps = range(1, min(scan.steps, 2 + _reach([touches])))
+    return not any(a.conflicts(b, sign * step) for a in touches for b in touches for step in steps for sign in (1, -1))
+
+
 def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: int, direction: int) -> int | None:
     since: list[tuple[int, Touch]] = []  # what has been touched since the last wait, and at which step
     for step in range(steps):

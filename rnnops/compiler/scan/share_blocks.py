@@ -18,14 +18,16 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.scan.place_waits import place_waits
+from rnnops.compiler.scan.place_waits import place_waits, steps_stand_apart
 from rnnops.compiler.scan.products import Product
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.stages import Stage
 from rnnops.compiler.scan.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.scan.unit_periods import BY_ROWS, Unit, periods, shared_by_rows, units_of
+from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
 
+WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap
 NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
 
 
@@ -52,6 +54,7 @@ class Loop:
         units: of a step, in order.
         waits: numbers of the units before which all blocks wait.
         persistent: whether one launch runs all steps of a tile.
+        apart: whether its steps do not depend on each other, and run at once.
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
         weights: of each product, where its columns begin in shared memory, counted in weights.
@@ -65,6 +68,7 @@ class Loop:
     persistent: bool
     groups: int
     members: int
+    apart: bool = False
     weights: tuple[int, ...] = ()
     staged: int = 0
     depth: int = 1
@@ -117,8 +121,10 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
     products = [unit for unit in units if unit.product]
     widest = max((unit.period for unit in units), default=1) or 1
     if not products:
-        groups = max(1, min(parts, blocks.count))
-        return Loop(units, waits, True, groups, max(1, min(widest, blocks.count // groups)))
+        apart = not stage.cyclic and steps_stand_apart(scan, plan, units)
+        count = blocks.count * (WAVES if apart else 1)
+        groups = max(1, min(parts, count))
+        return Loop(units, waits, True, groups, max(1, min(widest, count // groups)), apart)
     for members in range(1, min(blocks.count, widest) + 1):
         groups = max(1, min(blocks.count // members, -(-parts // TILE)))
         loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize, per_number)
