@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, allocate, clear, copy_in, copy_out, optional
+from rnnops.kernels.cuda.facade import SIMULATED, allocate, clear, copy_in, copy_out, optional, synchronize
 from rnnops.kernels.cuda.move import add_up, move
 
 DTYPES = "biuf"  # kinds of elements
@@ -163,7 +163,8 @@ class DeviceArray:
 
     def __getitem__(self, key: Any) -> DeviceArray:
         keys = key if isinstance(key, tuple) else (key,)
-        if not all(isinstance(one, int | np.integer | slice) or one is None or one is Ellipsis for one in keys):
+        basic = (int, np.integer, slice, type(None), type(Ellipsis))
+        if not all(isinstance(one, basic) and not isinstance(one, bool) for one in keys):
             raise TypeError("arrays of the CUDA device take whole numbers and slices as indices")
         return self.viewed(self.twin[(*keys, ...) if Ellipsis not in keys else key])
 
@@ -187,18 +188,30 @@ class DeviceArray:
         self[key].assign(value)
 
     def __iadd__(self, other: DeviceArray) -> DeviceArray:
-        move(self, on_device(other).broadcast_to(self.shape), adds=True, stream=current_stream())
+        self._check_writeable()
+        move(self, self._apart(on_device(other)).broadcast_to(self.shape), adds=True, stream=current_stream())
         return self
 
     def assign(self, value: Any) -> None:
         """Take the elements of another array, of NumPy too, or one number for all."""
+        self._check_writeable()
         source = value if isinstance(value, DeviceArray) else on_device(np.asarray(value, self.dtype))
-        move(self, source.broadcast_to(self.shape), adds=False, stream=current_stream())
+        move(self, self._apart(source).broadcast_to(self.shape), adds=False, stream=current_stream())
+
+    def _apart(self, source: DeviceArray) -> DeviceArray:
+        """The array, or a copy where it and this one are different parts of the same memory."""
+        same = source.offset == self.offset and source.strides == self.strides and source.shape == self.shape
+        return source.copy() if not same and np.may_share_memory(self, source) else source
+
+    def _check_writeable(self) -> None:
+        if not self.flags.writeable:
+            raise ValueError("an array of the CUDA device is read-only: a pullback or another library reads it")
 
     def broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray:
         return self.viewed(np.broadcast_to(self.twin, shape))
 
     def fill(self, number: Any) -> None:
+        self._check_writeable()
         if number == 0 and self.size and self.memory.host is None and self.flags.c_contiguous:
             clear(self, current_stream())
         else:
@@ -216,6 +229,12 @@ class DeviceArray:
             raise TypeError("arrays of the CUDA device are summed along their first axis")
         add_up(self, out, stream=current_stream())
         return out
+
+    def __deepcopy__(self, _memo: Any) -> DeviceArray:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an array of the CUDA device is not pickled; .to_host() is")
 
     # -- other libraries -------------------------------------------------------------------------------------------
 
@@ -277,6 +296,13 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     return made
 
 
+def settled(array: DeviceArray) -> DeviceArray:
+    """The array once it is written, for use in any stream."""
+    if not SIMULATED:
+        synchronize(current_stream())
+    return array
+
+
 def on_device(array: Any) -> DeviceArray:
     """An array on the device: itself if it is there, a copy of a NumPy array, else a view of another library's.
 
@@ -284,6 +310,8 @@ def on_device(array: Any) -> DeviceArray:
     """
     if isinstance(array, DeviceArray):
         return array
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("an array with a mask")
     if isinstance(array, np.ndarray | np.generic):
         if array.dtype.kind not in DTYPES or not array.dtype.isnative:
             raise TypeError(f"no dtype of arrays of the CUDA device: {array.dtype}")

@@ -19,27 +19,26 @@ class Launches:
         sizes: numbers that kernels read, on the device.
         status: where kernels note that an index was out of range, on the device.
         lanes: threads of a block.
-        itemsize: bytes of the numbers that kernels keep in shared memory.
         stream: of the device.
     """
 
-    def __init__(self, sizes: Any, status: Any, lanes: int, itemsize: int, stream: Any = 0) -> None:
-        self.sizes, self.status, self.lanes, self.itemsize, self.stream = sizes, status, lanes, itemsize, stream
+    def __init__(self, sizes: Any, status: Any, lanes: int, stream: Any = 0) -> None:
+        self.sizes, self.status, self.lanes, self.stream = sizes, status, lanes, stream
         self.count = 0
 
     def launch(
-        self, kernel: Any, blocks: int, numbers: int, low: int, begin: int, end: int, steps: int, *arrays: Any
+        self, kernel: Any, blocks: int, shared_bytes: int, low: int, begin: int, end: int, steps: int, *arrays: Any
     ) -> None:
         """Run a kernel for steps `begin ... end - 1` of a tile.
 
         Args:
-            numbers: that a block keeps in shared memory.
+            shared_bytes: that a block keeps in shared memory.
             low: the first step of the tile.
             steps: of the tile.
         """
         self.count += 1
         arguments = (low, begin, end, steps, self.sizes, self.status, *arrays)
-        launch(kernel, blocks, self.lanes, numbers * self.itemsize, self.stream, *arguments)
+        launch(kernel, blocks, self.lanes, shared_bytes, self.stream, *arguments)
 
     def multiply(
         self, a: Matrix, b: Matrix, c: Matrix, rows: int, columns: int, inner: int, accumulate: bool, bias: Any

@@ -25,7 +25,7 @@ from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.memory import on_host
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program
-from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_stream, on_device, zeros
+from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_stream, on_device, settled, zeros
 from rnnops.kernels.cuda.facade import stream_of, synchronize
 from rnnops.net import Net
 from rnnops.schema import Call
@@ -63,7 +63,7 @@ class CudaPullback(Pullback):
     def _array(self, output: str, value: Any) -> Array:
         if _goes_through_host(self._plan):
             return super()._array(output, value.to_host() if isinstance(value, DeviceArray) else value)
-        if isinstance(value, np.ndarray):
+        if not _is_on_device(value):
             value = super()._array(output, value)
         found: Array = _adopted(self._plan.program.net.name, output, value)
         return found
@@ -120,7 +120,7 @@ class CudaRun(Run):
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken, to the device)."""
         arrays = {**self._bound, **{name: on_device(self._checked(name, array)) for name, array in params.items()}}
-        copies = {name: array.copy() if name in params else array for name, array in arrays.items()}
+        copies = {name: settled(array.copy()) if name in params else array for name, array in arrays.items()}
         return CudaRun(self.net, self.device, self._options, copies, self._saving)
 
     def _checked(self, name: str, value: Any) -> Any:

@@ -26,12 +26,12 @@ from rnnops.compiler.scan.target import Work, Written
 from rnnops.compiler.scan.unit_periods import BY_ROWS
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
-from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device
+from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device, settled
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.types import Array
 
-FIXED_BYTES = 4096  # of shared memory that lanes fold in, and what the device itself keeps
+FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
 
@@ -84,8 +84,7 @@ class Cuda:
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
-        itemsize = max((array.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
-        on = Launches(on_device(sizes), status, self.lanes, itemsize, current_stream())
+        on = Launches(on_device(sizes), status, self.lanes, current_stream())
         function(on, [int(size) for size in sizes], *arrays)
         if not may_fail or status.to_host()[0] == 0:
             return False
@@ -102,7 +101,7 @@ class Cuda:
         return flat.view("uint8") if flat.dtype == np.bool_ else flat
 
     def constant(self, array: Array) -> DeviceArray:
-        return on_device(array)
+        return settled(on_device(array))
 
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         there = any(isinstance(workspace.local.get(name), DeviceArray) for name in program.net.input_names)

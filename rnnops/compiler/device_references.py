@@ -1,17 +1,20 @@
-"""Ops that are not compiled, on arrays of a CUDA device: views are views there too, the rest goes through the host.
+"""Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there.
 
-What a view is, the op's reference says, of an array that stands for the device's and is never read
-(`kernels/cuda/device_array.py`). Inputs that say how (shapes, axes, starts) are read on the host.
+Which elements a view has, the op's reference says, run once over element numbers, as for the compiler
+(`scan/layouts.py`). Limit: all else goes through the host, as does what no strides tell (Concat, Pad).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.scan.layouts import Layout, affine
+from rnnops.compiler.scan.memory import on_host
 from rnnops.interpreter import run_reference
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device
 from rnnops.loops import View
@@ -25,16 +28,36 @@ class DeviceReference:
     call: Call
 
     def __call__(self, arrays: Sequence[Any], context: RunContext, **_: Any) -> tuple[Any, ...]:
-        schema, viewed = schema_of(self.call.op.type), arrays[0] if arrays else None
-        if isinstance(viewed, DeviceArray) and isinstance(schema.loop_form(self.call), View):
-            twins = run_reference(self.call, schema, [viewed.twin, *map(_on_host, arrays[1:])], context)
-            if all(np.may_share_memory(twin, viewed.memory.frame) for twin in twins):
-                return tuple(viewed.viewed(twin) for twin in twins)
-        results = run_reference(self.call, schema, [*map(_on_host, arrays)], context)
-        if not any(isinstance(array, DeviceArray) for array in arrays) and arrays:
+        if arrays and isinstance(arrays[0], DeviceArray):
+            layouts = views_of(self.call)
+            if layouts:
+                return tuple(_view(arrays[0], layout) for layout in layouts)
+        results = run_reference(self.call, schema_of(self.call.op.type), [*map(on_host, arrays)], context)
+        if arrays and not any(isinstance(array, DeviceArray) for array in arrays):
             return results
         return tuple(on_device(result) if isinstance(result, np.ndarray) else result for result in results)
 
 
-def _on_host(array: Any) -> Any:
-    return array.to_host() if isinstance(array, DeviceArray) else array
+def views_of(call: Call) -> tuple[Layout, ...]:
+    """Where each result's elements lie in the op's first input; empty where one is no view of it."""
+    if "views" not in call.derived:
+        schema = schema_of(call.op.type)
+        call.derived["views"] = _views(call) if isinstance(schema.loop_form(call), View) else ()
+    found: tuple[Layout, ...] = call.derived["views"]
+    return found
+
+
+def _views(call: Call) -> tuple[Layout, ...]:
+    if any(call.has(i) and call.values[i] is None for i in range(1, len(call.op.inputs))):
+        return ()
+    shape = call.shape(0)
+    numbers = np.arange(prod(shape)).reshape(shape)
+    results = run_reference(call, schema_of(call.op.type), [numbers, *call.values[1:]], RunContext())
+    layouts = [affine(result) for result in results]
+    return tuple(layout for layout in layouts if layout) if all(layouts) else ()
+
+
+def _view(array: DeviceArray, layout: Layout) -> DeviceArray:
+    flat = array.reshape(-1)
+    strides = [stride * array.itemsize for stride in layout.strides]
+    return flat.viewed(np.lib.stride_tricks.as_strided(flat.twin[layout.offset :], layout.shape, strides))

@@ -235,6 +235,56 @@ def test_a_cpu_run_refuses_arrays_of_the_device() -> None:
     ro.testing.check_devices(net, on_device(feeds_of(net)), {"cuda": lambda n: ro.compile(n, "cuda", tuning=TUNING)})
 
 
+def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = ro.Net("turned")
+    h, _ = ro.GRU(net, net.input("x"), None, None, D, H, scope="a")
+    rows = ro.reshape(ro.transpose(ro.transpose(h, [1, 0, 2]), [1, 0, 2]), [T, N, H])
+    y, last, *_ = ro.LSTM(net, rows, None, None, H, H, scope="b")
+    net.outputs(y=y, last=ro.unsqueeze(ro.squeeze(last, [0]), [1]))
+    feeds = {name: array for name, array in feeds_of(net).items() if name in net.input_names}
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
+    ones = {name: np.ones_like(wanted[name]) for name in ("y", "last")}
+    exact = pullback(ones)
+    given, heads = on_device(feeds), on_device(ones)
+    run = ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, all_ops=True, device=Cuda(3, 2)))
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+        out, back = run.vjp(given)
+        grads = back(heads)
+    assert_same(out, wanted, DeviceArray)
+    assert_same(grads, exact, DeviceArray)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: ro.transpose(x, [2, 0, 1]),
+        lambda x: ro.slice(x, [5], [-10], [2], [-2]),
+        lambda x: ro.expand(ro.unsqueeze(x, [0]), [2, 2, 3, 4]),
+        lambda x: ro.reshape(ro.transpose(x, [1, 0, 2]), [6, 4]),
+        lambda x: ro.concat(x, x, axis=1),
+        lambda x: ro.pad(x, [0, 0, 1, 0, 0, 1]),
+    ],
+)
+def test_what_moves_elements(move: Any) -> None:
+    net = ro.Net("moved")
+    net.outputs(y=move(net.input("x")))
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+    wanted = ro.compile(net, device="reference")(x=x)["y"]
+    run = ro.compile(net, device="cuda")
+    np.testing.assert_array_equal(run(x=ro.on_device(x))["y"].to_host(), wanted)
+
+
+def test_what_backward_reads_is_read_only() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    out, pullback = ro.compile(net, device="cuda", tuning=TUNING).vjp(on_device(feeds))
+    with pytest.raises(ValueError, match="read-only"):
+        out["y"].fill(9)
+    pullback({"y": np.ones(out["y"].shape)})
+    out["y"].fill(9)  # then it is the caller's
+
+
 def test_no_layers() -> None:
     net = model()
     out, pullback = ro.compile(net, device="cuda", tuning=TUNING).vjp(feeds_of(net))

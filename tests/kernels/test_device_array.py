@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -98,6 +100,24 @@ def test_other_dtypes_are_refused() -> None:
         on_device([1.0])
     with pytest.raises(TypeError, match="whole numbers and slices"):
         on_device(X)[[0, 1]]
+    with pytest.raises(TypeError, match="whole numbers and slices"):
+        on_device(X)[True]
+    with pytest.raises(TypeError, match="mask"):
+        on_device(np.ma.array(X, mask=X > 3))
+
+
+def test_parts_of_the_same_memory() -> None:
+    x, wanted = on_device(X), X.copy()
+    x[:, 1:] = x[:, :-1]
+    wanted[:, 1:] = wanted[:, :-1].copy()
+    x += x[::-1]
+    wanted += wanted[::-1].copy()
+    np.testing.assert_array_equal(x.to_host(), wanted)
+    np.testing.assert_array_equal(deepcopy(x[1]).to_host(), wanted[1])
+    with pytest.raises(ValueError, match="read-only"):
+        on_device(X).broadcast_to((2, 2, 3, 4)).fill(1)
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(x)
 
 
 @pytest.mark.parametrize(

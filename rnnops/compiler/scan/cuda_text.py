@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rnnops.compiler.scan.block_rows import BlockRowWriter, block_program
 from rnnops.compiler.scan.feature_rows import FeatureRowWriter
 from rnnops.compiler.scan.nests import fuse_nests
@@ -118,7 +120,7 @@ class CudaScanWriter(ScanWriter):
     def _launch_kernel(
         self, depth: int, name: str, loop: Loop, steps: str, arrays: Sequence[str], numbers: int
     ) -> None:
-        grid = f"{self._size(loop.blocks)}, {self._size(numbers)}"
+        grid = f"{self._size(loop.blocks)}, {self._size(numbers * np.dtype(self.dtype).itemsize)}"
         self._line(depth, f"on.launch({', '.join([name, grid, 'low', steps, 'steps', *arrays])})")
 
     def _launch_product(self, depth: int, node: Product, left: str, target: str, rows: str) -> None:
