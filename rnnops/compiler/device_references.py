@@ -20,6 +20,8 @@ from rnnops.kernels.cuda.device_array import DeviceArray, on_device
 from rnnops.loops import View
 from rnnops.schema import Call, RunContext, schema_of
 
+FIRST = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
+
 
 @dataclass(frozen=True)
 class DeviceReference:
@@ -51,10 +53,16 @@ def _views(call: Call) -> tuple[Layout, ...]:
     if any(call.has(i) and call.values[i] is None for i in range(1, len(call.op.inputs))):
         return ()
     shape = call.shape(0)
-    numbers = np.arange(prod(shape)).reshape(shape)
+    numbers = FIRST + np.arange(prod(shape)).reshape(shape)
     results = run_reference(call, schema_of(call.op.type), [numbers, *call.values[1:]], RunContext())
-    layouts = [affine(result) for result in results]
+    layouts = [_layout(result - FIRST, prod(shape)) for result in results]
     return tuple(layout for layout in layouts if layout) if all(layouts) else ()
+
+
+def _layout(numbers: Any, count: int) -> Layout | None:
+    """Where elements lie that have these numbers; None where some are new, or no strides tell."""
+    known = numbers.size > 0 and numbers.min() >= 0 and numbers.max() < count
+    return affine(numbers) if known else None
 
 
 def _view(array: DeviceArray, layout: Layout) -> DeviceArray:

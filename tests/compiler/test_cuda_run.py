@@ -264,6 +264,7 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: ro.reshape(ro.transpose(x, [1, 0, 2]), [6, 4]),
         lambda x: ro.concat(x, x, axis=1),
         lambda x: ro.pad(x, [0, 0, 1, 0, 0, 1]),
+        lambda x: ro.pad(ro.reshape(ro.reduce_sum(x), [1]), [1, 1]),  # zeros around the first element are not it
     ],
 )
 def test_what_moves_elements(move: Any) -> None:

@@ -78,9 +78,10 @@ def operands(rows: int, inner: int, columns: int, dtype: str = "float64") -> tup
 @pytest.mark.parametrize("inner", [1, 4, 7])
 @pytest.mark.parametrize("rows", [1, 4, 5])
 def test_edges_of_tiles(rows: int, inner: int) -> None:
-    for (period, gates), lanes in product(((1, 1), (3, 2), (5, 1), (8, 3)), (1, 5)):
+    ways = ("plain", "bias", "accumulate", "transposed")
+    for number, ((period, gates), lanes) in enumerate(product(((1, 1), (3, 2), (5, 1), (8, 3)), (1, 5))):
         A, B, C, bias = operands(rows, inner, period * gates)
-        for way in ("plain", "bias", "accumulate", "transposed"):
+        for way in (ways[number % 4], ways[(number + rows + inner) % 4]):
             start = C if way == "accumulate" else np.full_like(C, np.nan)
             given = bias if way == "bias" else None
             came = run(A, B, start, given, period, 1, lanes, padded(inner), "float64", way)
