@@ -273,7 +273,7 @@ def test_what_moves_elements(move: Any) -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 4))
     wanted = ro.compile(net, device="reference")(x=x)["y"]
     run = ro.compile(net, device="cuda")
-    np.testing.assert_array_equal(run(x=ro.on_device(x))["y"].to_host(), wanted)
+    np.testing.assert_allclose(run(x=ro.on_device(x))["y"].to_host(), wanted, rtol=1e-14)  # one case sums
 
 
 def test_what_backward_reads_is_read_only() -> None:
