@@ -83,7 +83,11 @@ def _ops_of(
             if isinstance(kernel, Stepped):
                 yield from _ops_of(kernel.program, kernel.kernels, f"in each step of '{name}', {title}", names)
         elif call.op.type == FUSED:
-            yield f"fused ops '{call.op.key}', {title}", call, kernel
+            name = call.op.key
+            yield f"fused ops '{name}', {title}", call, kernel
+        if kernel is not None and not isinstance(kernel, Stepped):
+            for when, once in kernel.beside().items():
+                yield from _ops_of(once.program, once.kernels, f"once, {when} of '{name}', {title}", names)
 
 
 def _programs(plan: Plan) -> dict[str, Program]:

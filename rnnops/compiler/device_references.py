@@ -1,7 +1,7 @@
 """Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there.
 
 Which elements a view has, the op's reference says, run once over element numbers, as for the compiler
-(`scan/layouts.py`). Limit: all else goes through the host, as does what no strides tell (Concat, Pad).
+(`scan/layouts.py`). Limit: all else goes through the host: arrays without elements, ops without a compiled form.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.row_groups import RowGroup, group_rows
+from rnnops.compiler.row_groups import RowGroup, group_alone, group_rows
 from rnnops.compiler.topological import makers_before, topological_order
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, Workspace, execute, prepare
@@ -16,6 +16,8 @@ from rnnops.op import Input, Op
 from rnnops.prune import prune
 from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, register
 from rnnops.types import Array, Shape, Type
+
+COPIES = ("Concat", "Pad", "ScatterSlice")  # which move elements, but to memory of their own
 
 
 class FusedOps(OpSchema):
@@ -76,10 +78,10 @@ def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: 
     expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
     grouping = group_rows(expanded, all_ops)
     groups = [group for group in grouping.groups if group.work() >= least_work]
-    if not groups:
+    if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):
         return program
     wanted = {*keep, *program.net.output_blobs.values()}
-    net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted)).snapshot()
+    net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted, all_ops)).snapshot()
     return prepare(net, _input_types(program), program.float_dtype)
 
 
@@ -87,7 +89,9 @@ def _input_types(program: Program) -> dict[str, Type]:
     return {name: program.types[name] for name in program.net.input_names}
 
 
-def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wanted: Collection[str]) -> list[Op]:
+def _ops(
+    program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wanted: Collection[str], all_ops: bool
+) -> list[Op]:
     """Ops and groups as ops, each after what it reads, else by the place of their last op."""
     grouped = {id(call): number for number, group in enumerate(groups) for call in group.own}
     needed = {*wanted, *(name for group in groups for name in group.reads())}
@@ -98,8 +102,10 @@ def _ops(program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wan
         if id(call) in grouped:
             places.setdefault(grouped[id(call)], place)
         elif id(call) not in optional or any(name in needed for name in call.op.outputs):
-            units.append((place, call.op))
-            needed.update(filter(None, call.op.inputs))
+            group = group_alone(program, call) if all_ops and call.op.type in COPIES else None
+            unit = fused_op(program, group, needed) if group else call.op
+            units.append((place, unit))
+            needed.update(filter(None, unit.inputs))
     fused = [
         (places[n], fused_op(program, group, needed)) for n, group in enumerate(groups) if group.results() & needed
     ]

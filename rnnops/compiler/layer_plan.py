@@ -14,7 +14,8 @@ from math import inf
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.layered_backward import LayeredBackward, layered_backward
 from rnnops.compiler.plan import TrainingPlan
-from rnnops.compiler.scan.device import Kernel, compile_groups
+from rnnops.compiler.scan.device import Kernel
+from rnnops.compiler.scan.row_pass import compile_groups
 from rnnops.errors import GradientError
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Input, Op

@@ -111,6 +111,13 @@ def group_of(program: Program) -> RowGroup:
     return group
 
 
+def group_alone(program: Program, call: Call) -> RowGroup | None:
+    """An op as a group with the constants that it reads; None where it has no compiled form."""
+    constants = [one for one in program.calls if _is_constant(one) and set(one.op.outputs) & set(call.op.inputs)]
+    calls = (*constants, call)
+    return RowGroup().joined(calls, (call,), program.types) or RowGroup().whole(calls, (call,), program.types)
+
+
 @dataclass(frozen=True)
 class Grouping:
     """The ops of a net, some of them in groups.

@@ -267,13 +267,61 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: ro.pad(ro.reshape(ro.reduce_sum(x), [1]), [1, 1]),  # zeros around the first element are not it
     ],
 )
-def test_what_moves_elements(move: Any) -> None:
+def test_what_moves_elements(move: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     net = ro.Net("moved")
     net.outputs(y=move(net.input("x")))
     x = np.random.default_rng(0).normal(size=(2, 3, 4))
-    wanted = ro.compile(net, device="reference")(x=x)["y"]
-    run = ro.compile(net, device="cuda")
-    np.testing.assert_allclose(run(x=ro.on_device(x))["y"].to_host(), wanted, rtol=1e-14)  # one case sums
+    wanted, pullback = ro.compile(net, device="reference").vjp(x=x)
+    heads = np.arange(wanted["y"].size, dtype=float).reshape(wanted["y"].shape)
+    given, of_output = ro.on_device(x), ro.on_device(heads)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+        out, back = ro.compile(net, device="cuda").vjp(x=given)
+        grad = back({"y": of_output})["x"]
+    np.testing.assert_allclose(out["y"].to_host(), wanted["y"], rtol=1e-14)  # one case sums
+    np.testing.assert_allclose(grad.to_host(), pullback({"y": heads})["x"], rtol=1e-14)
+
+
+def attending() -> ro.Net:
+    """Attention over rows of an encoder whose keys are the same at every step, as is the exponential of a weight."""
+    cell = ro.Net("cell")
+    x, h = cell.inputs("x_t", "h_prev")
+    rows, w, v = cell.inputs("rows", "w", "v")
+    keys = ro.tanh(rows @ w)
+    weights = ro.softmax(ro.reduce_sum(keys * ro.unsqueeze(h, axes=[1]), axes=[2]), axis=1)
+    context = ro.squeeze(ro.reduce_sum(weights * keys, axes=[1]), axes=[1])
+    cell.outputs(h_t=ro.tanh(x + context @ (ro.exp(v) * v)))
+    net = ro.Net("attending")
+    xs, h0, rows, w, v = net.inputs("xs", "h0", "rows", "w", "v")
+    y, *_ = ro.recurrent_net(
+        net,
+        cell,
+        inputs=[("x_t", xs)],
+        initial_cell_inputs=[("h_prev", h0)],
+        links={"h_prev": "h_t"},
+        references={"rows": rows, "w": w, "v": v},
+    )
+    net.outputs(y=y)
+    return net
+
+
+def test_what_is_the_same_at_every_step_is_computed_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {"xs": (T, N, H), "h0": (N, H), "rows": (N, 5, H), "w": (H, H), "v": (H, H)}
+    random = np.random.default_rng(0)
+    feeds = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    net = attending()
+    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
+    ones = {"y": np.ones_like(wanted["y"])}
+    exact = pullback(ones)
+    given, heads = on_device(feeds), on_device(ones)
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+        out, back = run.vjp(given)
+        grads = back(heads)
+    assert_same(out, wanted, DeviceArray)
+    assert_same(grads, exact, DeviceArray)
+    assert "once, before the first step of 'h_t_all', forward" in run.plan(feeds).source
 
 
 def test_what_backward_reads_is_read_only() -> None:

@@ -13,8 +13,10 @@ from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_bef
 from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
 from rnnops.compiler.scan.layouts import Layout
 from rnnops.compiler.scan.memory import GRADIENT, SCRATCH, Buffer, Memory
+from rnnops.compiler.scan.once import BEFORE, Once
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import ScanResiduals
+from rnnops.compiler.scan.row_pass import compile_once
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.state_slots import state_tensors
 from rnnops.compiler.scan.totals import Totals, totals_of
@@ -35,6 +37,7 @@ class BackwardScan:
     states: list[StateGradient]
     step_grads: dict[str, Places]
     hoisted: Hoisted
+    before: Once | None
     compiled: CompiledScan
     totals: Totals
 
@@ -74,9 +77,9 @@ class BackwardScan:
                 self._add_given(memory[f"tensor {name}"], every, last, arrays)
             elif name in tensors and every is not None:
                 memory[f"tensor {name}"] = arrays[every]
-        memory.update(run_before(self.hoisted, bound, target))
+        memory.update(run_before(self.hoisted, self.before, bound, target))
         sums = self.compiled.run(memory, residuals.context, going, make)
-        sums = self.totals.results(sums, memory, make, target.references) if going is None or going.last else {}
+        sums = self.totals.results(sums, memory, make, target) if going is None or going.last else {}
         return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
 
     @cached_property
@@ -118,6 +121,10 @@ class BackwardScan:
             lasting=tuple(compiled.lasting.values()),
             interpreted=(*self.totals.interpreted.values(), *before),
         )
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run once, by when."""
+        return {**({BEFORE: self.before} if self.before else {}), **self.totals.beside()}
 
     def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
         found = self.initials.get(name) or sums.get(self.compiled.plan.sums.get(name, "")) or None
@@ -184,8 +191,9 @@ def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardSca
         frozenset(name for name in tensors if name.startswith(("grad ", "given "))),
     )
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
-    totals = totals_of(compiled.plan, hoisted.step)
-    return BackwardScan(recurrence, types, states, from_outside, hoisted, compiled, totals)
+    totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
+    before = compile_once(hoisted.before, options) if hoisted.before else None
+    return BackwardScan(recurrence, types, states, from_outside, hoisted, before, compiled, totals)
 
 
 def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict[str, int]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rnnops.compiler.fuse_ops import body_program
 from rnnops.compiler.parted_kernels import PartedKernels, parted_kernels
 from rnnops.compiler.recycle import Recycled, recycling
-from rnnops.compiler.row_groups import group_of
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
 from rnnops.compiler.scan.lowered import NothingToDoError, UnsupportedError
 from rnnops.compiler.scan.memory import Pool
-from rnnops.compiler.scan.row_pass import RowPass, compile_fused
+from rnnops.compiler.scan.row_pass import RowPass, compile_groups
 from rnnops.compiler.scan.shrink import past_end_reads
 from rnnops.compiler.stepped_kernels import CompiledStep, Stepped, compile_steps
 from rnnops.interpreter import Program
@@ -78,7 +76,15 @@ class Compiled:
     def kernels(self) -> tuple[Kernel, ...]:
         """All that is compiled, of both passes."""
         within = [scan for steps in self.stepped for one in steps.values() for scan in one.scans()]
-        return (*self.forward.values(), *self.backward.values(), *within)
+        return tuple(_with_beside([*self.forward.values(), *self.backward.values(), *within]))
+
+
+def _with_beside(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """Kernels, each with those of the nets that run once beside it."""
+    for kernel in kernels:
+        yield kernel
+        for once in kernel.beside().values():
+            yield from _with_beside(once.kernels.values())
 
 
 @dataclass(frozen=True)
@@ -124,19 +130,6 @@ def _compile_ops(options: Options, forward: Program, backward: Program | None) -
             if call.op.type == "RecurrentNetwork" and not call.op.attributes.get("schedule"):
                 _compile_recurrence(call, gradients.get(call.op.outputs[-1]), options, found, number)
     return found
-
-
-def compile_groups(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, Kernel]:
-    """What runs the FusedOps of a net; the reason goes into `interpreted` where the interpreter has to."""
-    kernels: dict[str, Kernel] = {}
-    for call in program.calls:
-        if call.op.type == "FusedOps":
-            body = body_program(call)
-            try:
-                kernels[call.op.key] = compile_fused(call, body, group_of(body), options)
-            except UnsupportedError as reason:
-                interpreted[call.op.label] = str(reason)
-    return kernels
 
 
 def _compile_recurrence(call: Call, twin: Call | None, options: Options, found: _Found, number: int) -> None:

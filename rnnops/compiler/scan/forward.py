@@ -11,13 +11,15 @@ from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, Rin
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.lowered import NothingToDoError
 from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer, Memory, contiguous, on_host
+from rnnops.compiler.scan.once import BEFORE, Once
 from rnnops.compiler.scan.prologue import Hoisted, hoist_invariants
 from rnnops.compiler.scan.residuals import PastEnd, ScanResiduals
+from rnnops.compiler.scan.row_pass import compile_once
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
 from rnnops.compiler.scan.target import Target
 from rnnops.errors import TypeRuleError
-from rnnops.interpreter import Program, Workspace, execute
+from rnnops.interpreter import Program
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext, schema_of
@@ -43,6 +45,7 @@ class ForwardScan:
     states: list[StateTensor]
     rings: set[str]
     hoisted: Hoisted
+    before: Once | None
     compiled: CompiledScan
 
     def __call__(
@@ -57,7 +60,7 @@ class ForwardScan:
             memory[key] = bound[name]
         for key, name, state in keys.states:
             state.fill(memory[key], bound[name])
-        memory.update(run_before(self.hoisted, bound, target))
+        memory.update(run_before(self.hoisted, self.before, bound, target))
         try:
             self.compiled.run(memory, context, going, make)
         except TypeRuleError:  # the reference says at which op, and what came
@@ -109,6 +112,10 @@ class ForwardScan:
             interpreted=before,
         )
 
+    def beside(self) -> dict[str, Once]:
+        """Nets that run once, by when."""
+        return {BEFORE: self.before} if self.before else {}
+
     def _results(self, memory: dict[str, Array], context: RunContext) -> tuple[object, ...]:
         recurrence = self.recurrence
         results: list[object] = []
@@ -146,13 +153,11 @@ class ForwardScan:
         return PastEnd(memory[plan.lengths], {tensor.removeprefix("kept "): axis for tensor, axis in axes.items()})
 
 
-def run_before(hoisted: Hoisted, bound: dict[str, Array], target: Target) -> dict[str, Array]:
+def run_before(hoisted: Hoisted, before: Once | None, bound: dict[str, Array], target: Target) -> dict[str, Array]:
     """The references of a step: given ones, and what is computed from them once."""
-    if hoisted.before is None:
+    if before is None:
         return {name: bound[name] for name in hoisted.references}
-    workspace = Workspace()
-    workspace.local.update((name, bound[name]) for name in hoisted.before.net.input_names)
-    execute(hoisted.before, workspace, RunContext(), kernels=target.references(hoisted.before, workspace))
+    workspace = before(bound, target)
     return {name: bound[name] if name in bound else contiguous(workspace[name]) for name in hoisted.references}
 
 
@@ -225,7 +230,8 @@ def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None,
     kept = {f"kept {name}" for name in recurrence.keep}
     unseen = frozenset() if read_past_end is None else frozenset(kept - read_past_end)
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options), unseen)
-    return ForwardScan(call, recurrence, states, rings, hoisted, compiled)
+    before = compile_once(hoisted.before, options) if hoisted.before else None
+    return ForwardScan(call, recurrence, states, rings, hoisted, before, compiled)
 
 
 def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]:

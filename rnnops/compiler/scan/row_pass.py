@@ -1,4 +1,4 @@
-"""A `FusedOps` op as a compiled scan of one step, whose rows are those of the group."""
+"""A `FusedOps` op as a compiled scan of one step, whose rows are those of the group; nets of such ops."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rnnops.compiler.row_groups import RowGroup
+from rnnops.compiler.fuse_ops import body_program, fuse_ops
+from rnnops.compiler.row_groups import RowGroup, group_of
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options, compile_scan
 from rnnops.compiler.scan.demand import Demand
+from rnnops.compiler.scan.lowered import UnsupportedError
 from rnnops.compiler.scan.memory import OUTPUT, Buffer, Memory, on_host
+from rnnops.compiler.scan.once import Once
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.totals import Totals, totals_of
 from rnnops.errors import TypeRuleError
@@ -39,7 +42,7 @@ class RowPass:
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        totals = self.totals.results(sums, memory, make, target.references)
+        totals = self.totals.results(sums, memory, make, target)
         return tuple(
             totals[name].reshape(self.program.types[name].shape) if name in totals else memory[f"tensor result {name}"]
             for name in self.program.net.output_blobs
@@ -66,6 +69,10 @@ class RowPass:
             lasting=tuple(self.compiled.lasting.values()),
             interpreted=tuple(self.totals.interpreted.values()),
         )
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run once, by when."""
+        return self.totals.beside()
 
     def _lies_in(self, name: str, sums: dict[str, Buffer]) -> tuple[Buffer, ...]:
         found = self.tensors.get(f"result {name}") or sums.get(self.compiled.plan.sums.get(name, ""))
@@ -98,4 +105,26 @@ def compile_fused(call: Call, program: Program, rows: RowGroup, options: Options
     )
     fixed = frozenset(name for name in names if name in options.fixed)
     compiled = compile_scan(scan, call.float_dtype, replace(options, tile=1), fixed)
-    return RowPass(call, program, compiled, totals_of(compiled.plan, program))
+    totals = totals_of(compiled.plan, program, lambda epilogue: compile_once(epilogue, options))
+    return RowPass(call, program, compiled, totals)
+
+
+def compile_groups(program: Program, options: Options, interpreted: dict[str, str]) -> dict[str, RowPass]:
+    """What runs the FusedOps of a net; the reason goes into `interpreted` where the interpreter has to."""
+    kernels: dict[str, RowPass] = {}
+    for call in program.calls:
+        if call.op.type == "FusedOps":
+            body = body_program(call)
+            try:
+                kernels[call.op.key] = compile_fused(call, body, group_of(body), options)
+            except UnsupportedError as reason:
+                interpreted[call.op.label] = str(reason)
+    return kernels
+
+
+def compile_once(program: Program, options: Options) -> Once:
+    """A net that runs once beside a loop over steps, compiled where all ops are to be."""
+    if not options.all_ops:
+        return Once(program)
+    fused = fuse_ops(program, (), 0, all_ops=True)
+    return Once(fused, compile_groups(fused, options, {}))

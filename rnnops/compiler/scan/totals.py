@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from rnnops.compiler.scan.memory import GRADIENT, SUMS, Buffer, Memory
+from rnnops.compiler.scan.once import ON_SUMS, Once
 from rnnops.compiler.scan.step_plan import StepPlan
-from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.compiler.scan.target import Target
+from rnnops.interpreter import Program, prepare
 from rnnops.op import Input
-from rnnops.schema import RunContext
 from rnnops.types import Array, Shape
 
 
@@ -25,31 +25,23 @@ class Totals:
 
     plan: StepPlan
     float_dtype: str
-    epilogue: Program | None
+    epilogue: Once | None
 
     def results(
-        self,
-        sums: dict[str, Array],
-        references: Mapping[str, Array],
-        make: Memory,
-        kernels: Callable[[Program, Workspace], Mapping[str, Any]],
+        self, sums: dict[str, Array], references: Mapping[str, Array], make: Memory, target: Target
     ) -> dict[str, Array]:
         """Totals by result.
 
         Args:
             sums: over steps, by owner.
             references: what is the same at every step.
-            kernels: what runs ops on sums, of a program and the arrays it gets.
         """
         added = dict(sums)
         for owner, buffer in self.over_rows.items():
             added[owner] = sums[owner].sum(axis=0, out=make(buffer))
         if self.epilogue is not None:
-            workspace = Workspace()
-            inputs = self.epilogue.net.input_names
-            workspace.local.update((name, added[name] if name in added else references[name]) for name in inputs)
-            execute(self.epilogue, workspace, RunContext(), kernels=kernels(self.epilogue, workspace))
-            added.update((name, workspace[name]) for name in self.epilogue.net.output_blobs)
+            workspace = self.epilogue({**references, **added}, target)
+            added.update((name, workspace[name]) for name in self.epilogue.program.net.output_blobs)
         return {result: added[blob] for result, blob in self.plan.sums.items()}
 
     @cached_property
@@ -64,13 +56,17 @@ class Totals:
         """What the interpreter makes of sums, by owner."""
         if self.epilogue is None:
             return {}
-        types = self.epilogue.types
-        kinds = {name: types[name] for name in self.epilogue.net.output_blobs}
+        types = self.epilogue.program.types
+        kinds = {name: types[name] for name in self.epilogue.program.net.output_blobs}
         return {name: self._buffer(name, kind.dtype, kind.shape) for name, kind in kinds.items()}
 
     def made(self) -> dict[str, Buffer]:
         """All that is allocated here, by owner."""
         return {**self.over_rows, **self.interpreted}
+
+    def beside(self) -> dict[str, Once]:
+        """What runs once, by when."""
+        return {ON_SUMS: self.epilogue} if self.epilogue else {}
 
     def _buffer(self, owner: str, dtype: str, shape: Shape) -> Buffer:
         results = {blob: f"gradient of {result}" for result, blob in self.plan.sums.items()}
@@ -78,8 +74,12 @@ class Totals:
         return Buffer(results.get(owner, owner), kind, dtype, shape)
 
 
-def totals_of(plan: StepPlan, step: Program) -> Totals:
-    """The totals of a step, with the ops on sums as a net of their own."""
+def totals_of(plan: StepPlan, step: Program, once: Callable[[Program], Once]) -> Totals:
+    """The totals of a step, with the ops on sums as a net of their own.
+
+    Args:
+        once: makes such a net ready to run.
+    """
     if not plan.epilogue:
         return Totals(plan, step.float_dtype, None)
     made = {name for call in plan.epilogue for name in call.op.outputs}
@@ -87,4 +87,5 @@ def totals_of(plan: StepPlan, step: Program) -> Totals:
     inputs = [Input(name, step.net.dtype_of(name), step.types[name].shape) for name in read]
     outputs = {blob: blob for blob in plan.sums.values() if blob in made}
     net = step.net.with_ops([call.op for call in plan.epilogue], outputs=outputs, inputs=inputs)
-    return Totals(plan, step.float_dtype, prepare(net, {name: step.types[name] for name in read}, step.float_dtype))
+    epilogue = prepare(net, {name: step.types[name] for name in read}, step.float_dtype)
+    return Totals(plan, step.float_dtype, once(epilogue))
