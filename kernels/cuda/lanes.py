@@ -1,24 +1,24 @@
-"""What the lanes of a block fold together: each brings a number, all get the result, by one tree.
+"""What the lanes of a block, or of a team of them, fold together: each brings a number, all get the result.
 
-At step k of the tree every 2^(k+1)-th lane takes in what lies 2^k further on. Functions are text (`source`) that
-modules of generated kernels hold, as the simulator puts its own `cuda` only into the module that a kernel is from.
-Limits: all lanes of a block call them, with shared memory for a number a lane.
+They go by one tree: at step k every 2^(k+1)-th lane of a team takes in what lies 2^k further on. Functions are text
+(`source`) that modules of generated kernels hold, as the simulator puts its own `cuda` only into the module that a
+kernel is from. Limits: all lanes of a block call them, with shared memory for a number a lane.
 """
 
 from __future__ import annotations
 
 FOLD = """\
 @device_function
-def {name}(x, lane, lanes, shared):
+def {name}(x, lane, mate, mates, shared):
     shared[lane] = x
     cuda.syncthreads()
     step = 1
-    while step < lanes:
-        if lane & (2 * step - 1) == 0 and lane + step < lanes:
+    while step < mates:
+        if mate & (2 * step - 1) == 0 and mate + step < mates:
             shared[lane] = {joined}
         cuda.syncthreads()
         step *= 2
-    found = shared[0]
+    found = shared[lane - mate]
     cuda.syncthreads()
     return found"""
 JOINED = {  # fold of a statement -> two numbers as one; bools are bytes
@@ -31,7 +31,10 @@ JOINED = {  # fold of a statement -> two numbers as one; bools are bytes
 
 
 def fold_name(fold: str) -> str:
-    """The function `(x, lane, lanes, shared)` for a fold of statements."""
+    """The function for a fold of statements.
+
+    Its arguments are a number, the lane, its place in a team, how many a team has, and shared memory.
+    """
     return f"{fold}_of_lanes"
 
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from rnnops.compiler.device_memory import DeviceMemory
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.scan.cuda_text import MOST_LANES, write_cuda_scan
+from rnnops.compiler.scan.cuda_text import write_cuda_scan
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.place_waits import COPIES
 from rnnops.compiler.scan.places import lay_out
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.scan.share_lanes import LANES
 from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.scan.target import Work, Written
@@ -56,10 +57,8 @@ class Cuda:
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.lanes <= MOST_LANES:
-            raise DeviceError(
-                "no such number of lanes", wanted=f"an integer from 1 to {MOST_LANES}", came=repr(self.lanes)
-            )
+        if not 1 <= self.lanes <= LANES:
+            raise DeviceError("no such number of lanes", wanted=f"an integer from 1 to {LANES}", came=repr(self.lanes))
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         blocks, weights = Blocks(self.blocks, self.lanes, self.shared_bytes), self._weights(scan, dtype)
@@ -133,4 +132,4 @@ def cuda_target(net: str, weights: str | None) -> Cuda:
         raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
     if SIMULATED:
         return Cuda(weights=weights or "")
-    return Cuda(MOST_LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "")
+    return Cuda(LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "")

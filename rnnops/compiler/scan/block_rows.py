@@ -1,76 +1,80 @@
-"""Row programs for a block of CUDA threads: the same nests, whose outermost loops the lanes of the block share out.
+"""Row programs for a block of CUDA threads: the same nests, whose loops the lanes of the block share out.
 
-Three kinds of work in a nest:
+Which loops, `share_lanes.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each
+has gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that
+iterations may share), all lanes go through the nest, and lane 0 alone writes.
 
-- iterations of the outermost loop are independent: lane l takes l, l + lanes, ...;
-- a fold that begins at the outermost loop: each lane folds its share, then all lanes fold their results in one order;
-- what is joined with memory at places that iterations may share (scatters, folds over an outer axis): all lanes go
-  through the loop, and lane 0 alone writes.
-
-After each nest the block waits, so that the next one may read what any lane has written. Limits: nests of the third
-kind take as long as one lane does; a nest without loops is done by all lanes alike.
+After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
+each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done
+by all lanes alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from rnnops.compiler.scan.nests import Nest, is_register_fold
+from rnnops.compiler.scan.nests import Nest
 from rnnops.compiler.scan.row_text import RowText, RowWriter
+from rnnops.compiler.scan.share_lanes import Share, share_lanes
 from rnnops.compiler.scan.statements import Statement
 from rnnops.kernels.cuda.lanes import fold_name
 
-BLOCK = ("lane", "lanes")
+ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
 
 
 class BlockRowWriter(RowWriter):
     """Writes the nests of one row program for the lanes of a block; each lane calls it for the same row."""
 
-    together: bool  # whether lanes share out the outermost loop of the nest that is being written
+    share: Share  # of the nest that is being written
+    inside: str  # whether a team has an iteration of it
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
-        self.together = _independent(nest)
-        for name in BLOCK:
-            self._scalar(name)
+        self.share, self.inside = share_lanes(nest), ""
+        self._scalars("lane", "lanes")
         super()._nest(nest, needed)
         self._line(0, "cuda.syncthreads()")
 
     def _loop(self, nest: Nest, depth: int) -> str:
-        if depth == 0 and self.together:
-            return f"for i0 in range(lane, {self._size(nest.extents[0])}, lanes):"
+        size, teams = self._size(nest.extents[depth]), self.share.teams
+        if depth == teams:
+            self._scalars("team", "teams")
+            self.inside = f"i{depth} < {size}"
+            return f"for i{depth} in range(team, team + {size}, teams):"
+        if depth == self.share.lanes:
+            if teams is None:
+                return f"for i{depth} in range(lane, {size}, lanes):"
+            self._scalars("mate", "mates")
+            return f"for i{depth} in range(mate if {self.inside} else {size}, {size}, mates):"
         return super()._loop(nest, depth)
 
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
-        if depth == 0 and self.together:
+        who = self.share.folds(statement)
+        if who:
             name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
-            self._line(depth, f"{name} = {fold_name(statement.fold)}({name}, lane, lanes, shared_{dtype})")
+            lanes = ", ".join(self._scalars(*(TEAM if who == "team" else ALL)))
+            self._line(depth, f"{name} = {fold_name(statement.fold)}({name}, {lanes}, shared_{dtype})")
             self._scalar(f"shared_{dtype}")
         super()._finish_register(statement, depth, needed)
 
     def _write(self, depth: int, text: str) -> None:
-        """A line that writes to memory, for lane 0 where all lanes would write the same element."""
-        if self.together and depth > 0:
+        """A line that writes to memory, for one lane where several would write the same element."""
+        lanes, teams = self.share.lanes, self.share.teams
+        if lanes is not None and depth > lanes:
             super()._write(depth, text)
-            return
-        if depth == 0:  # where nothing is in a loop, all lanes have read before one writes, and read again after it
+        elif teams is not None and depth > teams:
+            self._line(depth, f"if mate == 0 and {self.inside}:")
+            self._line(depth + 1, text)
+        elif lanes is None and depth > 0:
+            self._line(depth, "if lane == 0:")
+            self._line(depth + 1, text)
+        else:  # all lanes have read before one writes, and read again after it
             self._line(depth, "cuda.syncthreads()")
-        self._line(depth, "if lane == 0:")
-        self._line(depth + 1, text)
-        if depth == 0:
+            self._line(depth, "if lane == 0:")
+            self._line(depth + 1, text)
             self._line(depth, "cuda.syncthreads()")
 
-
-def _independent(nest: Nest) -> bool:
-    """Whether iterations of the outermost loop write to elements of their own, but for folds in registers."""
-    return bool(nest.extents) and all(_writes_apart(statement) for statement in nest.statements)
-
-
-def _writes_apart(statement: Statement) -> bool:
-    if statement.target.index is not None:
-        return False
-    if is_register_fold(statement) and 0 in statement.folded_axes():
-        return True
-    return statement.extents[0] == 1 or statement.target.layout.strides[0] != 0
+    def _scalars(self, *names: str) -> tuple[str, ...]:
+        return tuple(map(self._scalar, names))
 
 
 def block_program(program: RowText) -> str:

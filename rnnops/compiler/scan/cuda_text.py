@@ -22,12 +22,13 @@ from rnnops.compiler.scan.row_text import INDENT, RowText
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import HEADER_SIZES, SCALARS, ScanText, ScanWriter
 from rnnops.compiler.scan.share_blocks import Loop
+from rnnops.compiler.scan.share_lanes import LANES, MATES
 from rnnops.compiler.scan.stages import Node, Stage, node_reads
 from rnnops.compiler.scan.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.scan.unit_periods import BY_ROWS, Unit, feature_nests, numbers_of
 from rnnops.kernels.cuda import lanes, step_product
+from rnnops.kernels.cuda.facade import choose
 
-MOST_LANES = 256
 HEAD = """\
 from typing import Any
 
@@ -50,6 +51,11 @@ def wait(blocks):
         cuda.cg.this_grid().sync()
     else:
         cuda.syncthreads()"""
+TEAMS = (  # lanes that are over are in a team without work
+    f"mates = min({choose(MATES, 2)}, lanes)",
+    "teams, mate = lanes // mates, lane % mates",
+    f"team = lane // mates if lane < teams * mates else {1 << 40}",
+)
 WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 
@@ -165,6 +171,7 @@ class CudaScanWriter(ScanWriter):
             *(f"{INDENT}{size} = sizes[{i}]" for i, size in enumerate(sizes) if size in words),
             f"{INDENT}rank, blocks = cuda.blockIdx.x, cuda.gridDim.x",
             f"{INDENT}lane, lanes = cuda.threadIdx.x, cuda.blockDim.x",
+            *(f"{INDENT}{line}" for line in TEAMS if "team" in words),
             *self._shared_arrays(self.programs[programs:]),
             *body,
         ]
@@ -178,7 +185,7 @@ class CudaScanWriter(ScanWriter):
         """What lanes fold in, for programs that do."""
         names = {scalar for one in programs for scalar in one.scalars if scalar.startswith("shared_")}
         dtypes = {name: name.removeprefix("shared_").replace("bool", "uint8") for name in sorted(names)}
-        return [f"{INDENT}{name} = cuda.shared.array({MOST_LANES}, np.{dtype})" for name, dtype in dtypes.items()]
+        return [f"{INDENT}{name} = cuda.shared.array({LANES}, np.{dtype})" for name, dtype in dtypes.items()]
 
     def _steps_in_order(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> None:
         rows, together = self._rows_and_together()
@@ -270,7 +277,7 @@ class CudaScanWriter(ScanWriter):
         plan, statements = self.plan, unit.statements
         known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
         if unit.period == BY_ROWS:
-            program = BlockRowWriter(*known, self.sizes, self.constants).write(fuse_nests(statements))
+            program = BlockRowWriter(*known, self.sizes, self.constants).write(fuse_nests(statements, folds_last=True))
         else:
             writer = FeatureRowWriter(*known, self.sizes, self.constants)
             writer.period, writer.written = unit.period, unit.written - numbers_of(statements, plan)

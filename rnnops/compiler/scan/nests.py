@@ -22,25 +22,49 @@ class Nest:
     statements: list[Statement] = field(default_factory=list)
 
 
-def fuse_nests(statements: Sequence[Statement]) -> list[Nest]:
-    """Fuse the statements of a row program into as few nests as order allows."""
+def fuse_nests(statements: Sequence[Statement], folds_last: bool = False) -> list[Nest]:
+    """Fuse the statements of a row program into as few nests as order allows.
+
+    Args:
+        folds_last: whether loops over folded axes are the innermost, so that folds are in registers.
+    """
+    own = [_within_row(statement) for statement in statements]
+    own = folds_innermost(own) if folds_last else [_streaming(s) if s.form == "product" else s for s in own]
     nests: list[Nest] = []
-    for statement in statements:
-        for local in _local(statement):
+    for statement in own:
+        for local in _from_start(statement):
             _place(nests, local)
     return [_collapsed(nest) for nest in nests]
 
 
-def _local(statement: Statement) -> list[Statement]:
-    """The statement within one row: with what a fold in memory starts from, and in the order that suits it."""
+def _within_row(statement: Statement) -> Statement:
     axes = tuple(a for a, size in enumerate(statement.extents) if size > 1 and a != statement.row_axis)
     own = replace(statement.moved(axes), row_axis=None)
     if own.form == "uniform":
         own = replace(own, operands=(*own.operands, int(statement.row_axis == 0)))
-    own = _streaming(own) if own.form == "product" else own
+    return own
+
+
+def _from_start(own: Statement) -> list[Statement]:
+    """The statement with what a fold in memory starts from."""
     if own.fold and own.start is not None and own.folded_axes() and not is_register_fold(own):
         return [_start(own), replace(own, start=None)]
     return [own]
+
+
+def folds_innermost(statements: Sequence[Statement]) -> list[Statement]:
+    """Statements with the axes that they fold last; what is folded there is computed in the same order."""
+    orders: dict[tuple[str, Layout], tuple[int, ...]] = {}  # of what reads an element next
+    found = []
+    for statement in reversed(statements):
+        axes = range(len(statement.extents))
+        folded = statement.folded_axes() if statement.fold and statement.target.index is None else ()
+        order = (*(a for a in axes if a not in folded), *folded)
+        if not folded:
+            order = orders.get((statement.target.owner, statement.target.layout), order)
+        orders.update({(access.owner, access.layout): order for access in statement.reads()})
+        found.append(statement.moved(order))
+    return found[::-1]
 
 
 def _streaming(statement: Statement) -> Statement:

@@ -12,6 +12,7 @@ from scan_cases import lowered_step, run_statements
 import rnnops as ro
 from rnnops.compiler.scalar_text import Constants
 from rnnops.compiler.scan.block_rows import BlockRowWriter, block_program
+from rnnops.compiler.scan.cuda_text import TEAMS
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.nests import fuse_nests
 from rnnops.compiler.scan.row_text import Sizes
@@ -36,6 +37,7 @@ KERNEL = """
 @cuda.jit
 def kernel({parameters}):
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
+    {teams}
     shared_float64 = cuda.shared.array(64, np.float64)
     shared_bool = cuda.shared.array(64, np.uint8)
     row({arguments})
@@ -51,6 +53,14 @@ CELLS: dict[str, tuple[Callable[..., ro.Blob], dict[str, Any]]] = {
     "any and all": (lambda x: ro.where(ro.equal(ro.reduce_max(x), x), 1.0, x), {"x": (5,)}),
     "look-up": (lambda x, i: ro.gather(x, i, axis=0), {"x": (5, 2), "i": ("int32", (3,))}),
     "product": (lambda x, m: ro.gather(x, 0, axis=0) @ m, {"x": (1, 4), "m": (4, 8)}),
+    "energies and a context": (
+        lambda x, k: ro.reduce_sum(k * ro.softmax(ro.reduce_sum(k * x, axes=[1]), axis=0), axes=[0]),
+        {"x": (1, 70), "k": (6, 70)},
+    ),
+    "gradients of rows": (
+        lambda x, k: ro.reduce_sum(ro.tanh(k * x), axes=[0, 1]) + x,
+        {"x": (3, 1, 35), "k": (3, 4, 35)},
+    ),
     "numbers": (lambda x, y: ro.exp(x) * y + ro.reduce_sum(y), {"x": (1,), "y": (4,)}),
 }
 
@@ -69,13 +79,14 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     last = lowered.statements[-1].target.owner
     sizes, constants = Sizes(), Constants()
     writer = BlockRowWriter("row", lowered.types, {}, {last}, {}, sizes, constants)
-    program = writer.write(fuse_nests(lowered.statements))
+    program = writer.write(fuse_nests(lowered.statements, folds_last=True))
     values = [f"c{i}" for i in range(len(sizes.values))]
     outside = [name for name in program.scalars if name == "status"]
     parameters = [*outside, *program.pointers.values(), *values]
     arguments = ", ".join([*program.scalars, *program.pointers.values(), *program.sizes])
     text = [HEAD, *constants.lines(), source(), block_program(program)]
-    module = load_module("\n\n".join(text) + KERNEL.format(parameters=", ".join(parameters), arguments=arguments))
+    filled = {"parameters": ", ".join(parameters), "arguments": arguments, "teams": "\n    ".join(TEAMS)}
+    module = load_module("\n\n".join(text) + KERNEL.format(**filled))
     memory = {
         owner: feeds.get(owner, lowered.constants.get(owner, np.full(lowered.types[owner].size, np.nan))).reshape(-1)
         for owner in program.pointers
