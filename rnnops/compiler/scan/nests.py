@@ -1,7 +1,8 @@
 """Loop nests: which statements of a row program share one pass over the features.
 
-Greedy loop fusion (Kennedy and McKinley 1993, without reordering): a statement joins the last nest of its extents that
-comes after everything it needs, if all that it shares with the statements there is the same element.
+Greedy loop fusion (Kennedy and McKinley 1993, without reordering): a statement joins the nest of its extents that is
+furthest from the end without coming before anything it needs, if all that it shares with the statements there is the
+same element; or, from the last statement to the first, the other way round.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from rnnops.compiler.scan.fold_order import folds_innermost
 from rnnops.compiler.scan.layouts import Layout
 from rnnops.compiler.scan.statements import Access, Statement
 from rnnops.types import Shape
@@ -26,15 +28,16 @@ def fuse_nests(statements: Sequence[Statement], folds_last: bool = False) -> lis
     """Fuse the statements of a row program into as few nests as order allows.
 
     Args:
-        folds_last: whether loops over folded axes are the innermost, so that folds are in registers.
+        folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are
+            then placed from the last to the first, so that what a fold reads is computed where it is folded.
     """
     own = [_within_row(statement) for statement in statements]
     own = folds_innermost(own) if folds_last else [_streaming(s) if s.form == "product" else s for s in own]
+    local = [part for statement in own for part in _from_start(statement)]
     nests: list[Nest] = []
-    for statement in own:
-        for local in _from_start(statement):
-            _place(nests, local)
-    return [_collapsed(nest) for nest in nests]
+    for part in reversed(local) if folds_last else local:
+        _place(nests, part, before=folds_last)
+    return [_collapsed(nest) for nest in (reversed(nests) if folds_last else nests)]
 
 
 def _within_row(statement: Statement) -> Statement:
@@ -50,21 +53,6 @@ def _from_start(own: Statement) -> list[Statement]:
     if own.fold and own.start is not None and own.folded_axes() and not is_register_fold(own):
         return [_start(own), replace(own, start=None)]
     return [own]
-
-
-def folds_innermost(statements: Sequence[Statement]) -> list[Statement]:
-    """Statements with the axes that they fold last; what is folded there is computed in the same order."""
-    orders: dict[tuple[str, Layout], tuple[int, ...]] = {}  # of what reads an element next
-    found = []
-    for statement in reversed(statements):
-        axes = range(len(statement.extents))
-        folded = statement.folded_axes() if statement.fold and statement.target.index is None else ()
-        order = (*(a for a in axes if a not in folded), *folded)
-        if not folded:
-            order = orders.get((statement.target.owner, statement.target.layout), order)
-        orders.update({(access.owner, access.layout): order for access in statement.reads()})
-        found.append(statement.moved(order))
-    return found[::-1]
 
 
 def _streaming(statement: Statement) -> Statement:
@@ -94,7 +82,12 @@ def _start(statement: Statement) -> Statement:
     return replace(filled, operands=(start,))
 
 
-def _place(nests: list[Nest], statement: Statement) -> None:
+def _place(nests: list[Nest], statement: Statement, before: bool = False) -> None:
+    """Put a statement into a nest, or into one of its own.
+
+    Args:
+        before: whether it comes before all that are there, and the nests are in reverse order.
+    """
     best = None
     for position in reversed(range(len(nests))):
         nest = nests[position]
@@ -105,7 +98,8 @@ def _place(nests: list[Nest], statement: Statement) -> None:
     if best is None:
         nests.append(Nest(statement.extents, [statement]))
     else:
-        nests[best].statements.append(statement)
+        there = nests[best].statements
+        there.insert(0 if before else len(there), statement)
 
 
 def _conflicts(nest: Nest, statement: Statement) -> bool:
