@@ -222,16 +222,28 @@ class _Walk:
         return found, read
 
     def _join(self, call: Call) -> int | None:
-        """The number of the group that the op has joined."""
-        for wanted in (_any_op, _moves, _computes):
-            before = list(self._free_makers(call, wanted))
+        """The number of the group that the op has joined: the first where its products run in blocks, if any."""
+        fits: tuple[int, RowGroup] | None = None
+        for number, group in self._possible(call):
+            blocked = _in_blocks(group, call)
+            fits = (number, group) if blocked or fits is None else fits
+            if blocked:
+                break
+        if fits is None:
+            return None
+        number, group = fits
+        self.found[number : number + 1] = [group]
+        return number
+
+    def _possible(self, call: Call) -> Iterator[tuple[int, RowGroup]]:
+        """Groups with the op, and their numbers; the last number is that of a new one."""
+        for before in self._makers_with(call):
             made = {name for one in before for name in one.op.outputs}
             read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
             for number in [n for n in reversed(range(len(self.found))) if self._may_read(n, read)][:CANDIDATES]:
                 group = self.found[number].joined((*before, call), (call,), self.program.types)
                 if group is not None:
-                    self.found[number] = group
-                    return number
+                    yield number, group
             new = RowGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
             constants = list(self._free_makers(call, _is_constant))
@@ -239,9 +251,15 @@ class _Walk:
             if alone is not None and (self.all_ops or alone.scatters()):
                 found = alone
             if found is not None:
-                self.found.append(found)
-                return len(self.found) - 1
-        return None
+                yield len(self.found), found
+
+    def _makers_with(self, call: Call) -> Iterator[list[Call]]:
+        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute."""
+        yield list(self._free_makers(call, _any_op))
+        yield list(self._free_makers(call, _moves))
+        own = [self.free[name] for name in call.op.inputs if name in self.free]
+        yield [one for maker in own for one in (*self._free_makers(maker, _is_constant), maker)]
+        yield list(self._free_makers(call, _computes))
 
     def _may_read(self, number: int, names: Iterable[str]) -> bool:
         """Whether all of these are made in a group or before it."""
@@ -317,6 +335,28 @@ def _is_blocked(found: BatchAxes, types: Types) -> bool:
     owners = {access.owner for access in first.accesses()}
     sizes, fixed = {owner: types[owner].size for owner in owners}, owners - set(found.axes)
     return bool(as_product(first, sizes, fixed) or as_contraction(first, sizes, fixed))
+
+
+def _in_blocks(group: RowGroup, call: Call) -> bool:
+    """Whether all products of an op run in blocks."""
+    types, statements = group.lowered.types, group.lowered.statements
+    known = _rows_known(statements, types, group.axes) if group.axes else None
+    products = [s for s in (known.statements if known else statements) if s.form == "product" and s.call is call]
+    sizes = {access.owner: types[access.owner].size for s in products for access in s.accesses()}
+    fixed = sizes.keys() - group.axes.keys() if group.axes else set()
+    return all(
+        as_product(s, sizes, fixed)
+        or as_contraction(s, sizes, fixed, not group.axes)
+        or (s.row_axis is not None and as_contraction(_over_rows(s), sizes, fixed))
+        for s in products
+    )
+
+
+def _over_rows(product: Statement) -> Statement:
+    """What a product of each row becomes where it is summed over rows, as gradients of weights are."""
+    layout = product.target.layout
+    strides = tuple(0 if axis == product.row_axis else stride for axis, stride in enumerate(layout.strides))
+    return replace(product, target=replace(product.target, layout=replace(layout, strides=strides)))
 
 
 def _may_join(call: Call) -> bool:

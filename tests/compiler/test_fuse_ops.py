@@ -107,6 +107,33 @@ net n(x, z)
     assert groups(typed(text, x=(6, 4), z=(5, 4))) == ["s = ReduceSum(z)", "y = Exp Mul(x, s)"]
 
 
+TURNED = """
+net n(encoder, w, dy)
+    rows = Transpose(encoder, perm=[1, 0, 2])
+    y = MatMul(rows, w)
+    rows_t = Transpose(rows, perm=[0, 2, 1])
+    each = MatMul(rows_t, dy)
+    dw = ReduceSum(each, axes=[0], keepdims=0)
+    return y=y, dw=dw
+"""
+
+
+def test_a_view_that_keeps_a_product_from_blocks_stays_outside() -> None:
+    """Rows that are turned lie side by side in no order that a product of many rows, or over many, could follow."""
+    program = typed(TURNED, encoder=(4, 6, 8), w=(8, 16), dy=(6, 4, 16))
+    assert groups(program)[0] == "rows = Transpose"
+    run = ro.compile(ro.parse_net(TURNED), tuning=Options(least_work=0))
+    random = np.random.default_rng(0)
+    feeds = {
+        "encoder": random.normal(size=(4, 6, 8)),
+        "w": random.normal(size=(8, 16)),
+        "dy": random.normal(size=(6, 4, 16)),
+    }
+    text = " ".join(str(run.plan(feeds)).split())
+    assert "y = rows @ w: [24, 8] @ [8, 16]" in text
+    assert "+= rows^T @ dy: [24, 8]^T @ [24, 16]" in text
+
+
 def test_one_hot_codes_are_made_where_they_are_read() -> None:
     """The sum of the codes is needed first; `code` is made twice rather than stored."""
     text = """
