@@ -211,11 +211,15 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
 
 
 def _simulated(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(map(_simulated, argument))
     is_array = hasattr(argument, "on_simulated_device")
     return FakeCUDAArray(argument.on_simulated_device()) if is_array else argument
 
 
 def _argument(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(map(_argument, argument))
     is_array = hasattr(argument, "__cuda_array_interface__")
     return cuda.as_cuda_array(argument, sync=False) if is_array else argument
 

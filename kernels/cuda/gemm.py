@@ -9,21 +9,23 @@ memory is used in 64 multiply-adds, one that is read from shared memory in 4.
 Matrices lie in flat arrays with any strides of rows and columns, so that a transpose costs nothing but coalescing. An
 element of C is `addend + sum`, the sum a chain of multiply-adds over k in order: tiles change no bit.
 
-Limits: float32 or float64, all operands alike. Shapes are the caller's business. It is there for the simulator, and
-where no library of products is installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is.
+One launch computes several products, so that small ones fill the device together. Limits: float32 or float64, all
+operands alike. Shapes are the caller's business. It is there for the simulator, and where no library of products is
+installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is, a launch for each product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnnops.kernels.cuda import blas
-from rnnops.kernels.cuda.device_array import DeviceArray, on_device
-from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, launch
+from rnnops.kernels.cuda.device_array import DeviceArray
+from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, launch, types
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Tiling:
 
 
 TILING = choose(Tiling(), Tiling(2, 3, 2, 2, 4))
+NUMBERS = 14  # that the kernel reads of each product
+TOGETHER = 6  # products of one launch at most: what they are told takes room that kernels have little of
 
 
 @dataclass(frozen=True)
@@ -76,39 +80,74 @@ class Matrix:
         return Matrix(self.array, self.start, self.column, self.row)
 
 
-def multiply(
-    a: Matrix,
-    b: Matrix,
-    c: Matrix,
-    rows: int,
-    columns: int,
-    inner: int,
-    accumulate: bool = False,
-    bias: tuple[Any, int] | None = None,
-    stream: Any = 0,
-) -> None:
-    """C [rows, columns] becomes A @ B, plus what is there, or plus a bias.
+class Product(NamedTuple):
+    """C [rows, columns] becomes A [rows, inner] @ B [inner, columns], plus what is there, or plus a bias.
 
     Args:
         c: contiguous along rows.
         bias: a flat array, and where in it `columns` numbers begin.
-        stream: of the device, in which the product waits for its turn.
     """
-    if rows == 0 or columns == 0:
-        return
-    library = blas.cublas()
-    if library is not None and blas.fits(a, b) and isinstance(c.array, DeviceArray):
-        if bias is not None:
-            _fill_rows(c, rows, columns, bias)
-        blas.multiply(library, a, b, c, rows, columns, inner, int(accumulate or bias is not None), stream)
-        return
-    addends, bias_start = (c.array, 0) if bias is None else bias
-    numbers = (a.start, a.row, a.column, b.start, b.row, b.column, c.start, c.row, bias_start)
-    sizes = np.array([*numbers, rows, columns, inner, accumulate, bias is not None], np.int64)
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    rows: int
+    columns: int
+    inner: int
+    accumulate: bool = False
+    bias: tuple[Any, int] | None = None
+
+    @property
+    def addends(self) -> tuple[Any, int]:
+        """The bias; some array that is not read where there is none."""
+        return (self.c.array, 0) if self.bias is None else self.bias
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What the kernel reads of it."""
+        a, b, c = self.a, self.b, self.c
+        places = (a.start, a.row, a.column, b.start, b.row, b.column, c.start, c.row, self.addends[1])
+        return (
+            *map(int, places),
+            self.rows,
+            self.columns,
+            self.inner,
+            int(self.accumulate),
+            int(self.bias is not None),
+        )
+
+
+def multiply(*products: Product, stream: Any = 0) -> int:
+    """Compute products that do not depend on each other; how many launches that took.
+
+    Args:
+        stream: of the device, in which they wait for their turn.
+    """
+    library, own, count = blas.cublas(), [], 0
+    for one in products:
+        if one.rows == 0 or one.columns == 0:
+            continue
+        if library is None or not blas.fits(one.a, one.b) or not isinstance(one.c.array, DeviceArray):
+            own.append(one)
+            continue
+        if one.bias is not None:
+            _fill_rows(one.c, one.rows, one.columns, one.bias)
+        blas.multiply(library, *one[:6], int(one.accumulate or one.bias is not None), stream)
+        count += 1
+    for first in range(0, len(own), TOGETHER):
+        _launch(own[first : first + TOGETHER], stream)
+        count += 1
+    return count
+
+
+def _launch(products: Sequence[Product], stream: Any) -> None:
     tile_rows, tile_columns = TILING.tile
-    blocks = -(-columns // tile_columns), -(-rows // tile_rows)
-    product = product_kernel(str(c.array.dtype), TILING)
-    launch(product, blocks, TILING.threads, 0, stream, on_device(sizes), a.array, b.array, addends, c.array)
+    across, down = max(one.columns for one in products), max(one.rows for one in products)
+    blocks = -(-across // tile_columns), -(-down // tile_rows), len(products)
+    arrays = zip(*((one.a.array, one.b.array, one.addends[0], one.c.array) for one in products), strict=True)
+    numbers = tuple(number for one in products for number in one.numbers)
+    kernel_of = product_kernel(str(products[0].c.array.dtype), TILING)
+    launch(kernel_of, blocks, TILING.threads, 0, stream, numbers, *arrays)
 
 
 def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> None:
@@ -120,7 +159,7 @@ def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> Non
 
 @cache
 def product_kernel(dtype: str, tiling: Tiling) -> Any:
-    """The kernel for one dtype; arguments: the whole numbers of `multiply`, A, B, addends, C."""
+    """The kernel for one dtype; arguments: the numbers of all products, and tuples of their A, B, addends, C."""
     return kernel(product_function(dtype, tiling), fastmath=False)
 
 
@@ -132,15 +171,21 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
     tile_rows, tile_columns = tiling.tile
     threads, number = down * across, np.dtype(dtype).type
 
-    def product(sizes: Any, a: Any, b: Any, addends: Any, c: Any) -> None:
+    def product(sizes: Any, lefts: Any, rights: Any, biases: Any, targets: Any) -> None:
+        z = cuda.blockIdx.z
+        s, a, b, addends, c = z * NUMBERS, lefts[z], rights[z], biases[z], targets[z]
         a_part = cuda.shared.array((depth, tile_rows), number)
         b_part = cuda.shared.array((depth, tile_columns), number)
         sums = cuda.local.array((rows, columns), number)
         x, y = cuda.threadIdx.x, cuda.threadIdx.y
         first_row, first_column = cuda.blockIdx.y * tile_rows, cuda.blockIdx.x * tile_columns
-        a_start, a_row, a_step, b_start, b_step, b_column = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
-        c_start, c_row, bias_start = sizes[6], sizes[7], sizes[8]
-        all_rows, all_columns, inner, accumulate, biased = sizes[9], sizes[10], sizes[11], sizes[12], sizes[13]
+        a_start, a_row, a_step = sizes[s], sizes[s + 1], sizes[s + 2]
+        b_start, b_step, b_column = sizes[s + 3], sizes[s + 4], sizes[s + 5]
+        c_start, c_row, bias_start = sizes[s + 6], sizes[s + 7], sizes[s + 8]
+        all_rows, all_columns, inner = sizes[s + 9], sizes[s + 10], sizes[s + 11]
+        accumulate, biased = sizes[s + 12], sizes[s + 13]
+        if first_row >= all_rows or first_column >= all_columns:
+            return  # a larger product of the same launch has a tile there
         for i in range(rows):
             for j in range(columns):
                 sums[i, j] = number(0)
@@ -178,6 +223,7 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
     return product
 
 
-def product_signature(dtype: str) -> Any:
-    """numba's types of the kernel's arguments."""
-    return (array_type("int64"), *(array_type(dtype) for _ in range(4)))
+def product_signature(dtype: str, count: int = 1) -> Any:
+    """numba's types of the kernel's arguments for so many products."""
+    arrays = types.UniTuple(array_type(dtype), count)
+    return (types.UniTuple(types.int64, count * NUMBERS), *(arrays for _ in range(4)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnops.kernels.cuda.facade import launch
-from rnnops.kernels.cuda.gemm import Matrix, multiply
+from rnnops.kernels.cuda.gemm import Product, multiply
 
 
 class Launches:
@@ -40,9 +40,6 @@ class Launches:
         arguments = (low, begin, end, steps, self.sizes, self.status, *arrays)
         launch(kernel, blocks, self.lanes, shared_bytes, self.stream, *arguments)
 
-    def multiply(
-        self, a: Matrix, b: Matrix, c: Matrix, rows: int, columns: int, inner: int, accumulate: bool, bias: Any
-    ) -> None:
-        """`C = A @ B`, as `gemm.multiply` has it."""
-        self.count += 1
-        multiply(a, b, c, rows, columns, inner, accumulate, bias, self.stream)
+    def multiply(self, *products: Product) -> None:
+        """Compute products that do not depend on each other."""
+        self.count += multiply(*products, stream=self.stream)

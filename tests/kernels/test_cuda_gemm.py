@@ -14,7 +14,7 @@ from gemm_cases import assert_product, operands
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
-from rnnops.kernels.cuda.gemm import TILING, Matrix, multiply
+from rnnops.kernels.cuda.gemm import TILING, TOGETHER, Matrix, Product, multiply
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(facade.missing()), reason=facade.missing() or "none")]
 DTYPES = ("float32", "float64")
@@ -27,7 +27,7 @@ def matrix(array: Any) -> Matrix:
 def product(A: Any, B: Any, C: Any, accumulate: bool = False, bias: Any = None) -> Any:
     target = on_device(C.reshape(-1))
     given = None if bias is None else (on_device(np.concatenate([[np.nan, np.nan], bias]).astype(C.dtype)), 2)
-    multiply(matrix(A), matrix(B), Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate, given)
+    multiply(Product(matrix(A), matrix(B), Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate, given))
     return target.to_host().reshape(C.shape)
 
 
@@ -51,12 +51,12 @@ def test_transposed_operands_and_windows(dtype: str) -> None:
         target = on_device(np.full(C.size, np.nan, dtype))
         a = matrix(left) if left is A else matrix(left).transposed
         b = matrix(right) if right is B else matrix(right).transposed
-        multiply(a, b, Matrix(target, 0, 6), 5, 6, 7)
+        multiply(Product(a, b, Matrix(target, 0, 6), 5, 6, 7))
         assert_product(target.to_host().reshape(5, 6), A, B, np.zeros_like(C))
     frame = np.full((9, 10), 3, dtype)
     target = on_device(frame.reshape(-1))
     wide = on_device(np.concatenate([np.full((5, 2), np.nan, dtype), A], axis=1).reshape(-1))
-    multiply(Matrix(wide, 2, 9), matrix(B), Matrix(target, 23, 10), 5, 6, 7)
+    multiply(Product(Matrix(wide, 2, 9), matrix(B), Matrix(target, 23, 10), 5, 6, 7))
     came = target.to_host().reshape(9, 10)
     assert_product(came[2:7, 3:9].copy(), A, B, np.zeros_like(C))
     came[2:7, 3:9] = 3
@@ -71,6 +71,22 @@ def test_nan_and_infinity_reach_their_rows_alone() -> None:
     assert np.isnan(came[2]).all()
     assert np.isinf(came[4]).all()
     np.testing.assert_array_equal(came[[0, 1, 3]], clean[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_products_of_different_sizes_share_launches(count: int) -> None:
+    random = np.random.default_rng(0)
+    sizes = [(1 + 3 * i, 2 + i, 9 - i) for i in range(count)]
+    given = [(random.normal(size=(M, K)), random.normal(size=(K, N)), np.full((M, N), np.nan)) for M, K, N in sizes]
+    targets = [on_device(C.reshape(-1)) for _, _, C in given]
+    products = [
+        Product(matrix(A), matrix(B), Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1])
+        for (A, B, C), target in zip(given, targets, strict=True)
+    ]
+    nothing = products[0]._replace(rows=0)
+    assert multiply(nothing, *products) == -(-count // TOGETHER)
+    for (A, B, C), target in zip(given, targets, strict=True):
+        assert_product(target.to_host().reshape(C.shape), A, B, np.zeros_like(C))
 
 
 def test_nothing_to_do() -> None:
@@ -114,7 +130,7 @@ from rnnops.kernels.cuda.facade import ptx
 from rnnops.kernels.cuda.gemm import Tiling, product_function, product_signature
 try:
     for dtype in ("float32", "float64"):
-        text = ptx(product_function(dtype, Tiling()), product_signature(dtype), (9, 0))
+        text = ptx(product_function(dtype, Tiling()), product_signature(dtype, 3), (9, 0))
         print(".target sm_90" in text, "fma.rn" in text, ".local" in text)
 except Exception as error:  # numba-cuda or its compiler library is not installed
     print("cannot compile:", type(error).__name__, str(error)[:80])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
@@ -36,7 +37,7 @@ import numpy as np
 from numba import cuda, types
 
 from rnnops.kernels.cuda.facade import at, copy_four, scan_kernel
-from rnnops.kernels.cuda.gemm import Matrix
+from rnnops.kernels.cuda.gemm import Matrix, Product
 from rnnops.kernels.cuda.scalars import (
     add_any_order, add_product, add_product_any_order, cos, divide_towards_zero, erf, exp, expm1, floor, inside, larger,
     log, log1p, maximum, minimum, part, pow, sigmoid, sign, sin, smaller, sqrt, tanh, uniform,
@@ -98,12 +99,8 @@ class CudaScanWriter(ScanWriter):
         return lines
 
     def _products_of_tile(self, stage: Stage) -> None:
-        for node in stage.nodes:
-            if isinstance(node, Product):
-                left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
-                self._launch_product(2, node, left, target, f"steps * {self._size(node.rows)}")
-            elif isinstance(node, Contraction):
-                self._launch_contraction(node)
+        for nodes in apart(stage.nodes):
+            self._launch_products(2, map(self._product_of_tile, nodes))
         self.summed.update(node.target for node in stage.nodes if isinstance(node, Contraction))
 
     def _launch(self, number: int, loop: Loop) -> None:
@@ -114,14 +111,15 @@ class CudaScanWriter(ScanWriter):
         self._line(2, "for step in range(steps):")
         self._line(3, "i = steps - 1 - step if backwards != 0 else step")
         self._line(3, "t = low + i")
-        for i, unit in enumerate(loop.units):
-            product = unit.product
-            if product is None:
+        for are_products, group in groupby(enumerate(loop.units), key=lambda unit: unit[1].product is not None):
+            units = list(group)
+            if are_products:
+                for nodes in apart([unit.nodes[0] for _, unit in units]):
+                    self._launch_products(3, map(self._product_of_step, nodes))
+                continue
+            for i, _ in units:
                 name, arrays = self._kernel(f"unit_{number}_{i}", loop, [i])
                 self._launch_kernel(3, name, loop, "step, step + 1", arrays, 0)
-            else:
-                left, target = (self._address(self._place(owner), "0") for owner in (product.left, product.target))
-                self._launch_product(3, product, left, target, self._size(product.rows))
 
     def _launch_kernel(
         self, depth: int, name: str, loop: Loop, steps: str, arrays: Sequence[str], numbers: int
@@ -129,7 +127,24 @@ class CudaScanWriter(ScanWriter):
         grid = f"{self._size(loop.blocks)}, {self._size(numbers * np.dtype(self.dtype).itemsize)}"
         self._line(depth, f"on.launch({', '.join([name, grid, 'low', steps, 'steps', *arrays])})")
 
-    def _launch_product(self, depth: int, node: Product, left: str, target: str, rows: str) -> None:
+    def _launch_products(self, depth: int, products: Iterable[str]) -> None:
+        self._line(depth, "on.multiply(")
+        for product in products:
+            self._line(depth + 1, f"{product},")
+        self._line(depth, ")")
+
+    def _product_of_step(self, node: Product | Contraction) -> str:
+        assert isinstance(node, Product)
+        left, target = (self._address(self._place(owner), "0") for owner in (node.left, node.target))
+        return self._product_text(node, left, target, self._size(node.rows))
+
+    def _product_of_tile(self, node: Product | Contraction) -> str:
+        if isinstance(node, Contraction):
+            return self._contraction_text(node)
+        left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
+        return self._product_text(node, left, target, f"steps * {self._size(node.rows)}")
+
+    def _product_text(self, node: Product, left: str, target: str, rows: str) -> str:
         layout, size = node.right.layout, self._size
         weights = f"{size(layout.offset)}, {size(layout.strides[0])}, {size(layout.strides[1])}"
         a = f"Matrix({self._place(node.left).array}, {left} + {size(node.offset)}, {size(node.row_stride)})"
@@ -137,9 +152,9 @@ class CudaScanWriter(ScanWriter):
         c = f"Matrix({self._place(node.target).array}, {target}, {size(node.columns)})"
         bias = f"({self._array_of_bias(node)}, {self._bias_start(node)})" if node.bias else "None"
         sizes = f"{rows}, {size(node.columns)}, {size(node.inner)}"
-        self._line(depth, f"on.multiply({a}, {b}, {c}, {sizes}, {node.accumulate}, {bias})")
+        return f"Product({a}, {b}, {c}, {sizes}, {node.accumulate}, {bias})"
 
-    def _launch_contraction(self, node: Contraction) -> None:
+    def _contraction_text(self, node: Contraction) -> str:
         size = self._size
         left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
         a = f"Matrix({left.array}, {self._base(left)} + {size(node.left_offset)}, 1, {size(node.left_stride)})"
@@ -147,7 +162,7 @@ class CudaScanWriter(ScanWriter):
         c = f"Matrix({target.array}, 0, {size(node.columns)})"
         adds = "True" if node.target in self.summed else "tile > 0 or going > 0"
         sizes = f"{size(node.rows)}, {size(node.columns)}, steps * {size(node.inner)}"
-        self._line(2, f"on.multiply({a}, {b}, {c}, {sizes}, {adds}, None)")
+        return f"Product({a}, {b}, {c}, {sizes}, {adds})"
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
@@ -312,6 +327,21 @@ class CudaScanWriter(ScanWriter):
 
     def _bias_start(self, node: Product) -> str:
         return self._size(node.bias.layout.offset) if node.bias else "-1"
+
+
+def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
+    """Products in order, those together that do not touch what another of them writes."""
+    groups: list[list[Product | Contraction]] = []
+    for node in nodes:
+        assert isinstance(node, Product | Contraction)
+        there = groups[-1] if groups else []
+        written = {other.target for other in there}
+        touched = written.union(*map(node_reads, there))
+        if there and node.target not in touched and not written & set(node_reads(node)):
+            there.append(node)
+        else:
+            groups.append([node])
+    return groups
 
 
 def write_cuda_scan(
