@@ -328,15 +328,17 @@ def on_device(array: Any) -> DeviceArray:
 
 def _copied(array: Any) -> DeviceArray:
     made = empty(array.shape, array.dtype)
-    if made.memory.host is not None:
-        made.on_simulated_device()[...] = array
-    elif array.size:
-        copy_in(
-            made.view(np.uint8) if array.dtype == np.bool_ else made,
-            _bytes_of_bools(np.ascontiguousarray(array)),
-            current_stream(),
-        )
+    copy_to(made, array)
     return made
+
+
+def copy_to(target: DeviceArray, array: Any) -> None:
+    """Copy a NumPy array to an array of the device of the same shape and dtype, without gaps."""
+    if target.memory.host is not None:
+        target.on_simulated_device()[...] = array
+    elif array.size:
+        into = target.view(np.uint8) if array.dtype == np.bool_ else target
+        copy_in(into, _bytes_of_bools(np.ascontiguousarray(array)), current_stream())
 
 
 def _bytes_of_bools(array: Any) -> Any:

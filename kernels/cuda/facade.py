@@ -12,6 +12,7 @@ Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCU
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ if SIMULATED:
 else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
     from numba.cuda.cudadrv import driver
+    from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
 
@@ -41,6 +43,7 @@ INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driv
 Choice = TypeVar("Choice")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kernel = Any
+_RECORDING = threading.local()  # in the simulator: `calls`, launches that are noted instead of run
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,41 @@ def ptx_of_scan(kernel: Kernel, capability: tuple[int, int]) -> str:
     return ptx(kernel.py_func, scan_signature(kernel.dtypes), capability)
 
 
+def record(work: Callable[[Any], None]) -> Callable[[Any], None] | None:
+    """What `work(stream)` puts into a stream, as a function that puts all of it into another; nothing runs meanwhile.
+
+    None where CuPy is missing, whose CUDA graphs these are.
+    """
+    if SIMULATED:
+        return _simulated_record(work)
+    cupy = optional("cupy")
+    if cupy is None:
+        return None
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        try:
+            work(cuda.external_stream(stream.ptr))
+        finally:
+            graph = stream.end_capture()
+    return lambda given: graph.launch(cupy_stream(cupy, given))
+
+
+def _simulated_record(work: Callable[[Any], None]) -> Callable[[Any], None]:
+    calls: list[tuple[Any, ...]] = []
+    _RECORDING.calls = calls
+    try:
+        work(0)
+    finally:
+        _RECORDING.calls = None
+
+    def replay(_: Any) -> None:
+        for call in calls:
+            _run_simulated(*call)
+
+    return replay
+
+
 def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream: Any, *arguments: Any) -> None:
     """Put a kernel into a stream.
 
@@ -201,13 +239,22 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
         arguments: numbers, arrays of NumPy (which are copied to and fro), and arrays of the device.
     """
     if SIMULATED:
-        with warnings.catch_warnings():  # its threads know nothing of `np.errstate`
-            warnings.simplefilter("ignore", RuntimeWarning)
-            kernel[blocks, threads, stream, shared_bytes](*map(_simulated, arguments))
+        call = (kernel, (blocks, threads, stream, shared_bytes), [*map(_simulated, arguments)])
+        calls = getattr(_RECORDING, "calls", None)
+        if calls is None:
+            _run_simulated(*call)
+        else:
+            calls.append(call)
         return
     if shared_bytes > SHARED_BYTES:
         _allow_shared_bytes(kernel, shared_bytes)
     kernel[blocks, threads, stream, shared_bytes](*map(_argument, arguments))
+
+
+def _run_simulated(kernel: Kernel, configuration: tuple[Any, ...], arguments: Sequence[Any]) -> None:
+    with warnings.catch_warnings():  # its threads know nothing of `np.errstate`
+        warnings.simplefilter("ignore", RuntimeWarning)
+        kernel[configuration](*arguments)
 
 
 def _simulated(argument: Any) -> Any:
@@ -220,8 +267,13 @@ def _simulated(argument: Any) -> Any:
 def _argument(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return tuple(map(_argument, argument))
-    is_array = hasattr(argument, "__cuda_array_interface__")
+    is_array = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, DeviceNDArray)
     return cuda.as_cuda_array(argument, sync=False) if is_array else argument
+
+
+def prepared(array: Any) -> Any:
+    """An array as `launch` takes it soonest; for arrays that go into many launches."""
+    return array if SIMULATED else _argument(array)
 
 
 def _allow_shared_bytes(kernel: Kernel, count: int) -> None:
@@ -293,10 +345,14 @@ def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
 
 def cupy_stream(cupy: Any, stream: Any) -> Any:
     """A stream of numba's for CuPy: a context in which CuPy uses it."""
-    if not stream:
-        return cupy.cuda.Stream.null
-    handle = stream.handle
-    return cupy.cuda.ExternalStream(int(getattr(handle, "value", handle)))
+    address = address_of(stream)
+    return cupy.cuda.ExternalStream(address) if address else cupy.cuda.Stream.null
+
+
+def address_of(stream: Any) -> int:
+    """The address of a stream of numba's, 0 for the default one."""
+    handle = getattr(stream, "handle", stream)
+    return int(getattr(handle, "value", handle) or 0)
 
 
 def copy_in(target: Any, array: Any, stream: Any) -> None:

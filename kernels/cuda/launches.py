@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnops.kernels.cuda.facade import launch
+from rnnops.kernels.cuda.facade import launch, prepared
 from rnnops.kernels.cuda.gemm import Product, multiply
 
 
@@ -25,6 +25,7 @@ class Launches:
     def __init__(self, sizes: Any, status: Any, lanes: int, stream: Any = 0) -> None:
         self.sizes, self.status, self.lanes, self.stream = sizes, status, lanes, stream
         self.count = 0
+        self._prepared: dict[int, tuple[Any, Any]] = {}  # by id, with the array itself, so that the id stays its own
 
     def launch(
         self, kernel: Any, blocks: int, shared_bytes: int, low: int, begin: int, end: int, steps: int, *arrays: Any
@@ -37,8 +38,14 @@ class Launches:
             steps: of the tile.
         """
         self.count += 1
-        arguments = (low, begin, end, steps, self.sizes, self.status, *arrays)
-        launch(kernel, blocks, self.lanes, shared_bytes, self.stream, *arguments)
+        prepared_arrays = map(self._argument, (self.sizes, self.status, *arrays))
+        launch(kernel, blocks, self.lanes, shared_bytes, self.stream, low, begin, end, steps, *prepared_arrays)
+
+    def _argument(self, array: Any) -> Any:
+        found = self._prepared.get(id(array))
+        if found is None:
+            found = self._prepared[id(array)] = array, prepared(array)
+        return found[1]
 
     def multiply(self, *products: Product) -> None:
         """Compute products that do not depend on each other."""

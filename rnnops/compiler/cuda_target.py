@@ -6,9 +6,11 @@ recurrences, schedules of slots) they are NumPy's instead, and go to the device 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.place_waits import COPIES
 from rnnops.compiler.scan.places import lay_out
 from rnnops.compiler.scan.scan import Scan
+from rnnops.compiler.scan.scan_text import HEADER_SIZES
 from rnnops.compiler.scan.share_blocks import Blocks, Loop, share_loop
 from rnnops.compiler.scan.share_lanes import LANES
 from rnnops.compiler.scan.share_work import Team
@@ -28,11 +31,13 @@ from rnnops.compiler.scan.unit_periods import BY_ROWS
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
 from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device, settled
-from rnnops.kernels.cuda.facade import SIMULATED, card, choose
+from rnnops.kernels.cuda.facade import SIMULATED, address_of, card, choose
 from rnnops.kernels.cuda.launches import Launches
+from rnnops.kernels.cuda.replays import Replays
 from rnnops.types import Array
 
 FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
+READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
 
@@ -55,6 +60,7 @@ class Cuda:
     shrinks: bool = False
     worker: str = "block"
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
+    replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.lanes <= LANES:
@@ -83,8 +89,23 @@ class Cuda:
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
-        on = Launches(on_device(sizes), status, self.lanes, current_stream())
-        function(on, [int(size) for size in sizes], *arrays)
+        numbers, stream = [int(size) for size in sizes], current_stream()
+
+        def start(on: Launches) -> None:
+            function(on, numbers, *arrays)
+
+        def make(sizes: DeviceArray, stream: Any) -> Launches:
+            return Launches(sizes, status, self.lanes, stream)
+
+        def key() -> Hashable:
+            read = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
+            return (address_of(stream), *read, *(array.pointer for array in (status, *arrays)))
+
+        if all(isinstance(array, DeviceArray) for array in arrays):
+            replays = self.replays.setdefault(function, Replays())
+            replays.run(key, start, make, sizes, stream)
+        else:
+            start(make(on_device(sizes), stream))
         if not may_fail or status.to_host()[0] == 0:
             return False
         status.fill(0)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnops.compiler.scan.memory import Buffer, Memory, Pool, rounded
 from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, empty
+from rnnops.kernels.cuda.facade import address_of
 
 
 class DeviceBlock:
@@ -28,7 +29,7 @@ class DeviceMemory(Memory):
     """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order."""
 
     def __init__(self) -> None:
-        self._pools: dict[Any, Pool] = {}
+        self._pools: dict[int, Pool] = {}
 
     def __call__(self, buffer: Buffer, zeros: bool = False) -> Any:
         made = empty(buffer.shape, buffer.dtype)
@@ -43,5 +44,4 @@ class DeviceMemory(Memory):
         self._pool().give(block)
 
     def _pool(self) -> Pool:
-        stream = current_stream()
-        return self._pools.setdefault(getattr(stream, "handle", stream), Pool(DeviceBlock))
+        return self._pools.setdefault(address_of(current_stream()), Pool(DeviceBlock))

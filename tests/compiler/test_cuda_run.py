@@ -15,7 +15,7 @@ from word_nets import feeds_of as word_feeds, words_net
 import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.kernels.cuda import device_array, facade
+from rnnops.kernels.cuda import device_array, facade, replays
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="reads the simulator's memory")]
@@ -322,6 +322,35 @@ def test_what_is_the_same_at_every_step_is_computed_on_the_device(monkeypatch: p
     assert_same(out, wanted, DeviceArray)
     assert_same(grads, exact, DeviceArray)
     assert "once, before the first step of 'h_t_all', forward" in run.plan(feeds).source
+
+
+def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that come and go lie where they lay before; seeds, and what lies in arrays, are never the old ones."""
+    net, steps = ro.Net("dropped"), 20
+    y, *_ = ro.LSTM(net, net.input("x"), None, None, D, H, scope="a", memory_optimization=True)
+    net.outputs(y=ro.dropout(y, 0.5))
+    random = np.random.default_rng(0)
+    weights = {spec.name: random.normal(size=spec.shape) for spec in net.parameters}
+    tuning = Options(tile=8, least_work=0, device=Cuda(lanes=3, blocks=2, shared_bytes=0))
+    run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
+    replayed: list[int] = []
+    real = replays.Recorded.run
+    monkeypatch.setattr(replays.Recorded, "run", lambda self, *given: (replayed.append(1), real(self, *given)))
+    x = ro.on_device(np.zeros((steps, N, D)))
+    given = {**on_device(weights), "x": x}
+    held = []
+    for seed in range(10):
+        now = random.normal(size=(steps, N, D))
+        x[...] = ro.on_device(now)
+        out, pullback = run.vjp(given, seed=seed)
+        grads = pullback({"y": ro.on_device(np.ones((steps, N, H)))})
+        wanted, back = exact.vjp({**weights, "x": now}, seed=seed)
+        assert_same(out, wanted, DeviceArray)
+        assert_same(grads, back({"y": np.ones((steps, N, H))}), DeviceArray)
+        if seed % 5 == 3:
+            held.append((out, grads))  # so that the next lie elsewhere
+        del out, pullback, grads
+    assert replayed
 
 
 def test_what_backward_reads_is_read_only() -> None:

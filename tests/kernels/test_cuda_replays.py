@@ -1,0 +1,101 @@
+"""Runs that are recorded: when, and that what changes from run to run does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnops.kernels.cuda import facade, replays
+from rnnops.kernels.cuda.device_array import on_device
+from rnnops.kernels.cuda.facade import scan_kernel
+from rnnops.kernels.cuda.launches import Launches
+from rnnops.kernels.cuda.replays import Replays
+
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="counts launches of the simulator")]
+STEPS = 40
+
+
+@scan_kernel("float64")
+def add_seed(low: int, begin: int, end: int, steps: int, sizes: Any, status: Any, x: Any) -> None:
+    """x[0] grows by a number that changes from run to run, and by the step."""
+    x[0] += sizes[0] + begin
+
+
+class Runs:
+    """Runs of a function that launches `add_seed` for each step, with a look at what is launched as usual."""
+
+    def __init__(self, steps: int = STEPS) -> None:
+        self.steps, self.as_usual, self.replays = steps, 0, Replays()
+
+    def run(self, x: Any, seed: int) -> float:
+        def start(on: Launches) -> None:
+            self.as_usual += 1
+            for step in range(self.steps):
+                on.launch(add_seed, 1, 0, 0, step, step + 1, self.steps, x)
+
+        def make(sizes: Any, stream: Any) -> Launches:
+            return Launches(sizes, x, 1, stream)
+
+        before = x.to_host()[0]
+        self.replays.run(lambda: x.pointer, start, make, np.array([seed]), 0)
+        return float(x.to_host()[0] - before)
+
+    def wanted(self, seed: int) -> float:
+        return self.steps * seed + self.steps * (self.steps - 1) / 2
+
+
+def test_the_third_run_with_the_same_arrays_is_launched_at_once() -> None:
+    runs, x = Runs(), on_device(np.zeros(1))
+    for seed in (3, 4, 5, 6):
+        assert runs.run(x, seed) == runs.wanted(seed)
+    assert runs.as_usual == 2  # once as usual, once to record
+
+
+def test_other_arrays_are_other_runs() -> None:
+    runs, x, y = Runs(), on_device(np.zeros(1)), on_device(np.zeros(1))
+    for seed in (3, 4, 5):
+        assert runs.run(x, seed) == runs.wanted(seed)
+        assert runs.run(y, seed + 1) == runs.wanted(seed + 1)
+    assert runs.as_usual == 4
+
+
+def test_few_launches_are_not_recorded() -> None:
+    runs, x = Runs(steps=4), on_device(np.zeros(1))
+    for seed in (3, 4, 5):
+        assert runs.run(x, seed) == runs.wanted(seed)
+    assert runs.as_usual == 3
+
+
+def test_what_was_used_long_ago_is_forgotten() -> None:
+    runs = Runs()
+    arrays = [on_device(np.zeros(1)) for _ in range(replays.KEPT + 1)]
+    for _ in range(2):
+        for x in arrays:
+            assert runs.run(x, 2) == runs.wanted(2)
+    assert runs.as_usual == 2 * len(arrays)
+    assert len(runs.replays._known) == replays.KEPT
+
+
+def test_what_cannot_be_recorded_is_launched_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(work: Any) -> None:
+        raise RuntimeError("no graphs here")
+
+    for broken in (lambda work: None, refuses):
+        monkeypatch.setattr(replays, "record", broken)
+        runs, x = Runs(), on_device(np.zeros(1))
+        for seed in (3, 4, 5):
+            assert runs.run(x, seed) == runs.wanted(seed)
+        assert runs.as_usual == 3
+
+
+def test_errors_are_raised_when_launched_as_usual() -> None:
+    runs = Replays()
+
+    def fails(on: Launches) -> None:
+        raise ValueError("wrong")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="wrong"):
+            runs.run(lambda: 0, fails, lambda sizes, stream: Launches(sizes, None, 1), np.zeros(1), 0)
