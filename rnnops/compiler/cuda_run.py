@@ -11,12 +11,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.cuda_target import cuda_target
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.feeds import as_array, check_type, float_dtype_of, merge_feeds
+from rnnops.compiler.feeds import as_array, as_arrays, is_on_cuda, merge_feeds
 from rnnops.compiler.layer_steps import LayerGradients
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.pullback import Pullback
@@ -29,7 +27,7 @@ from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_str
 from rnnops.kernels.cuda.facade import stream_of, synchronize
 from rnnops.net import Net
 from rnnops.schema import Call
-from rnnops.types import Array, type_of
+from rnnops.types import Array
 
 
 class CudaPullback(Pullback):
@@ -62,8 +60,8 @@ class CudaPullback(Pullback):
 
     def _array(self, output: str, value: Any) -> Array:
         if _goes_through_host(self._plan):
-            return super()._array(output, value.to_host() if isinstance(value, DeviceArray) else value)
-        if not _is_on_device(value):
+            return super()._array(output, on_host(value))
+        if not is_on_cuda(value):
             value = super()._array(output, value)
         found: Array = _adopted(self._plan.program.net.name, output, value)
         return found
@@ -126,12 +124,12 @@ class CudaRun(Run):
     def _checked(self, name: str, value: Any) -> Any:
         if name not in self.net.input_names:
             raise FeedError("bind names no input", net=self.net.name, blob=name)
-        return value if _is_on_device(value) else as_array(self.net.name, name, value)
+        return value if is_on_cuda(value) else as_array(self.net.name, name, value)
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
         """Whether feeds are on the host. Raises FeedError where only some are."""
         given = {name: value for feeds in (*dicts, named) for name, value in feeds.items()}
-        there = {name: _is_on_device(value) for name, value in given.items()}
+        there = {name: is_on_cuda(value) for name, value in given.items()}
         if len(set(there.values())) > 1:
             sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
             raise FeedError(
@@ -147,16 +145,10 @@ class CudaRun(Run):
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
         merged = merge_feeds(self.net, (self._bound, *dicts), named)
         self._on_host(dicts, named)
-        arrays = {name: self._fed(name, merged[name]) for name in self._names}
-        float_dtype = float_dtype_of(self.net, arrays) or "float32"
-        for spec in self.net.input_specs:
-            check_type(self.net, spec, type_of(arrays[spec.name]), float_dtype)
+        arrays, float_dtype = as_arrays(self.net, merged, _fed)
         kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in self._names)
         self._float_dtypes.get(kinds, lambda: float_dtype)
-        return arrays, kinds
-
-    def _fed(self, name: str, value: Any) -> Any:
-        return _adopted(self.net.name, name, value) if _is_on_device(value) else as_array(self.net.name, name, value)
+        return {name: arrays[name] for name in self._names}, kinds
 
     def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         return with_references(program, kernels)
@@ -216,7 +208,7 @@ def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
 
 def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays as NumPy arrays."""
-    return {name: array.to_host() if isinstance(array, DeviceArray) else array for name, array in arrays.items()}
+    return {name: on_host(array) for name, array in arrays.items()}
 
 
 def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
@@ -225,11 +217,8 @@ def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
     return any((*compiled.stepped, compiled.parted.forward, compiled.parted.backward))
 
 
-def _is_on_device(value: Any) -> bool:
-    if isinstance(value, DeviceArray) or hasattr(value, "__cuda_array_interface__"):
-        return True
-    where = getattr(value, "__dlpack_device__", None)
-    return not isinstance(value, np.ndarray | np.generic) and where is not None and where()[0] == 2
+def _fed(net: str, name: str, value: Any) -> Any:
+    return _adopted(net, name, value) if is_on_cuda(value) else as_array(net, name, value)
 
 
 def _adopted(net: str, name: str, value: Any) -> DeviceArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -67,13 +67,18 @@ def plain_arrays(
     return arrays if all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays) else None
 
 
-def as_arrays(net: Net, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], str]:
+def as_arrays(
+    net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any] | None = None
+) -> tuple[dict[str, Any], str]:
     """Feeds as arrays, checked against the inputs, and the float dtype of the run.
+
+    Args:
+        read: net, input and feed -> array; `as_array` if left out.
 
     Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
-    arrays = {spec.name: as_array(net.name, spec.name, feeds[spec.name]) for spec in fed}
+    arrays = {spec.name: (read or as_array)(net.name, spec.name, feeds[spec.name]) for spec in fed}
     float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
         check_type(net, spec, type_of(arrays[spec.name]), float_dtype)
@@ -86,7 +91,7 @@ def as_array(net: str, name: str, value: Any) -> Array:
         raise FeedError("a feed is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
     if isinstance(value, np.ndarray):
         return np.asarray(value, order="C")  # products and sums round differently over other memory layouts
-    if hasattr(value, "__cuda_array_interface__") or _is_on_cuda(value):
+    if is_on_cuda(value):
         raise FeedError(
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
         )
@@ -105,7 +110,10 @@ def as_array(net: str, name: str, value: Any) -> Array:
         raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
 
 
-def _is_on_cuda(value: Any) -> bool:
+def is_on_cuda(value: Any) -> bool:
+    """Whether a feed is an array of a CUDA device, of any library."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
     where = getattr(value, "__dlpack_device__", None)
     return where is not None and where()[0] == 2  # kDLCUDA
 

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from without_simulator import run_compiler
 
 COMPILE = """
-import re, sys
-try:
-    import rnnops as ro
-    from rnnops.compiler.cuda_target import Cuda
-    from rnnops.compiler.scan.compiled_scan import Options
-    from rnnops.kernels.cuda.facade import overload, ptx_of_scan
-    if overload is None:
-        raise ImportError("numba-cuda is missing or too old")
-except ImportError as error:
-    print("cannot compile:", error)
-    sys.exit()
+import rnnops as ro
+from rnnops.compiler.cuda_target import Cuda
+from rnnops.compiler.scan.compiled_scan import Options
 
 T, N, D, H = 64, 16, 32, 256
 cell, dtype, weights = sys.argv[1:]
@@ -34,7 +24,7 @@ for kernel in plan.plan.compiled.kernels:
     module = kernel.compiled._module
     for name in sorted(vars(module)):
         if name.startswith(("loop_", "unit_")):
-            text = ptx_of_scan(getattr(module, name), (9, 0))
+            text = facade.ptx_of_scan(getattr(module, name), (9, 0))
             body = kernel.compiled.text.source.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             found = (name, "step_product(" in body,
                      ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
@@ -45,14 +35,7 @@ for kernel in plan.plan.compiled.kernels:
 
 def kernels(cell: str, dtype: str, weights: str = "") -> list[list[str]]:
     """For each kernel its name, and what its PTX holds: products, float64, local memory, waits, reads of four."""
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "ignore", "-c", COMPILE, cell, dtype, weights]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    if lines and lines[0].startswith("cannot compile"):
-        pytest.skip(lines[0])
-    return [line.split() for line in lines]
+    return [line.split() for line in run_compiler(COMPILE, cell, dtype, weights)]
 
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "LayerNormLSTM", "MILSTM"])

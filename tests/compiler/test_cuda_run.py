@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -56,6 +57,14 @@ def assert_same(came: dict[str, Any], wanted: dict[str, Any], kind: type) -> Non
         assert type(came[name]) is kind
         found = came[name].to_host() if kind is DeviceArray else came[name]
         np.testing.assert_allclose(found, array, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@contextmanager
+def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No array goes through the host."""
+    with monkeypatch.context() as patched:
+        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+        yield
 
 
 @pytest.mark.parametrize("place", [on_device, dict], ids=["device", "host"])
@@ -247,8 +256,7 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = pullback(ones)
     given, heads = on_device(feeds), on_device(ones)
     run = ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, all_ops=True, device=Cuda(3, 2)))
-    with monkeypatch.context() as patched:
-        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+    with staying(monkeypatch):
         out, back = run.vjp(given)
         grads = back(heads)
     assert_same(out, wanted, DeviceArray)
@@ -274,8 +282,7 @@ def test_what_moves_elements(move: Any, monkeypatch: pytest.MonkeyPatch) -> None
     wanted, pullback = ro.compile(net, device="reference").vjp(x=x)
     heads = np.arange(wanted["y"].size, dtype=float).reshape(wanted["y"].shape)
     given, of_output = ro.on_device(x), ro.on_device(heads)
-    with monkeypatch.context() as patched:
-        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+    with staying(monkeypatch):
         out, back = ro.compile(net, device="cuda").vjp(x=given)
         grad = back({"y": of_output})["x"]
     np.testing.assert_allclose(out["y"].to_host(), wanted["y"], rtol=1e-14)  # one case sums
@@ -315,13 +322,30 @@ def test_what_is_the_same_at_every_step_is_computed_on_the_device(monkeypatch: p
     exact = pullback(ones)
     given, heads = on_device(feeds), on_device(ones)
     run = ro.compile(net, device="cuda", tuning=TUNING)
-    with monkeypatch.context() as patched:
-        patched.setattr(DeviceArray, "to_host", lambda self: pytest.fail(f"{self} goes through the host"))
+    with staying(monkeypatch):
         out, back = run.vjp(given)
         grads = back(heads)
     assert_same(out, wanted, DeviceArray)
     assert_same(grads, exact, DeviceArray)
     assert "once, before the first step of 'h_t_all', forward" in run.plan(feeds).source
+
+
+class Lent:
+    """Memory from a pool as devices have them: what nobody has any longer is given out again, the last first."""
+
+    free: ClassVar[dict[int, list[np.ndarray]]] = {}
+
+    def __init__(self, nbytes: int) -> None:
+        there = self.free.setdefault(nbytes, [])
+        self.array = there.pop() if there else np.full(max(nbytes, 1), 0xFF, np.uint8)
+
+    def __del__(self) -> None:
+        self.free[max(self.array.nbytes, 1)].append(self.array)
+
+
+def lent(nbytes: int) -> tuple[Lent, int]:
+    owner = Lent(max(nbytes, 1))
+    return owner, owner.array.ctypes.data
 
 
 def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +362,7 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.Monkey
     monkeypatch.setattr(replays.Recorded, "run", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
+    monkeypatch.setattr(device_array, "_allocated", lent)
     held = []
     for seed in range(10):
         now = random.normal(size=(steps, N, D))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from typing import Any
 
-import pytest
+from without_simulator import run_compiler
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 OF_FLOATS = {
@@ -23,16 +20,9 @@ OF_BOOLS = {"maximum": 2, "minimum": 2, "larger": 2, "smaller": 2}
 OUT_OF_LINE = {"cos": 1, "sin": 1, "pow": 2}  # libdevice's for float64: the first two with local memory
 
 COMPILE = """
-import re, sys
-try:
-    from numba import types
-    from rnnops.kernels.cuda import scalars
-    from rnnops.kernels.cuda.facade import array_type, cuda, overload, ptx
-    if overload is None:
-        raise ImportError("numba-cuda is missing or too old")
-except ImportError as error:
-    print("cannot compile:", error)
-    sys.exit()
+from numba import types
+from rnnops.kernels.cuda import scalars
+from rnnops.kernels.cuda.facade import array_type, ptx
 
 def kernel(functions):
     lines = ["def kernel(y, a, b, c, i):"]
@@ -58,11 +48,6 @@ def numbers(dtype, functions):
     return ptx(kernel(functions), (array, array, array, array, types.int64), (9, 0))
 
 words = (array_type("float64"), types.int64, types.int32, types.int64, types.int64, types.int64)
-try:
-    ptx(uniform, words, (9, 0))
-except Exception as error:  # numba-cuda without its compiler library
-    print("cannot compile:", type(error).__name__, str(error)[:80])
-    sys.exit()
 result = {(dtype, tuple(functions)): facts(numbers(dtype, functions)) for dtype, functions in CASES}
 result["uniform"] = facts(ptx(uniform, words, (9, 0)))
 indices = (array_type("int64"), types.int32, types.int32, types.int64, types.int64)
@@ -81,13 +66,8 @@ CASES: list[tuple[str, dict[str, int]]] = [
 
 def compiled() -> dict[Any, list[bool]]:
     """For each kernel: local memory, calls, float64; multiply-adds, floor and trunc of float32."""
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-W", "ignore", "-c", f"CASES = {CASES!r}\n{COMPILE}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    if done.stdout.startswith("cannot compile"):
-        pytest.skip(done.stdout)
-    found: dict[Any, list[bool]] = ast.literal_eval(done.stdout)
+    (said,) = run_compiler(f"CASES = {CASES!r}\n{COMPILE}")
+    found: dict[Any, list[bool]] = ast.literal_eval(said)
     return found
 
 

@@ -28,6 +28,7 @@ from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
 
 WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap
+STAGED = 16384  # numbers of a left side that are staged at once, at most
 NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
 
 
@@ -188,6 +189,3 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_numbe
         sums=end + row * (depth + TILE),
         numbers=end + row * (depth + TILE) + sums,
     )
-
-
-STAGED = 16384  # numbers of a left side that are staged at once, at most
