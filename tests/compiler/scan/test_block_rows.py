@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,17 @@ CELLS: dict[str, tuple[Callable[..., ro.Blob], dict[str, Any]]] = {
     ),
     "numbers": (lambda x, y: ro.exp(x) * y + ro.reduce_sum(y), {"x": (1,), "y": (4,)}),
 }
+
+AXES = [axes for count in (1, 2, 3) for axes in combinations(range(3), count)]
+CELLS.update(
+    (
+        f"{fold.name} over {axes}, of {size}",
+        (lambda x, w, f=fold, a=axes: f(x * w, axes=a), {"x": shape, "w": wide}),
+    )
+    for size, shape, wide in (("small", (3, 5, 4), (3, 1, 4)), ("long rows", (3, 2, 70), (1, 2, 70)))
+    for fold in (ro.reduce_sum, ro.reduce_max)
+    for axes in AXES
+)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5, 16])
