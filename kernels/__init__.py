@@ -1,1 +1,1 @@
-"""Building blocks that generated code calls: `cpu` and `cuda` kernels live here once those devices exist."""
+"""Building blocks that generated code calls: `cpu` for processors, `cuda` for CUDA devices."""
