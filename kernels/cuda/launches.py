@@ -6,9 +6,12 @@ one stream.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rnnops.kernels.cuda.facade import launch, prepared
+from rnnops.kernels.cuda.device_array import in_stream
+from rnnops.kernels.cuda.facade import address_of, launch, prepared
 from rnnops.kernels.cuda.gemm import Product, multiply
 
 
@@ -50,3 +53,38 @@ class Launches:
     def multiply(self, *products: Product) -> None:
         """Compute products that do not depend on each other."""
         self.count += multiply(*products, stream=self.stream)
+
+
+@dataclass(frozen=True)
+class ScanRun:
+    """One run of a driver, which launches all that it takes.
+
+    Args:
+        driver: `scan(on, numbers, *arrays)` of a generated module.
+        numbers: that it reads.
+        fixed: those of them that what it launches depends on.
+        status: where kernels note that an index was out of range, on the device.
+        lanes: threads of a block.
+    """
+
+    driver: Callable[..., None]
+    numbers: Sequence[int]
+    fixed: Sequence[int]
+    arrays: Sequence[Any]
+    status: Any
+    lanes: int
+
+    def start(self, sizes: Any, stream: Any) -> int:
+        """Launch it; how many launches that took.
+
+        Args:
+            sizes: numbers that kernels read, on the device.
+        """
+        on = Launches(sizes, self.status, self.lanes, stream)
+        with in_stream(stream):
+            self.driver(on, self.numbers, *self.arrays)
+        return on.count
+
+    def key(self, stream: Any) -> Hashable:
+        """What two runs have in common that launch the same."""
+        return address_of(stream), *self.fixed, *(array.pointer for array in (self.status, *self.arrays))

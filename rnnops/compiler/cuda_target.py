@@ -6,7 +6,7 @@ recurrences, schedules of slots) they are NumPy's instead, and go to the device 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -31,8 +31,8 @@ from rnnops.compiler.scan.unit_periods import BY_ROWS
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
 from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device, settled
-from rnnops.kernels.cuda.facade import SIMULATED, address_of, card, choose
-from rnnops.kernels.cuda.launches import Launches
+from rnnops.kernels.cuda.facade import SIMULATED, card, choose
+from rnnops.kernels.cuda.launches import ScanRun
 from rnnops.kernels.cuda.replays import Replays
 from rnnops.types import Array
 
@@ -90,22 +90,12 @@ class Cuda:
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
         numbers, stream = [int(size) for size in sizes], current_stream()
-
-        def start(on: Launches) -> None:
-            function(on, numbers, *arrays)
-
-        def make(sizes: DeviceArray, stream: Any) -> Launches:
-            return Launches(sizes, status, self.lanes, stream)
-
-        def key() -> Hashable:
-            read = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
-            return (address_of(stream), *read, *(array.pointer for array in (status, *arrays)))
-
+        fixed = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
+        run = ScanRun(function, numbers, fixed, arrays, status, self.lanes)
         if all(isinstance(array, DeviceArray) for array in arrays):
-            replays = self.replays.setdefault(function, Replays())
-            replays.run(key, start, make, sizes, stream)
+            self.replays.setdefault(function, Replays()).start(run, sizes, stream)
         else:
-            start(make(on_device(sizes), stream))
+            run.start(on_device(sizes), stream)
         if not may_fail or status.to_host()[0] == 0:
             return False
         status.fill(0)

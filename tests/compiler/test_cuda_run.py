@@ -358,8 +358,8 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.Monkey
     tuning = Options(tile=8, least_work=0, device=Cuda(lanes=3, blocks=2, shared_bytes=0))
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
-    real = replays.Recorded.run
-    monkeypatch.setattr(replays.Recorded, "run", lambda self, *given: (replayed.append(1), real(self, *given)))
+    real = replays.Recorded.start
+    monkeypatch.setattr(replays.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
     monkeypatch.setattr(device_array, "_allocated", lent)

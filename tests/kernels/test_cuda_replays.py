@@ -10,7 +10,7 @@ import pytest
 from rnnops.kernels.cuda import facade, replays
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.facade import scan_kernel
-from rnnops.kernels.cuda.launches import Launches
+from rnnops.kernels.cuda.launches import Launches, ScanRun
 from rnnops.kernels.cuda.replays import Replays
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="counts launches of the simulator")]
@@ -30,17 +30,14 @@ class Runs:
         self.steps, self.as_usual, self.replays = steps, 0, Replays()
 
     def run(self, x: Any, seed: int) -> float:
-        def start(on: Launches) -> None:
-            self.as_usual += 1
-            for step in range(self.steps):
-                on.launch(add_seed, 1, 0, 0, step, step + 1, self.steps, x)
-
-        def make(sizes: Any, stream: Any) -> Launches:
-            return Launches(sizes, x, 1, stream)
-
         before = x.to_host()[0]
-        self.replays.run(lambda: x.pointer, start, make, np.array([seed]), 0)
+        self.replays.start(ScanRun(self.driver, (), (), (x,), x, 1), np.array([seed]), 0)
         return float(x.to_host()[0] - before)
+
+    def driver(self, on: Launches, numbers: Any, x: Any) -> None:
+        self.as_usual += 1
+        for step in range(self.steps):
+            on.launch(add_seed, 1, 0, 0, step, step + 1, self.steps, x)
 
     def wanted(self, seed: int) -> float:
         return self.steps * seed + self.steps * (self.steps - 1) / 2
@@ -91,11 +88,11 @@ def test_what_cannot_be_recorded_is_launched_as_usual(monkeypatch: pytest.Monkey
 
 
 def test_errors_are_raised_when_launched_as_usual() -> None:
-    runs = Replays()
+    runs, x = Replays(), on_device(np.zeros(1))
 
-    def fails(on: Launches) -> None:
+    def fails(on: Launches, numbers: Any) -> None:
         raise ValueError("wrong")
 
     for _ in range(3):
         with pytest.raises(ValueError, match="wrong"):
-            runs.run(lambda: 0, fails, lambda sizes, stream: Launches(sizes, None, 1), np.zeros(1), 0)
+            runs.start(ScanRun(fails, (), (), (), x, 1), np.zeros(1), 0)
