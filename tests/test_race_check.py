@@ -214,11 +214,16 @@ def test_the_same_value_from_all_threads_is_fine_on_request(seed: int | None) ->
 def test_products_of_the_library_have_no_races() -> None:
     random = np.random.default_rng(0)
     a, b = random.normal(size=(7, 5)), random.normal(size=(5, 8))
-    c = on_device(np.zeros(56))
-    given = [gemm.Matrix(on_device(x.reshape(-1)), 0, x.shape[1]) for x in (a, b)]
+    c, d = on_device(np.zeros(56)), on_device(np.zeros(25))
+    A, B = (gemm.Matrix(on_device(x.reshape(-1)), 0, x.shape[1]) for x in (a, b))
+    products = [
+        gemm.Product(A, B, gemm.Matrix(c, 0, 8), 7, 8, 5),
+        gemm.Product(A.transposed, A, gemm.Matrix(d, 0, 5), 5, 5, 7),
+    ]
     with whole_grid(check=True, seed=0):
-        gemm.multiply(*given, gemm.Matrix(c, 0, 8), 7, 8, 5)
+        gemm.multiply(*products)
     np.testing.assert_allclose(c.to_host().reshape(7, 8), a @ b, rtol=1e-13)
+    np.testing.assert_allclose(d.to_host().reshape(5, 5), a.T @ a, rtol=1e-13)
 
 
 def test_scans_of_the_library_have_no_races() -> None:

@@ -48,9 +48,7 @@ def device(blocks: Cuda = BLOCKS, **options: Any) -> Callable[[ro.Net], ro.Run]:
     return lambda net: ro.compile(net, device="cuda", tuning=tuning, **options)
 
 
-@pytest.mark.parametrize(
-    "name", ["basic_rnn_tanh_drop", "lstm", "lstm_state1d", "milstm", "gru_lbr", "layer_norm_lstm", "attention_dot_mem"]
-)
+@pytest.mark.parametrize("name", golden_cases.NAMES)
 @pytest.mark.usefixtures("quick")
 def test_agrees_with_caffe2(name: str) -> None:
     golden_results(golden_cases.load(name), device())
@@ -64,7 +62,7 @@ def test_agrees_with_caffe2_step_by_step(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", golden_cases.NAMES)
-def test_every_cell_agrees_with_caffe2(name: str) -> None:
+def test_agrees_with_caffe2_without_races(name: str) -> None:
     golden_results(golden_cases.load(name), device(Cuda(lanes=5, blocks=4)))
 
 
