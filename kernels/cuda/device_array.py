@@ -223,6 +223,10 @@ class DeviceArray:
         made.assign(self)
         return made
 
+    def contiguous(self) -> DeviceArray:
+        """The array, or a copy where there are gaps between its elements, or none are in order."""
+        return self if self.flags.c_contiguous else self.copy()
+
     def sum(self, axis: int, out: DeviceArray) -> DeviceArray:
         """The sum along the first axis, in order, of a contiguous array."""
         if axis != 0 or not self.flags.c_contiguous:

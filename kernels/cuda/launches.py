@@ -47,6 +47,8 @@ class Launches:
     def _argument(self, array: Any) -> Any:
         found = self._prepared.get(id(array))
         if found is None:
+            if not array.flags.c_contiguous:
+                raise ValueError(f"kernels take arrays without gaps, not strides of {array.strides} bytes")
             found = self._prepared[id(array)] = array, prepared(array)
         return found[1]
 

@@ -66,8 +66,8 @@ class CudaPullback(Pullback):
         found: Array = _adopted(self._plan.program.net.name, output, value)
         return found
 
-    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        return kernels if _goes_through_host(self._plan) else with_references(program, kernels)
+    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(self._plan) else with_references(self._plan.backward, kernels)
 
     def _zeros(self, name: str) -> Array:
         if _goes_through_host(self._plan):
@@ -150,8 +150,8 @@ class CudaRun(Run):
         self._float_dtypes.get(kinds, lambda: float_dtype)
         return {name: arrays[name] for name in self._names}, kinds
 
-    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        return with_references(program, kernels)
+    def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(plan) else with_references(plan.program, kernels)
 
     def _reference(self, call: Call) -> Any:
         return DeviceReference(call)

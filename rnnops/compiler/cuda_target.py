@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnops.compiler.device_memory import DeviceMemory
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.scan.cuda_text import write_cuda_scan
+from rnnops.compiler.scan.cuda_text import owners_in_memory, write_cuda_scan
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.place_waits import COPIES
 from rnnops.compiler.scan.places import lay_out
@@ -74,7 +74,8 @@ class Cuda:
             if stage.loop
         }
         team = Team(max([1, *(loop.blocks for loop in loops.values())]))
-        layouts = lay_out(scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES)
+        known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
+        layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
         layouts.need(dtype)
         notes = [
             line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(np.dtype(dtype).itemsize)
@@ -107,7 +108,7 @@ class Cuda:
     def flat(self, array: Any) -> Any:
         if not isinstance(array, DeviceArray):
             return flat_memory(array)
-        flat = array.reshape(-1)
+        flat = array.contiguous().reshape(-1)
         return flat.view("uint8") if flat.dtype == np.bool_ else flat
 
     def constant(self, array: Array) -> DeviceArray:

@@ -66,6 +66,6 @@ def _layout(numbers: Any, count: int) -> Layout | None:
 
 
 def _view(array: DeviceArray, layout: Layout) -> DeviceArray:
-    flat = array.reshape(-1)
+    flat = array.contiguous().reshape(-1)
     strides = [stride * array.itemsize for stride in layout.strides]
     return flat.viewed(np.lib.stride_tricks.as_strided(flat.twin[layout.offset :], layout.shape, strides))

@@ -14,7 +14,7 @@ from rnnops.compiler.layer_steps import LayerGradients, run_steps, steps_of
 from rnnops.compiler.plan import TrainingPlan
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
-from rnnops.interpreter import Program, Workspace, execute
+from rnnops.interpreter import Workspace, execute
 from rnnops.recurrent.parted import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
@@ -58,7 +58,7 @@ class Pullback:
         workspace, _ = self._take(self._checked(grads))
         try:
             with self._plan.compiled.running_backward() as kernels:
-                found = self._kernels(self._plan.backward, kernels)
+                found = self._kernels(kernels)
                 execute(self._plan.backward, workspace, self._context, (), None, found, self._plan.residuals.kept)
         finally:
             self._release()
@@ -177,8 +177,8 @@ class Pullback:
             details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
             raise self._error("a gradient is no array", blob=output, **details) from None
 
-    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What runs the ops of a program in place of their references, by key."""
+    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of the backward pass in place of their references, by key."""
         return kernels
 
     def _own(self, stack: Any) -> Array:

@@ -133,7 +133,7 @@ class Run:
         arrays = self._workspace_arrays(plan, arrays)
         workspace = _filled(arrays)
         with plan.compiled.running_forward() as kernels:
-            execute(plan.program, workspace, context, kernels=self._kernels(plan.program, kernels))
+            execute(plan.program, workspace, context, kernels=self._kernels(plan, kernels))
         return _outputs(plan.program, workspace, arrays)
 
     def vjp(
@@ -157,7 +157,7 @@ class Run:
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
         with plan.compiled.running_forward() as kernels:
-            found = self._kernels(plan.program, kernels)
+            found = self._kernels(plan, kernels)
             execute(plan.program, workspace, context, plan.residuals.kept, kept, found)
         outputs = _outputs(plan.program, kept, arrays)
         held = {name: kept[name] for name in (*plan.residuals.kept, *plan.residuals.free)}
@@ -286,8 +286,8 @@ class Run:
         """Feeds where the ops of a plan want them."""
         return arrays
 
-    def _kernels(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What runs the ops of a program in place of their references, by key."""
+    def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of a forward pass in place of their references, by key."""
         return kernels
 
     def _reference(self, call: Call) -> Any:

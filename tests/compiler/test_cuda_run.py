@@ -270,6 +270,8 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: ro.slice(x, [5], [-10], [2], [-2]),
         lambda x: ro.expand(ro.unsqueeze(x, [0]), [2, 2, 3, 4]),
         lambda x: ro.reshape(ro.transpose(x, [1, 0, 2]), [6, 4]),
+        lambda x: ro.expand(ro.unsqueeze(ro.slice(ro.reshape(x, [24]), [20], [0], [0], [-3]), [0]), [2, 7]),
+        lambda x: ro.tanh(ro.slice(ro.reshape(x, [24]), [1], [20], [0], [5])),
         lambda x: ro.concat(x, x, axis=1),
         lambda x: ro.pad(x, [0, 0, 1, 0, 0, 1]),
         lambda x: ro.pad(ro.reshape(ro.reduce_sum(x), [1]), [1, 1]),  # zeros around the first element are not it

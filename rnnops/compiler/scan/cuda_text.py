@@ -354,3 +354,16 @@ def write_cuda_scan(
         weights: the dtype in which shared memory keeps them.
     """
     return CudaScanWriter(scan, plan, layouts, dtype, None, False, loops=loops, weights=weights).text()
+
+
+def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> set[str]:
+    """What is read or written in memory by products, or by row programs, which keep all else in registers.
+
+    Args:
+        layouts: with a place for everything.
+    """
+    writer = CudaScanWriter(scan, plan, layouts, dtype, None, False, loops=loops, weights=dtype)
+    writer.text()
+    products = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Product | Contraction)]
+    of_products = {owner for node in products for owner in (*node_reads(node), node.target)}
+    return of_products.union(*(program.pointers for program in writer.programs))

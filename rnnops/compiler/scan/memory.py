@@ -68,7 +68,7 @@ def on_host(array: Any) -> Any:
 
 def contiguous(array: Array) -> Array:
     """The array, or a copy without gaps; arrays of another device than the host too."""
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.reshape(-1).reshape(array.shape)
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
 
 
 class Block:

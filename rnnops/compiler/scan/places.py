@@ -6,7 +6,7 @@ step, in scratch of one step; one that passes from stage to stage, in scratch of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -89,7 +89,13 @@ class _Scratch:
 
 
 def lay_out(
-    scan: Scan, plan: StepPlan, tile: int, threads: int, least: Mapping[str, str] = NOTHING, copies: int = 1
+    scan: Scan,
+    plan: StepPlan,
+    tile: int,
+    threads: int,
+    least: Mapping[str, str] = NOTHING,
+    copies: int = 1,
+    used: Collection[str] | None = None,
 ) -> Layouts:
     """Give every owner a place.
 
@@ -97,6 +103,7 @@ def lay_out(
         tile: steps in a tile.
         least: owners -> what they serve at least, though a row might do: a `step` or a `tile`.
         copies: steps after which memory that serves a step is used again.
+        used: owners that need scratch, all if None; the others are in registers.
     """
     arrays = {f"tensor {name}": f"x{i}" for i, name in enumerate(scan.tensors)}
     for owner in (*sorted(plan.invariant), *plan.accumulators):
@@ -112,7 +119,7 @@ def lay_out(
     lasting, over = (
         {
             **places,
-            **_scratch_places(scratch, plan, _at_least(_extents(stages, set(places)), least), tile, threads, copies),
+            **_scratch_places(scratch, plan, _scratch_extents(stages, places, least, used), tile, threads, copies),
         }
         for stages in (plan.stages, plan.past_end)
     )
@@ -176,8 +183,12 @@ def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
     return extents
 
 
-def _at_least(extents: Mapping[str, str], least: Mapping[str, str]) -> dict[str, str]:
-    return {owner: max(extent, least.get(owner, extent), key=EXTENTS.index) for owner, extent in extents.items()}
+def _scratch_extents(
+    stages: tuple[Stage, ...], placed: Collection[str], least: Mapping[str, str], used: Collection[str] | None
+) -> dict[str, str]:
+    extents = _extents(stages, set(placed))
+    wanted = {owner: extent for owner, extent in extents.items() if used is None or owner in used}
+    return {owner: max(extent, least.get(owner, extent), key=EXTENTS.index) for owner, extent in wanted.items()}
 
 
 def _in_scratch(
