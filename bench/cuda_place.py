@@ -219,6 +219,6 @@ def numba_reason() -> str:
     """Why numba-cuda computes on no device here; empty where it does."""
     try:
         cuda: Any = import_module("numba.cuda")
-        return "" if cuda.is_available() else "numba-cuda sees no device"
+        return "" if cuda.is_available() else "numba-cuda is missing, or sees no device"
     except Exception as error:  # of the driver, its loader or the import
         return f"numba-cuda cannot be used ({type(error).__name__})"

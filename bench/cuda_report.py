@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.check import describe
 from bench.cuda_measure import TOLERANCE, CudaMeasured
-from bench.goals import OURS, Measured
+from bench.goals import OURS, Figure, Measured
 from bench.measure import CaseResult
 from bench.problems import Problem, Size
 
@@ -41,6 +41,9 @@ class CudaResult(CaseResult):
     problem: Problem = Problem("", Size(1, 1, 1))  # noqa: RUF009 - it is frozen
 
 
+VERDICTS = ("**missed**", "not judged", "met")
+
+
 def page(
     results: Sequence[CudaResult],
     machine: Mapping[str, str],
@@ -49,14 +52,16 @@ def page(
     unreached: Sequence[str],
 ) -> str:
     """Everything that a reader should know, most wanted first."""
-    wanted = [(result, figure) for result in results for figure in result.figures if figure.goal is not None]
-    met = sum(figure.met for _, figure in wanted)
+    wanted = [figure for result in results for figure in result.figures if figure.goal is not None]
+    judged = [figure for figure in wanted if figure.value is not None]
+    open_goals = f", {len(wanted) - len(judged)} not judged" if len(judged) < len(wanted) else ""
+    met = sum(figure.met for figure in judged)
     blocks = [
         f"# CUDA benchmark: {machine.get('gpu', 'unknown')}",
         "\n".join(f"- {run['date']}: `{run['command']}`" for run in runs),
         ", ".join(f"{name} {value}" for name, value in machine.items()),
         rate_line(rates),
-        f"## Goals: {met} of {len(wanted)} met",
+        f"## Goals: {met} of {len(judged)} met{open_goals}",
         *goal_blocks(results),
         *trouble(results, unreached),
         "## Microseconds a step",
@@ -87,10 +92,17 @@ def rate_line(rates: Mapping[str, Any]) -> str:
     return f"Measured on the device: {'; '.join(parts)}." if parts else ""
 
 
+def verdict(figure: Figure) -> str:
+    """Whether a goal is met, where both sides of it were measured."""
+    if figure.value is None:
+        return "not judged"
+    return "met" if figure.met else "**missed**"
+
+
 def goal_blocks(results: Iterable[CudaResult]) -> list[str]:
     """All figures that have a goal, missed ones first."""
     lines = [
-        (figure.met, f"- {'met' if figure.met else '**missed**'}: {result.name}: {describe(figure)}")
+        (VERDICTS.index(verdict(figure)), f"- {verdict(figure)}: {result.name}: {describe(figure)}")
         for result in results
         for figure in result.figures
         if figure.goal is not None

@@ -133,8 +133,14 @@ class DeviceArray:
     def __float__(self) -> float:
         return float(self.to_host())
 
+    def __int__(self) -> int:
+        return int(self.to_host())
+
     def __bool__(self) -> bool:
         return bool(self.to_host())
+
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how else str(self)
 
     def item(self) -> Any:
         """The number, of an array of one; waits for it."""
@@ -154,6 +160,8 @@ class DeviceArray:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _refuse
     __isub__ = __imul__ = __itruediv__ = __neg__ = __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __eq__ = __ne__ = _refuse
+    __hash__ = None  # type: ignore[assignment]  # as NumPy's
 
     # -- views -----------------------------------------------------------------------------------------------------
 
@@ -227,10 +235,10 @@ class DeviceArray:
         """The array, or a copy where there are gaps between its elements, or none are in order."""
         return self if self.flags.c_contiguous else self.copy()
 
-    def sum(self, axis: int, out: DeviceArray) -> DeviceArray:
+    def sum(self, axis: int | None = None, out: DeviceArray | None = None) -> DeviceArray:
         """The sum along the first axis, in order, of a contiguous array."""
-        if axis != 0 or not self.flags.c_contiguous:
-            raise TypeError("arrays of the CUDA device are summed along their first axis")
+        if axis != 0 or out is None or not self.flags.c_contiguous:
+            raise TypeError(f"arrays of the CUDA device have no sums but along axis 0 into another: {ELSEWHERE}")
         add_up(self, out, stream=current_stream())
         return out
 
@@ -318,13 +326,14 @@ def on_device(array: Any) -> DeviceArray:
         raise TypeError("an array with a mask")
     if isinstance(array, np.ndarray | np.generic):
         if array.dtype.kind not in DTYPES or not array.dtype.isnative:
-            raise TypeError(f"no dtype of arrays of the CUDA device: {array.dtype}")
+            raise TypeError(f"no dtype of arrays of the CUDA device: {array.dtype}; use array.astype(...)")
         return _copied(np.asarray(array))
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         cupy = optional("cupy")
         if cupy is None or not hasattr(array, "__dlpack__"):
-            raise TypeError(f"no array of a CUDA device: {type(array).__name__}")
+            wanted = "a NumPy array, or an array of a CUDA device"
+            raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {type(array).__name__}")
         array = cupy.from_dlpack(array)
         interface = array.__cuda_array_interface__
     return _borrowed(array, interface)
@@ -353,8 +362,13 @@ def _borrowed(array: Any, interface: Any) -> DeviceArray:
     """A view of what another library has on the device, in rows without gaps."""
     if interface.get("mask") is not None:
         raise TypeError("an array with a mask")
+    lacking = [key for key in ("shape", "typestr", "data") if key not in interface]
+    if lacking:
+        raise TypeError(f"a __cuda_array_interface__ without {', '.join(lacking)}")
     shape, kind = tuple(interface["shape"]), np.dtype(interface["typestr"])
     pointer, read_only = interface["data"]
+    if not pointer and prod(shape):
+        raise TypeError(f"a __cuda_array_interface__ with no address for {prod(shape)} elements")
     strides = interface.get("strides")
     memory = Memory(_span(shape, kind.itemsize, strides), array, pointer)
     twin = np.ndarray(shape, kind, memory.frame, 0, strides)

@@ -304,12 +304,14 @@ def stream_of(given: Any) -> Any:
         return 0
     for name in ("cuda_stream", "ptr"):
         given = getattr(given, name, given)
-    if isinstance(given, int) and not isinstance(given, bool):
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return cuda.external_stream(given) if given and not SIMULATED else 0
-    if hasattr(given, "synchronize") and hasattr(given, "handle"):
-        return given
+    if hasattr(given, "synchronize") and (SIMULATED or hasattr(given, "handle")):
+        return 0 if SIMULATED else given
     wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"
-    raise DeviceError("not a stream", wanted=wanted, came=type(given).__name__)
+    raise DeviceError(
+        "not a stream", wanted=wanted, came=repr(given) if isinstance(given, int) else type(given).__name__
+    )
 
 
 def synchronize(stream: Any) -> None:

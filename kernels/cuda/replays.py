@@ -41,7 +41,7 @@ class Replays:
     """The runs of one driver."""
 
     def __init__(self) -> None:
-        self.launches: int | None = None  # of a run, once there was one
+        self.launches: int | None = None  # of the longest run as usual, once there was one
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,7 +57,7 @@ class Replays:
         if isinstance(found, Recorded):
             found.start(sizes, stream)
         else:
-            self.launches = run.start(on_device(sizes), stream)
+            self.launches = max(self.launches or 0, run.start(on_device(sizes), stream))
 
     def _found(self, run: ScanRun, sizes: Any, stream: Any) -> Any:
         key = run.key(stream)

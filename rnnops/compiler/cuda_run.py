@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.cuda_target import cuda_target
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.feeds import as_array, as_arrays, is_on_cuda, merge_feeds
+from rnnops.compiler.feeds import as_array, is_on_cuda
 from rnnops.compiler.layer_steps import LayerGradients
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.pullback import Pullback
@@ -28,6 +28,11 @@ from rnnops.kernels.cuda.facade import stream_of, synchronize
 from rnnops.net import Net
 from rnnops.schema import Call
 from rnnops.types import Array
+
+EITHER_SIDE = (
+    "ro.on_device(array) copies to the device, array.to_host() from it; run.bind(name=array) takes parameters from "
+    "either side. A model feeds its own from the host: give it NumPy arrays."
+)
 
 
 class CudaPullback(Pullback):
@@ -138,17 +143,16 @@ class CudaRun(Run):
                 blob=min(sides, key=len),
                 wanted="all NumPy arrays, or all arrays of the device",
                 came=f"on the host: {sides[0]}; on the device: {sides[1]}",
-                hint="ro.on_device(array) copies to the device, array.to_host() from it.",
+                hint=EITHER_SIDE,
             )
         return not any(there.values())
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
-        merged = merge_feeds(self.net, (self._bound, *dicts), named)
         self._on_host(dicts, named)
-        arrays, float_dtype = as_arrays(self.net, merged, _fed)
-        kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in self._names)
-        self._float_dtypes.get(kinds, lambda: float_dtype)
-        return {name: arrays[name] for name in self._names}, kinds
+        return super()._read(dicts, named)
+
+    def _fed(self, net: str, name: str, value: Any) -> Any:
+        return _adopted(net, name, value) if is_on_cuda(value) else super()._fed(net, name, value)
 
     def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         return kernels if _goes_through_host(plan) else with_references(plan.program, kernels)
@@ -215,10 +219,6 @@ def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
     """Whether a plan steps a recurrence from Python, with arrays of the host."""
     compiled = plan.compiled
     return any((*compiled.stepped, compiled.parted.forward, compiled.parted.backward))
-
-
-def _fed(net: str, name: str, value: Any) -> Any:
-    return _adopted(net, name, value) if is_on_cuda(value) else as_array(net, name, value)
 
 
 def _adopted(net: str, name: str, value: Any) -> DeviceArray:

@@ -50,12 +50,14 @@ class Cuda:
         blocks: that run at the same time.
         shared_bytes: of shared memory that a block may ask for.
         weights: the dtype in which loops keep weights on chip, `"float16"` of float32 weights; as they are if empty.
+        net: that is compiled, for errors.
     """
 
     lanes: int = 3
     blocks: int = 1
     shared_bytes: int = 48 * 1024
     weights: str = ""
+    net: str = ""
     tile_rows: int = TILE_ROWS
     shrinks: bool = False
     worker: str = "block"
@@ -84,8 +86,8 @@ class Cuda:
 
     def _weights(self, scan: Scan, dtype: str) -> str:
         if self.weights and dtype != "float32":
-            problem, net = "weights on chip are float16 for float32 only", scan.program.net.name
-            raise DeviceError(problem, net=net, wanted="float32 feeds", came=dtype)
+            problem = "weights on chip are float16 for float32 only"
+            raise DeviceError(problem, net=self.net, wanted="float32 feeds", came=dtype, hint="Leave weights= out.")
         return self.weights or dtype
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
@@ -143,5 +145,5 @@ def cuda_target(net: str, weights: str | None) -> Cuda:
         wanted = "'float16', or None for their own dtype"
         raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
     if SIMULATED:
-        return Cuda(weights=weights or "")
-    return Cuda(LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "")
+        return Cuda(weights=weights or "", net=net)
+    return Cuda(LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "", net)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from rnnops.checkpoints.policy import Slots
@@ -11,6 +11,7 @@ from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.describe_scan import describe_scan
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.row_pass import RowPass
+from rnnops.compiler.scan.strided_views import views_of
 from rnnops.compiler.stepped_kernels import Stepped
 from rnnops.interpreter import Program
 from rnnops.recurrent.recurrence import Recurrence
@@ -30,11 +31,12 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
-    others = "as views, or through the host" if device == "cuda" else "in the interpreter"
     if not any(kernel for _, _, kernel in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
-        lines.append(f"around recurrences, {others}, {title}: {_others(program) or 'nothing'}")
+        others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
+        for where, calls in _around(others, device).items():
+            lines.append(f"around recurrences, {where}, {title}: {_listed(calls) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
     for title, call, kernel in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence
@@ -42,10 +44,21 @@ def describe_plan(plan: Plan, device: str) -> str:
     return "\n".join(part for line in lines for part in _wrapped(line))
 
 
+def _around(calls: Sequence[Call], device: str) -> dict[str, list[Call]]:
+    """Ops that are neither recurrences nor fused, by what runs them."""
+    if device != "cuda":
+        return {"in the interpreter": [*calls]}
+    views = [call for call in calls if views_of(call)]
+    return {"as views": views, "through the host": [call for call in calls if not views_of(call)]}
+
+
 def _others(program: Program) -> str:
     """Ops that are neither recurrences nor fused."""
-    others = [call.op for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
-    return ", ".join(f"{op.type} -> {op.key}" for op in others)
+    return _listed([call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)])
+
+
+def _listed(calls: Iterable[Call]) -> str:
+    return ", ".join(f"{call.op.type} -> {call.op.key}" for call in calls)
 
 
 def _wrapped(line: str) -> list[str]:

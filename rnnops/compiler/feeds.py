@@ -39,6 +39,7 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             net=net.name,
             blob=", ".join(unknown),
             wanted=f"one of {', '.join(net.input_names) or 'none'}",
+            hint="stream= is for device='cuda'." if unknown == ["stream"] else None,
         )
     return merged
 
@@ -67,18 +68,16 @@ def plain_arrays(
     return arrays if all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays) else None
 
 
-def as_arrays(
-    net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any] | None = None
-) -> tuple[dict[str, Any], str]:
+def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any]) -> tuple[dict[str, Any], str]:
     """Feeds as arrays, checked against the inputs, and the float dtype of the run.
 
     Args:
-        read: net, input and feed -> array; `as_array` if left out.
+        read: net, input and feed -> array.
 
     Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
-    arrays = {spec.name: (read or as_array)(net.name, spec.name, feeds[spec.name]) for spec in fed}
+    arrays = {spec.name: read(net.name, spec.name, feeds[spec.name]) for spec in fed}
     float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
         check_type(net, spec, type_of(arrays[spec.name]), float_dtype)

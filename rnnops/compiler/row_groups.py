@@ -258,7 +258,8 @@ class _Walk:
         yield list(self._free_makers(call, _any_op))
         yield list(self._free_makers(call, _moves))
         own = [self.free[name] for name in call.op.inputs if name in self.free]
-        yield [one for maker in own for one in (*self._free_makers(maker, _is_constant), maker)]
+        near = {id(one) for maker in own for one in (*self._free_makers(maker, _is_constant), maker)}
+        yield [one for one in self.program.calls if id(one) in near]
         yield list(self._free_makers(call, _computes))
 
     def _may_read(self, number: int, names: Iterable[str]) -> bool:

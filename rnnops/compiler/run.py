@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy, as_saving
 from rnnops.compiler.estimates import Estimate, EstimateTable, estimate_of, estimates
-from rnnops.compiler.feeds import as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.feeds import as_array, as_arrays, as_given, checked_seed, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.fit_budget import Saved, fit_budget
 from rnnops.compiler.number_random_ops import first_live_random_op
 from rnnops.compiler.plan import (
@@ -177,7 +177,7 @@ class Run:
 
         Raises FeedError for what is missing or does not fit, and what planning a call raises.
         """
-        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype)
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
         if not backward:
             planned = self._forward.get(kinds, lambda: plan_forward(self._live, types, float_dtype, self._options))
@@ -254,7 +254,7 @@ class Run:
         for name in params:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
-        arrays, _ = as_arrays(self.net, {**self._bound, **params})
+        arrays, _ = as_arrays(self.net, {**self._bound, **params}, self._fed)
         options = None if self._options is None else replace(self._options, fixed=frozenset(arrays))
         copies = {name: array.copy().view() for name, array in arrays.items()}
         for array in copies.values():
@@ -265,7 +265,7 @@ class Run:
         self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
     ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
         """What each policy saves with feeds of certain shapes, and the steps of tiles."""
-        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype)
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt))
         return saved, partial(steps_of_tile, self._options or Options())
 
@@ -277,10 +277,14 @@ class Run:
             kinds = tuple([(array.dtype, array.shape) for array in plain])
             if kinds in self._float_dtypes:
                 return dict(zip(names, plain, strict=True)), kinds
-        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), named))
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), named), self._fed)
         kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in names)
         self._float_dtypes.get(kinds, lambda: float_dtype)
         return {name: arrays[name] for name in names}, kinds
+
+    def _fed(self, net: str, name: str, value: Any) -> Any:
+        """A feed of an input as an array. Raises FeedError for what is none."""
+        return as_array(net, name, value)
 
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Array]) -> dict[str, Array]:
         """Feeds where the ops of a plan want them."""
@@ -299,7 +303,7 @@ class Run:
         return perf_counter()
 
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
-        float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays)[1])
+        float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
         return {name: type_of(array) for name, array in arrays.items()}, float_dtype
 
     def _context(self, seed: int | None, training: bool) -> RunContext:

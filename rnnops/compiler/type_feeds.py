@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,18 @@ from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, type_of
 
 
 def types_of_feeds(
-    net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any], dtype: Any = None
+    net: Net,
+    dicts: tuple[Mapping[str, Any], ...],
+    named: Mapping[str, Any],
+    dtype: Any = None,
+    read: Callable[[str, str, Any], Any] = as_array,
 ) -> tuple[dict[str, Type], str]:
     """The type of each input, in the order of the net, and the float dtype of the run.
 
     Args:
         dicts, named: input name -> array or shape; an input with a declared shape may be left out.
         dtype: of floats; that of the arrays where there are some, else float32.
+        read: net, input and feed -> array.
 
     Raises FeedError for names that are twice, unknown or missing, and for arrays and shapes that do not fit.
     """
@@ -30,7 +35,7 @@ def types_of_feeds(
     if missing:
         wanted = "an array or a shape, as no shape is declared"
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted)
-    arrays = {name: as_array(net.name, name, value) for name, value in given.items() if not _is_shape(value)}
+    arrays = {name: read(net.name, name, value) for name, value in given.items() if not _is_shape(value)}
     floats = _float_dtype(net, arrays, dtype)
     types = {}
     for spec in net.input_specs:

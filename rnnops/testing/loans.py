@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler import Pullback, Run
+from rnnops.compiler.devices import on_device
+from rnnops.compiler.feeds import is_on_cuda
+from rnnops.compiler.scan.memory import on_host
 from rnnops.testing.check_error import CheckError
 from rnnops.types import Array
 
@@ -39,7 +42,7 @@ class CheckedRun:
     ) -> tuple[dict[str, Array], CheckedPullback]:
         """As `Run.vjp`."""
         outputs, pullback = self.run.vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
-        fed = {f"feed '{name}'": np.asarray(value) for part in (*dicts, feeds) for name, value in part.items()}
+        fed = {f"feed '{name}'": _lent(value) for part in (*dicts, feeds) for name, value in part.items()}
         return outputs, CheckedPullback(pullback, self.net.name, fed)
 
 
@@ -72,6 +75,11 @@ class CheckedPullback:
                 )
 
 
+def _lent(value: Any) -> Any:
+    """A feed as an array that can be looked at later, where it is."""
+    return on_device(value) if is_on_cuda(value) else np.asarray(value)
+
+
 def checksum(array: Array) -> bytes:
     """A checksum of the elements of an array."""
-    return hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
+    return hashlib.blake2b(np.ascontiguousarray(on_host(array)).tobytes(), digest_size=16).digest()

@@ -113,6 +113,17 @@ def test_budgets(options: dict[str, Any]) -> None:
     ro.testing.check_devices(net, lstm_feeds(net), {"cuda": device(**options)})
 
 
+@pytest.mark.parametrize("blocks", [Cuda(lanes=3, blocks=1), BLOCKS])
+def test_sums_over_more_rows_than_there_are_parts(blocks: Cuda) -> None:
+    """Several rows add to one sum: they are gone through in order."""
+    net = ro.Net("sums")
+    x, b, scale = net.inputs("x", "b", "scale")
+    net.outputs(y=ro.reduce_sum(x * x, axes=[0]), z=ro.layer_normalization(ro.tanh(x * b), scale, b, axis=1))
+    random = np.random.default_rng(0)
+    feeds = {"x": random.normal(size=(70, 3)), "b": random.normal(size=3), "scale": random.normal(size=3)}
+    ro.testing.check_devices(net, feeds, {"cuda": device(blocks)})
+
+
 def test_recurrences_within_cells() -> None:
     ro.testing.check_devices(words_net(), word_feeds(), {"cuda": device()})
 

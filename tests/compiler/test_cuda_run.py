@@ -142,6 +142,43 @@ def test_bound_parameters_are_on_neither_side() -> None:
         bound.bind(nothing=params["a/i2h_w"])
 
 
+def test_plans_of_bound_runs_and_of_arrays_on_the_device() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    given = {name: feeds[name] for name in ("x", "lengths")}
+    params = {name: array for name, array in feeds.items() if name not in given}
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    wanted = str(run.plan(feeds))
+    assert str(run.bind(**params).plan(given)) == wanted
+    assert str(run.plan(on_device(feeds))) == wanted
+    assert run.memory_estimates(on_device(feeds)) == run.memory_estimates(feeds)
+
+
+@pytest.mark.parametrize("place", [on_device, dict], ids=["device", "host"])
+def test_lent_arrays_are_looked_at_where_they_are(place: Any) -> None:
+    net = model()
+    run, feeds = ro.testing.checked_loans(ro.compile(net, device="cuda", tuning=TUNING)), place(feeds_of(net))
+    out, pullback = run.vjp(feeds)
+    pullback({"y": np.ones(out["y"].shape)})
+    _, pullback = run.vjp(feeds)
+    feeds["x"][0] = 3.0
+    with pytest.raises(ro.testing.CheckError, match="'x' was changed"):
+        pullback({"y": np.ones(out["y"].shape)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacking", "problem"),
+    [({"data": (0, False)}, None, "no address for 18 elements"), ({}, "data", "without data")],
+)
+def test_interfaces_that_tell_too_little(changes: dict[str, Any], lacking: str | None, problem: str) -> None:
+    net = model()
+    feeds = {name: Elsewhere(array) for name, array in feeds_of(net).items()}
+    feeds["x"].__cuda_array_interface__ |= changes
+    feeds["x"].__cuda_array_interface__.pop(lacking, None)
+    with pytest.raises(ro.FeedError, match=f"blob 'x'.*{problem}"):
+        ro.compile(net, device="cuda")(feeds)
+
+
 def test_recurrences_that_are_stepped_go_through_the_host() -> None:
     net = words_net()
     feeds = word_feeds()
@@ -181,7 +218,7 @@ def test_float16_weights_on_chip() -> None:
 
 def test_float16_weights_are_for_float32_on_the_cuda_device() -> None:
     net = model()
-    with pytest.raises(ro.DeviceError, match="float32 feeds"):
+    with pytest.raises(ro.DeviceError, match=r"net 'model': .*float32 feeds.*Leave weights="):
         ro.compile(net, device="cuda", weights="float16")(feeds_of(net))
     with pytest.raises(ro.DeviceError, match="'bfloat16'"):
         ro.compile(net, device="cuda", weights="bfloat16")
@@ -200,8 +237,9 @@ def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyP
     assert facade.stream_of(None) == facade.stream_of(0) == facade.stream_of(SimpleNamespace(cuda_stream=0)) == 0
     own = SimpleNamespace(handle=3, synchronize=print)
     assert facade.stream_of(own) is own
-    with pytest.raises(ro.DeviceError, match=r"not a stream.*got str"):
-        facade.stream_of("stream")
+    for wrong, came in (("stream", "str"), (-1, "-1")):
+        with pytest.raises(ro.DeviceError, match=f"not a stream.*got {came}"):
+            facade.stream_of(wrong)
 
 
 def test_a_device_without_memory_is_an_error_that_names_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +310,10 @@ def test_views_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: ro.reshape(ro.transpose(x, [1, 0, 2]), [6, 4]),
         lambda x: ro.expand(ro.unsqueeze(ro.slice(ro.reshape(x, [24]), [20], [0], [0], [-3]), [0]), [2, 7]),
         lambda x: ro.tanh(ro.slice(ro.reshape(x, [24]), [1], [20], [0], [5])),
+        lambda x: ro.transpose(ro.slice(x, [1], [3], [2]), [2, 1, 0]),
+        lambda x: ro.slice(ro.slice(x, [0], [4], [2], [2]), [1], [2], [2]),
+        lambda x: ro.split(ro.slice(x, [1], [3], [2]), 2, axis=2)[1],
+        lambda x: ro.transpose(ro.expand(ro.slice(x, [0, 0], [1, 1], [0, 2]), [2, 3, 5]), [2, 1, 0]),
         lambda x: ro.concat(x, x, axis=1),
         lambda x: ro.pad(x, [0, 0, 1, 0, 0, 1]),
         lambda x: ro.pad(ro.reshape(ro.reduce_sum(x), [1]), [1, 1]),  # zeros around the first element are not it

@@ -237,3 +237,13 @@ def test_sums_of_integers_over_rows_are_integers() -> None:
     came = ro.compile(net, tuning=Options(least_work=0))(x=x)["y"]
     assert came.dtype == np.int64
     np.testing.assert_array_equal(came, x.sum(axis=0, keepdims=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (20, 30)])
+def test_a_product_of_a_view_with_a_view_of_it(shape: Shape) -> None:
+    """Views come in the order of the net, not of the product's operands."""
+    net = ro.Net("square")
+    flat = ro.reshape(ro.tanh(net.input("x")), [1, -1])
+    net.outputs(y=ro.transpose(flat, perm=[1, 0]) @ flat)
+    run = lambda one: ro.compile(one, tuning=Options(least_work=0))  # noqa: E731
+    ro.testing.check_devices(net, {"x": np.random.default_rng(0).normal(size=shape)}, {"cpu": run})

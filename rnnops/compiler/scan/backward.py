@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.forward import fixed_references, refuse_empty, run_before
 from rnnops.compiler.scan.gradient_slots import Places, StateGradient, state_gradients, step_grads
@@ -152,10 +152,7 @@ class BackwardScan:
 
 def compile_backward(call: Call, options: Options) -> BackwardScan:
     """Compile a RecurrentNetworkGradient op. Raises UnsupportedError where an op of the step has no compiled form."""
-    try:
-        return _compile(call, options, frozenset())
-    except RingError as error:
-        return _compile(call, options, error.tensors)
+    return with_whole_tensors(lambda whole: _compile(call, options, whole))
 
 
 def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardScan:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from rnnops.kernels.cpu.gemm import gemm
 from rnnops.schema import RunContext
 from rnnops.types import Array
 
+Made = TypeVar("Made")
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 
 
@@ -288,6 +289,22 @@ class RingError(Exception):
     def __init__(self, tensors: frozenset[str]) -> None:
         super().__init__(f"no ring will do for {', '.join(sorted(tensors))}")
         self.tensors = tensors
+
+
+def with_whole_tensors(compile_with: Callable[[frozenset[str]], Made]) -> Made:
+    """What is compiled with rings for all tensors but those that must hold all steps.
+
+    Args:
+        compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.
+    """
+    whole: frozenset[str] = frozenset()
+    while True:
+        try:
+            return compile_with(whole)
+        except RingError as error:
+            if error.tensors <= whole:
+                raise
+            whole |= error.tensors
 
 
 def _check_rings(scan: Scan, plan: StepPlan) -> None:

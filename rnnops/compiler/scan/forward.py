@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, RingError, compile_scan
+from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
 from rnnops.compiler.scan.demand import Demand, made_before
 from rnnops.compiler.scan.lowered import NothingToDoError
 from rnnops.compiler.scan.memory import KEPT, OUTPUT, Buffer, Memory, contiguous, on_host
@@ -167,10 +167,7 @@ def compile_forward(call: Call, options: Options, read_past_end: frozenset[str] 
     Args:
         read_past_end: tensors that the backward pass reads in rows that are over, None for all.
     """
-    try:
-        return _compile(call, options, read_past_end, frozenset())
-    except RingError as error:
-        return _compile(call, options, read_past_end, error.tensors)
+    return with_whole_tensors(lambda whole: _compile(call, options, read_past_end, whole))
 
 
 def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None, whole: frozenset[str]) -> ForwardScan:

@@ -95,7 +95,8 @@ class Loop:
         if not self.persistent:
             return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
         waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
-        groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {self.members} blocks"
+        members = f"{self.members} block{'s' if self.members != 1 else ''}"
+        groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
         return [
             f"one launch a tile: {groups}, {waits}, {self.staged * itemsize} bytes of weights on chip in each block"
         ]
@@ -122,7 +123,7 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
     products = [unit for unit in units if unit.product]
     widest = max((unit.period for unit in units), default=1) or 1
     if not products:
-        apart = not stage.cyclic and steps_stand_apart(scan, plan, units)
+        apart = not stage.cyclic and not _rows_meet(plan, units, rows) and steps_stand_apart(scan, plan, units)
         count = blocks.count * (WAVES if apart else 1)
         groups = max(1, min(parts, count))
         return Loop(units, waits, True, groups, max(1, min(widest, count // groups)), apart)
@@ -134,6 +135,12 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
             return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize, per_number)
     groups = max(1, min(parts, blocks.count))
     return Loop(units, waits, False, groups, max(1, min(widest, blocks.count // groups)))
+
+
+def _rows_meet(plan: StepPlan, units: Sequence[Unit], rows: int) -> bool:
+    """Whether several rows add to one sum."""
+    by_row = {owner for unit in units for owner in unit.written if plan.accumulators.get(owner)}
+    return bool(by_row) and rows_of_sum(rows) > 1
 
 
 def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Unit, ...], frozenset[int]]:

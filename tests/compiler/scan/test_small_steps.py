@@ -28,3 +28,20 @@ def test_every_step_sees_the_one_before(window: int) -> None:
     np.testing.assert_allclose(out["h_t_all"].reshape(-1), wanted[1:], rtol=1e-14)
     grad = pullback({"h_t_last": np.ones((1, 1, 1))})["h0"]
     np.testing.assert_allclose(grad[-1], 0.5**T, rtol=1e-12)
+
+
+def test_rings_that_are_found_wrong_one_after_another() -> None:
+    """Backward, the gradients of both states turn out to need all steps, the second when the first has them."""
+    cell = ro.Net("pair")
+    x, _, b, w = cell.inputs("x", "a", "b", "w")
+    cell.outputs(a_t=ro.tanh(x - b * 0.5), b_t=ro.tanh(x), o=ro.tanh(b @ w))
+    net = ro.Net("outer")
+    xs, a0, b0, w = net.inputs("xs", "a0", "b0", "w")
+    found = ro.recurrent_net(
+        net, cell, [("x", xs)], [("a", a0), ("b", b0)], {"a": "a_t", "b": "b_t"}, references={"w": w}
+    )
+    net.outputs(**{f"y{i}": blob for i, blob in enumerate(found)})
+    random = np.random.default_rng(0)
+    shapes = {"xs": (4, 3, 2), "a0": (3, 2), "b0": (3, 2), "w": (2, 2)}
+    feeds = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    ro.testing.check_devices(net, feeds, DEVICES)
