@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,38 +117,54 @@ class Product(NamedTuple):
             int(self.bias is not None),
         )
 
+    def goes_on(self, before: Product) -> bool:
+        """Whether it adds to all that another has computed, so that the same threads can do both."""
+        c, other = self.c, before.c
+        same = c.array is other.array and (c.start, c.row, c.column) == (other.start, other.row, other.column)
+        return self.accumulate and same and (self.rows, self.columns) == (before.rows, before.columns)
+
 
 def multiply(*products: Product, stream: Any = 0) -> int:
-    """Compute products that do not depend on each other; how many launches that took.
+    """Compute products that do not depend on each other, but for those that go on with the one before.
 
     Args:
         stream: of the device, in which they wait for their turn.
+
+    Returns: how many launches that took.
     """
-    library, own, count = blas.cublas(), [], 0
-    for one in products:
-        if one.rows == 0 or one.columns == 0:
+    library, count = blas.cublas(), 0
+    for with_library, group in groupby(products, key=lambda one: library is not None and _suits_library(one)):
+        some = [one for one in group if one.rows and one.columns]
+        if with_library:
+            count += sum(_by_library(library, one, stream) for one in some)
             continue
-        if library is None or not blas.fits(one.a, one.b) or not isinstance(one.c.array, DeviceArray):
-            own.append(one)
-            continue
-        if one.bias is not None:
-            _fill_rows(one.c, one.rows, one.columns, one.bias)
-        blas.multiply(library, *one[:6], int(one.accumulate or one.bias is not None), stream)
-        count += 1
-    for first in range(0, len(own), TOGETHER):
-        _launch(own[first : first + TOGETHER], stream)
-        count += 1
+        for first in range(0, len(some), TOGETHER):
+            _launch(some[first : first + TOGETHER], stream)
+            count += 1
     return count
+
+
+def _suits_library(one: Product) -> bool:
+    return blas.fits(one.a, one.b) and isinstance(one.c.array, DeviceArray)
+
+
+def _by_library(library: Any, one: Product, stream: Any) -> int:
+    if one.bias is not None:
+        _fill_rows(one.c, one.rows, one.columns, one.bias)
+    blas.multiply(library, *one[:6], int(one.accumulate or one.bias is not None), stream)
+    return 1
 
 
 def _launch(products: Sequence[Product], stream: Any) -> None:
     tile_rows, tile_columns = TILING.tile
     across, down = max(one.columns for one in products), max(one.rows for one in products)
-    blocks = -(-across // tile_columns), -(-down // tile_rows), len(products)
+    starts = [i for i, one in enumerate(products) if i == 0 or not one.goes_on(products[i - 1])]
+    blocks = -(-across // tile_columns), -(-down // tile_rows), len(starts)
     arrays = zip(*((one.a.array, one.b.array, one.addends[0], one.c.array) for one in products), strict=True)
     numbers = tuple(number for one in products for number in one.numbers)
+    ends = (*starts, *[len(products)] * (TOGETHER + 1 - len(starts)))
     kernel_of = product_kernel(str(products[0].c.array.dtype), TILING)
-    launch(kernel_of, blocks, TILING.threads, 0, stream, numbers, *arrays)
+    launch(kernel_of, blocks, TILING.threads, 0, stream, ends, numbers, *arrays)
 
 
 def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> None:
@@ -159,7 +176,10 @@ def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> Non
 
 @cache
 def product_kernel(dtype: str, tiling: Tiling) -> Any:
-    """The kernel for one dtype; arguments: the numbers of all products, and tuples of their A, B, addends, C."""
+    """The kernel for one dtype.
+
+    Its arguments are tuples: where products end that go on with one another, numbers of all, their A, B, addends, C.
+    """
     return kernel(product_function(dtype, tiling), fastmath=False)
 
 
@@ -171,54 +191,54 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
     tile_rows, tile_columns = tiling.tile
     threads, number = down * across, np.dtype(dtype).type
 
-    def product(sizes: Any, lefts: Any, rights: Any, biases: Any, targets: Any) -> None:
-        z = cuda.blockIdx.z
-        s, a, b, addends, c = z * NUMBERS, lefts[z], rights[z], biases[z], targets[z]
+    def product(ends: Any, sizes: Any, lefts: Any, rights: Any, biases: Any, targets: Any) -> None:
         a_part = cuda.shared.array((depth, tile_rows), number)
         b_part = cuda.shared.array((depth, tile_columns), number)
         sums = cuda.local.array((rows, columns), number)
         x, y = cuda.threadIdx.x, cuda.threadIdx.y
         first_row, first_column = cuda.blockIdx.y * tile_rows, cuda.blockIdx.x * tile_columns
-        a_start, a_row, a_step = sizes[s], sizes[s + 1], sizes[s + 2]
-        b_start, b_step, b_column = sizes[s + 3], sizes[s + 4], sizes[s + 5]
-        c_start, c_row, bias_start = sizes[s + 6], sizes[s + 7], sizes[s + 8]
-        all_rows, all_columns, inner = sizes[s + 9], sizes[s + 10], sizes[s + 11]
-        accumulate, biased = sizes[s + 12], sizes[s + 13]
-        if first_row >= all_rows or first_column >= all_columns:
-            return  # a larger product of the same launch has a tile there
-        for i in range(rows):
-            for j in range(columns):
-                sums[i, j] = number(0)
-        for k in range(0, inner, depth):
-            for place in range(y * across + x, depth * tile_rows, threads):  # 1. a slice of A and one of B
-                step, row = place // tile_rows, place % tile_rows
-                inside = k + step < inner and first_row + row < all_rows
-                a_part[step, row] = (
-                    a[a_start + (first_row + row) * a_row + (k + step) * a_step] if inside else number(0)
-                )
-            for place in range(y * across + x, depth * tile_columns, threads):
-                step, column = place // tile_columns, place % tile_columns
-                inside = k + step < inner and first_column + column < all_columns
-                b_part[step, column] = (
-                    b[b_start + (k + step) * b_step + (first_column + column) * b_column] if inside else number(0)
-                )
-            cuda.syncthreads()
-            for step in range(min(depth, inner - k)):  # 2. its products
-                for i in range(rows):
-                    for j in range(columns):
-                        sums[i, j] += a_part[step, i * down + y] * b_part[step, j * across + x]
-            cuda.syncthreads()
-        for i in range(rows):  # 3. what belongs to C
-            for j in range(columns):
-                row, column = first_row + i * down + y, first_column + j * across + x
-                if row < all_rows and column < all_columns:
-                    total = sums[i, j]
-                    place = c_start + row * c_row + column
-                    if accumulate != 0:
-                        total += c[place]
-                    elif biased != 0:
-                        total += addends[bias_start + column]
-                    c[place] = total
+        for z in range(ends[cuda.blockIdx.z], ends[cuda.blockIdx.z + 1]):
+            s, a, b, addends, c = z * NUMBERS, lefts[z], rights[z], biases[z], targets[z]
+            a_start, a_row, a_step = sizes[s], sizes[s + 1], sizes[s + 2]
+            b_start, b_step, b_column = sizes[s + 3], sizes[s + 4], sizes[s + 5]
+            c_start, c_row, bias_start = sizes[s + 6], sizes[s + 7], sizes[s + 8]
+            all_rows, all_columns, inner = sizes[s + 9], sizes[s + 10], sizes[s + 11]
+            accumulate, biased = sizes[s + 12], sizes[s + 13]
+            if first_row >= all_rows or first_column >= all_columns:
+                return  # a larger product of the same launch has a tile there
+            for i in range(rows):
+                for j in range(columns):
+                    sums[i, j] = number(0)
+            for k in range(0, inner, depth):
+                for place in range(y * across + x, depth * tile_rows, threads):  # 1. a slice of A and one of B
+                    step, row = place // tile_rows, place % tile_rows
+                    inside = k + step < inner and first_row + row < all_rows
+                    a_part[step, row] = (
+                        a[a_start + (first_row + row) * a_row + (k + step) * a_step] if inside else number(0)
+                    )
+                for place in range(y * across + x, depth * tile_columns, threads):
+                    step, column = place // tile_columns, place % tile_columns
+                    inside = k + step < inner and first_column + column < all_columns
+                    b_part[step, column] = (
+                        b[b_start + (k + step) * b_step + (first_column + column) * b_column] if inside else number(0)
+                    )
+                cuda.syncthreads()
+                for step in range(min(depth, inner - k)):  # 2. its products
+                    for i in range(rows):
+                        for j in range(columns):
+                            sums[i, j] += a_part[step, i * down + y] * b_part[step, j * across + x]
+                cuda.syncthreads()
+            for i in range(rows):  # 3. what belongs to C
+                for j in range(columns):
+                    row, column = first_row + i * down + y, first_column + j * across + x
+                    if row < all_rows and column < all_columns:
+                        total = sums[i, j]
+                        place = c_start + row * c_row + column
+                        if accumulate != 0:
+                            total += c[place]
+                        elif biased != 0:
+                            total += addends[bias_start + column]
+                        c[place] = total
 
     return product
 
@@ -226,4 +246,5 @@ def product_function(dtype: str, tiling: Tiling) -> Any:
 def product_signature(dtype: str, count: int = 1) -> Any:
     """numba's types of the kernel's arguments for so many products."""
     arrays = types.UniTuple(array_type(dtype), count)
-    return (types.UniTuple(types.int64, count * NUMBERS), *(arrays for _ in range(4)))
+    numbers = (types.UniTuple(types.int64, size) for size in (TOGETHER + 1, count * NUMBERS))
+    return (*numbers, *(arrays for _ in range(4)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gemm_cases import assert_product, operands
+from whole_grid import whole_grid
 from without_simulator import run_compiler, run_without_simulator
 
 from rnnops.errors import DeviceError
@@ -85,6 +86,25 @@ def test_products_of_different_sizes_share_launches(count: int) -> None:
     assert multiply(nothing, *products) == -(-count // TOGETHER)
     for (A, B, C), target in zip(given, targets, strict=True):
         assert_product(target.to_host().reshape(C.shape), A, B, np.zeros_like(C))
+
+
+@pytest.mark.parametrize("terms", [2, 3, 9])
+def test_products_that_go_on_with_the_one_before_share_launches(terms: int) -> None:
+    """`C = A0 @ B0 + bias; C += A1 @ B1; ...; D = A0 @ B0`, sums of any length."""
+    random = np.random.default_rng(0)
+    given = [(random.normal(size=(7, 2 + i)), random.normal(size=(2 + i, 8))) for i in range(terms)]
+    bias = random.normal(size=8)
+    C, D = (on_device(np.full(56, np.nan)) for _ in "CD")
+    into, other = (Matrix(target, 0, 8) for target in (C, D))
+    products = [
+        Product(matrix(A), matrix(B), into, 7, 8, A.shape[1], i > 0, None if i else (on_device(bias), 0))
+        for i, (A, B) in enumerate(given)
+    ]
+    with whole_grid(check=True, seed=0):
+        count = multiply(*products, products[0]._replace(c=other))
+    assert count == -(-(terms + 1) // TOGETHER)
+    np.testing.assert_allclose(C.to_host().reshape(7, 8), sum(A @ B for A, B in given) + bias, rtol=1e-12)
+    np.testing.assert_allclose(D.to_host().reshape(7, 8), given[0][0] @ given[0][1] + bias, rtol=1e-12)
 
 
 def test_nothing_to_do() -> None:
