@@ -232,7 +232,7 @@ class DeviceArray:
         return made
 
     def contiguous(self) -> DeviceArray:
-        """The array, or a copy where there are gaps between its elements, or none are in order."""
+        """The array, or a copy where its elements do not lie one behind the other in order."""
         return self if self.flags.c_contiguous else self.copy()
 
     def sum(self, axis: int | None = None, out: DeviceArray | None = None) -> DeviceArray:

@@ -48,7 +48,7 @@ class CudaPullback(Pullback):
             grads: as on the CPU; NumPy arrays, or arrays of the device.
             stream: of the device, that of the forward pass if left out.
         """
-        with working(self._plan.program.net.name, self.stream if stream is None else stream_of(stream)):
+        with working(self._plan.program.net.name, self.stream if stream is None else stream):
             found = super().__call__(grads)
             return placed(found, self.on_host)
 
@@ -100,7 +100,7 @@ class CudaRun(Run):
 
         Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
         """
-        with working(self.net.name, stream_of(stream)):
+        with working(self.net.name, stream):
             found = super().__call__(*dicts, seed=seed, training=training, **feeds)
             return placed(found, self._on_host(dicts, feeds))
 
@@ -114,7 +114,7 @@ class CudaRun(Run):
         **feeds: Any,
     ) -> tuple[dict[str, Array], Pullback]:
         """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
-        with working(self.net.name, stream_of(stream)):
+        with working(self.net.name, stream):
             found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
             assert isinstance(pullback, CudaPullback)
             pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
@@ -173,7 +173,7 @@ class CudaRun(Run):
 def working(net: str, stream: Any) -> Iterator[None]:
     """All work goes into a stream, and errors of the device name the net."""
     try:
-        with in_stream(stream):
+        with in_stream(stream_of(stream)):
             yield
     except DeviceError as error:
         if error.net is not None:

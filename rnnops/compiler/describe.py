@@ -11,7 +11,7 @@ from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.scan.describe_scan import describe_scan
 from rnnops.compiler.scan.device import Kernel
 from rnnops.compiler.scan.row_pass import RowPass
-from rnnops.compiler.scan.strided_views import views_of
+from rnnops.compiler.scan.strided_views import stays_there
 from rnnops.compiler.stepped_kernels import Stepped
 from rnnops.interpreter import Program
 from rnnops.recurrent.recurrence import Recurrence
@@ -31,7 +31,7 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
-    if not any(kernel for _, _, kernel in compiled_ops(plan)):
+    if device != "cuda" and not any(kernel for _, _, kernel in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
         others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
@@ -48,8 +48,8 @@ def _around(calls: Sequence[Call], device: str) -> dict[str, list[Call]]:
     """Ops that are neither recurrences nor fused, by what runs them."""
     if device != "cuda":
         return {"in the interpreter": [*calls]}
-    views = [call for call in calls if views_of(call)]
-    return {"as views": views, "through the host": [call for call in calls if not views_of(call)]}
+    there = [call for call in calls if stays_there(call)]
+    return {"as views or copies": there, "through the host": [call for call in calls if not stays_there(call)]}
 
 
 def _others(program: Program) -> str:

@@ -112,7 +112,9 @@ def group_of(program: Program) -> RowGroup:
 
 
 def group_alone(program: Program, call: Call) -> RowGroup | None:
-    """An op as a group with the constants that it reads; None where it has no compiled form."""
+    """An op as a group with the constants that it reads; None where it has no compiled form, or moves too much."""
+    if not _may_join(call):
+        return None
     constants = [one for one in program.calls if _is_constant(one) and set(one.op.outputs) & set(call.op.inputs)]
     calls = (*constants, call)
     return RowGroup().joined(calls, (call,), program.types) or RowGroup().whole(calls, (call,), program.types)

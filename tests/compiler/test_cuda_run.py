@@ -14,6 +14,7 @@ from whole_grid import whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
+from rnnops.compiler import row_groups
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.kernels.cuda import device_array, facade, replays
@@ -242,6 +243,16 @@ def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyP
             facade.stream_of(wrong)
 
 
+def test_a_stream_that_is_none_names_the_net() -> None:
+    net = model()
+    run, feeds = ro.compile(net, device="cuda"), feeds_of(net)
+    with pytest.raises(ro.DeviceError, match="net 'model': not a stream"):
+        run(feeds, stream="fast")
+    out, pullback = run.vjp(feeds)
+    with pytest.raises(ro.DeviceError, match="net 'model': not a stream"):
+        pullback({"y": np.ones_like(out["y"])}, stream="fast")
+
+
 def test_a_device_without_memory_is_an_error_that_names_the_net(monkeypatch: pytest.MonkeyPatch) -> None:
     net = model()
     feeds = feeds_of(net)
@@ -331,6 +342,24 @@ def test_what_moves_elements(move: Any, monkeypatch: pytest.MonkeyPatch) -> None
         grad = back({"y": of_output})["x"]
     np.testing.assert_allclose(out["y"].to_host(), wanted["y"], rtol=1e-14)  # one case sums
     np.testing.assert_allclose(grad.to_host(), pullback({"y": heads})["x"], rtol=1e-14)
+
+
+@pytest.mark.parametrize("axis", [0, 2, -1])
+def test_what_is_too_large_to_be_planned_is_copied_side_by_side(axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_groups, "LARGEST_VIEW", 4)
+    net = ro.Net("beside")
+    x = net.input("x")
+    net.outputs(y=ro.concat(x, ro.transpose(x, [0, 2, 1]), x, axis=axis))
+    array = np.random.default_rng(0).normal(size=(2, 3, 3))
+    wanted, pullback = ro.compile(net, device="reference").vjp(x=array)
+    heads = np.arange(wanted["y"].size, dtype=float).reshape(wanted["y"].shape)
+    given, of_output = ro.on_device(array), ro.on_device(heads)
+    run = ro.compile(net, device="cuda")
+    with staying(monkeypatch):
+        out, back = run.vjp(x=given)
+        grad = back({"y": of_output})["x"]
+    assert_same({**out, "x": grad}, {**wanted, "x": pullback({"y": heads})["x"]}, DeviceArray)
+    assert "as views or copies, forward: Transpose -> transpose_0, Concat -> concat_0" in str(run.plan(x=array))
 
 
 def attending() -> ro.Net:

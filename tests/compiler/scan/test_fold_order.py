@@ -9,7 +9,6 @@ import pytest
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scan.fold_order import folds_innermost
 from rnnops.compiler.scan.nests import Nest, fuse_nests
 from rnnops.compiler.scan.statements import Statement
 
@@ -86,9 +85,9 @@ def test_nothing_moves_past_what_it_meets(place: int) -> None:
         parts.append(ro.reduce_sum(parts[place] * b, axes=[0]))
         return parts[1] * parts[4] + parts[2] * parts[3]
 
-    ordered = folds_innermost(statements_of(build, a=(S, E), b=(S, E)))
+    nests = fuse_nests(statements_of(build, a=(S, E), b=(S, E)), folds_last=True)
     made: set[str] = set()
-    for statement in ordered:
+    for statement in (statement for nest in nests for statement in nest.statements):
         own = {access.owner for access in statement.reads()} - {"a", "b"}
         assert own <= made
         made.add(statement.target.owner)
