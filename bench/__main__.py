@@ -45,6 +45,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--seconds", type=float, help="cuda: stop after so long, with what there is by then")
     arguments.add_argument("--resume", action="store_true", help="cuda: go on in today's newest file of this GPU")
     arguments.add_argument(
+        "--first-minutes", action="store_true", help="cuda: what to try first on a GPU, in ten minutes (docs/cuda.md)"
+    )
+    arguments.add_argument(
         "--output", type=Path, default=RESULTS, help="folder of the results (default: bench/results)"
     )
     return arguments
@@ -53,8 +56,16 @@ def parser() -> argparse.ArgumentParser:
 def main(words: list[str] | None = None) -> int:
     """Run the benchmark; the exit status."""
     options = parser().parse_args(words)
+    words = sys.argv[1:] if words is None else words
+    if options.first_minutes and options.device != "cuda":
+        print("--first-minutes is for --device cuda", file=sys.stderr)
+        return 2
+    if options.first_minutes:
+        from bench.first_minutes import run_first_minutes
+
+        return run_first_minutes(options, words)
     if options.device == "cuda":
-        return main_cuda(options, sys.argv[1:] if words is None else words)
+        return main_cuda(options, words)
     limit_threads(options.threads)  # before any of what follows loads a numeric library
     from bench.cases import all_cases
     from bench.check import errors, failures

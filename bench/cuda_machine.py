@@ -52,15 +52,15 @@ def gpu() -> dict[str, str]:
     }
 
 
-def from_driver() -> dict[str, str]:
+def from_driver(query: tuple[str, ...] = QUERY) -> dict[str, str]:
     """Answers of nvidia-smi; none where it is not there."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader"]
+    command = ["nvidia-smi", f"--query-gpu={','.join(query)}", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     lines = done.stdout.splitlines()
-    return dict(zip(QUERY, (part.strip() for part in lines[0].split(",")), strict=False)) if lines else {}
+    return dict(zip(query, (part.strip() for part in lines[0].split(",")), strict=False)) if lines else {}
 
 
 def name_by_torch() -> str:

@@ -48,12 +48,12 @@ def result_of(case: CudaCase, measured: Iterable[Mapping[str, Any]], error: str)
     return CudaResult(case.group, case.setting, ready, figures, error, problem=case.problem)
 
 
-def paths_of(machine: Mapping[str, str], date: str, folder: Path) -> tuple[Path | None, Path]:
+def paths_of(machine: Mapping[str, str], date: str, folder: Path, kind: str = "cuda") -> tuple[Path | None, Path]:
     """The newest file of a machine and day, and a name for the next: `cuda-nvidia-h200-2030-01-31.json`, `...-2`."""
     gpu = re.sub(r"[^a-z0-9]+", "-", machine.get("gpu", "unknown").lower()).strip("-")
     newest = None
     for number in count(1):
-        path = folder / f"cuda-{gpu}-{date}{f'-{number}' if number > 1 else ''}.json"
+        path = folder / f"{kind}-{gpu}-{date}{f'-{number}' if number > 1 else ''}.json"
         if not path.exists():
             return newest, path
         newest = path

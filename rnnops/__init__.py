@@ -26,7 +26,9 @@ from rnnops.errors import (
     NetError as NetError,
     NoBottleneckError as NoBottleneckError,
     NothingToRecomputeError as NothingToRecomputeError,
+    OpError as OpError,
     OptimizerError as OptimizerError,
+    OutOfMemoryError as OutOfMemoryError,
     ParseError as ParseError,
     RecurrentError as RecurrentError,
     RnnopsError as RnnopsError,
@@ -34,6 +36,7 @@ from rnnops.errors import (
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
 )
+from rnnops.forks import LOADING as _LOADING
 from rnnops.initializers import init_params as init_params
 from rnnops.net import Net as Net
 from rnnops.ops import (
@@ -41,11 +44,13 @@ from rnnops.ops import (
     add as add,
     and_ as and_,
     cast as cast,
+    ceil as ceil,
     clip as clip,
     concat as concat,
     constant as constant,
     constant_of_shape as constant_of_shape,
     cos as cos,
+    cosh as cosh,
     div as div,
     dropout as dropout,
     elu as elu,
@@ -53,6 +58,7 @@ from rnnops.ops import (
     erf as erf,
     exp as exp,
     expand as expand,
+    expm1 as expm1,
     flatten as flatten,
     floor as floor,
     gather as gather,
@@ -67,6 +73,7 @@ from rnnops.ops import (
     less as less,
     less_or_equal as less_or_equal,
     log as log,
+    log1p as log1p,
     log_softmax as log_softmax,
     matmul as matmul,
     max as max,
@@ -95,6 +102,7 @@ from rnnops.ops import (
     sigmoid as sigmoid,
     sign as sign,
     sin as sin,
+    sinh as sinh,
     slice as slice,
     softmax as softmax,
     softmax_cross_entropy_loss as softmax_cross_entropy_loss,
@@ -103,13 +111,16 @@ from rnnops.ops import (
     split as split,
     sqrt as sqrt,
     squeeze as squeeze,
+    stop_gradient as stop_gradient,
     sub as sub,
     sum as sum,
+    tan as tan,
     tanh as tanh,
     tile as tile,
     transpose as transpose,
     unsqueeze as unsqueeze,
     where as where,
+    with_gradient as with_gradient,
 )
 from rnnops.parse import parse_net as parse_net
 from rnnops.recurrent import Link as Link, recurrent_net as recurrent_net
@@ -138,6 +149,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'rnnops' has no attribute '{name}'")
-    value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
+    with _LOADING:  # a fork meanwhile waits
+        value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from rnnops.blob import Blob
 from rnnops.errors import GradientError
@@ -97,10 +97,9 @@ class _Builder:
         with name_scope(self.prefix), self.net.in_layer(op.layer):
             arguments = self._arguments(call, schema)
             before = len(self.net.ops)
-            result = schema.gradient(call, *arguments)
-            grads = [result] if isinstance(result, Blob) or result is None else list(result)
+            grads = _gradients(call, schema.gradient(call, *arguments))
             for i in wanted:
-                if i < len(grads) and (grad := grads[i]) is not None:
+                if (grad := grads[i]) is not None:
                     fitted = self._fitted(call, schema, i, grad)
                     self._collect(op.inputs[i], fitted)
                     self.contributions.append((op.inputs[i], op.key, fitted.name))
@@ -169,6 +168,27 @@ class _Builder:
 
     def _zeros(self, kind: Type) -> Blob:
         return self.net.append("ConstantOfShape", [], {"shape": kind.shape, "value": 0.0})[0]
+
+
+def _gradients(call: Call, result: Any) -> Sequence[Blob | None]:
+    """What a gradient rule returned, one for each input. Raises GradientError where it is something else."""
+    count = len(call.op.inputs)
+    if result is None:
+        return [None] * count
+    grads = [result] if isinstance(result, Blob) else result
+    if (
+        not isinstance(grads, list | tuple)
+        or len(grads) != count
+        or not all(grad is None or isinstance(grad, Blob) for grad in grads)
+    ):
+        raise GradientError(
+            "a gradient rule returned something else than one blob or None for each input",
+            net=call.net,
+            op=call.op.label,
+            wanted=f"{count}, for {', '.join(name or 'an input left out' for name in call.op.inputs)}",
+            came=repr(result),
+        )
+    return grads
 
 
 def _active_blobs(program: Program, wrt: set[str]) -> set[str]:

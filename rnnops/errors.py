@@ -48,6 +48,10 @@ class NetError(RnnopsError):
     """A net is built wrongly: unknown, duplicate or clashing names, wrong operands or attributes."""
 
 
+class OpError(RnnopsError):
+    """An op is declared wrongly, or does not do what it declares."""
+
+
 class TypeRuleError(RnnopsError):
     """Shapes or dtypes do not fit an op."""
 
@@ -90,6 +94,10 @@ class DeviceError(RnnopsError):
 
 class ParseError(RnnopsError):
     """The text of a net cannot be read."""
+
+
+class OutOfMemoryError(RnnopsError, MemoryError):
+    """An array, or a plan, does not fit in memory."""
 
 
 def op_label(op_type: str, outputs: tuple[str, ...]) -> str:

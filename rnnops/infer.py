@@ -7,18 +7,22 @@ shape-valued inputs such as Reshape's may be computed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from rnnops.errors import TypeRuleError, op_label
+import numpy as np
+
+from rnnops.errors import OpError, TypeRuleError, op_label
 from rnnops.schema import Call, OpSchema, schema_of
-from rnnops.types import FLOAT, Array, Type, is_float
+from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
 
 if TYPE_CHECKING:
     from rnnops.net import Net
     from rnnops.op import Op
 
+KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
 FOLD_LIMIT = 4096  # elements; shape arithmetic is far below, data far above
+TOO_LARGE = "Look at the sizes that decide its shape: a file or a computation may have them wrong."
 
 
 def check_dtypes(schema: OpSchema, op: Op, dtypes: Sequence[str | None], net: str) -> None:
@@ -55,13 +59,37 @@ def infer_call(
     schema = schema_of(op.type, net)
     dtypes = tuple(kind.dtype if kind else None for kind in types)
     check_dtypes(schema, op, dtypes, net)
-    out_dtypes = [float_dtype if dtype == FLOAT else dtype for dtype in schema.dtypes(dtypes, op.attributes)]
-    call = Call(op, tuple(types), tuple(values), net, float_dtype=float_dtype)
-    shapes = schema.shapes(replace(call, output_types=tuple(Type(dtype, ()) for dtype in out_dtypes)))
+    out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
+    given = (op, tuple(types), tuple(values), net)
+    scalars = tuple(Type(dtype, ()) for dtype in out_dtypes)
+    shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
+    _check_declared(op, net, "shapes", shapes, isinstance(shapes, tuple | list) and all(map(_is_shape, shapes)))
     out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
-    call = replace(call, output_types=out_types)
+    call = Call(*given, out_types, float_dtype=float_dtype)
+    for name, kind in zip(op.outputs, out_types, strict=True):
+        if is_too_large(kind.shape):
+            call.fail("no memory can hold this result", blob=name, came=kind.in_words(), hint=TOO_LARGE)
     folded = _fold(schema, call)
-    return replace(call, output_values=folded), folded
+    return Call(*given, out_types, folded, float_dtype), folded
+
+
+def output_dtypes(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> list[str]:
+    """Dtypes of the outputs; `float_dtype` is what `"float"` stands for. Raises OpError where the rule has others."""
+    found = schema.dtypes(dtypes, op.attributes)
+    right = isinstance(found, tuple | list) and all(dtype in KNOWN for dtype in found)
+    _check_declared(op, net, "dtypes", found, right)
+    return [float_dtype if dtype == FLOAT else dtype for dtype in found]
+
+
+def _check_declared(op: Op, net: str, rule: str, came: Any, right: bool) -> None:
+    """Raise OpError where a rule does not give something for each output."""
+    if not right or len(came) != len(op.outputs):
+        wanted = f"one for each of its outputs ({len(op.outputs)})"
+        raise OpError(f"its rule `{rule}` gives no {rule}", net=net, op=op.label, wanted=wanted, came=repr(came))
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, tuple | list) and all(isinstance(size, int | np.integer) and size >= 0 for size in shape)
 
 
 def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
@@ -76,9 +104,14 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
 
 
 def _foldable(schema: OpSchema, call: Call) -> bool:
-    small_integers = all(not is_float(kind.dtype) and kind.size <= FOLD_LIMIT for kind in call.output_types)
+    small_integers = all(not is_float(kind.dtype) and _is_small(kind) for kind in call.output_types)
     known = all(value is not None or not name for name, value in zip(call.op.inputs, call.values, strict=True))
     return bool(call.op.inputs) and small_integers and known and not schema.random and not schema.uses_context
+
+
+def _is_small(kind: Type) -> bool:
+    """Whether a value may be computed while types are inferred; an empty one may be made from large parts."""
+    return prod(filter(None, kind.shape)) <= FOLD_LIMIT
 
 
 def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Call]:

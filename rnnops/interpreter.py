@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rnnops.errors import NetError
+from rnnops.errors import NetError, OpError, OutOfMemoryError
 from rnnops.infer import infer
+from rnnops.lazy import cached_property
 from rnnops.net import Net
-from rnnops.schema import Call, OpSchema, RunContext, schema_of
-from rnnops.types import Array, Type
+from rnnops.schema import Call, OpSchema, RunContext, form_of, schema_of
+from rnnops.types import OPAQUE, Array, Type
 
 Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
 
@@ -105,17 +105,38 @@ def execute(
         given: inputs that are dropped after their last use as well.
     """
     stay = program.stays if not given else program.stays - (set(given) - set(program.net.output_blobs.values()))
-    wanted = frozenset(keep)
+    wanted, source = frozenset(keep), workspace if kept is None else kept
     for call, schema, dead in program.steps:
-        results = run_call(call, schema, workspace if kept is None else kept, context, (kernels or {}).get(call.op.key))
-        for name, array in zip(call.op.outputs, results, strict=True):
-            if name in wanted and kept is not None:
-                kept[name] = owned(array)
-            elif name:
-                workspace[name] = array
+        try:
+            results = run_call(call, schema, source, context, (kernels or {}).get(call.op.key))
+            for name, array in zip(call.op.outputs, results, strict=True):
+                if name in wanted and kept is not None:
+                    kept[name] = owned(array)
+                elif name:
+                    workspace[name] = array
+        except MemoryError as error:
+            raise (
+                error
+                if isinstance(error, OutOfMemoryError)
+                else out_of_memory(call, "memory has no room for what this op makes")
+            ) from error
         for name in dead:
             if name not in stay and (name not in wanted or kept is not None):
                 workspace.drop(name)
+
+
+def out_of_memory(call: Call, problem: str) -> OutOfMemoryError:
+    """The error for memory that has no room for an op, with the size of its largest result."""
+    kinds = dict(zip(call.op.outputs, call.output_types, strict=True))
+    blob, largest = max(kinds.items(), key=lambda item: item[1].nbytes)
+    return OutOfMemoryError(
+        problem,
+        net=call.net,
+        op=call.op.label,
+        blob=blob,
+        came=largest.in_words(),
+        hint="run.plan(...).memory() shows what each pass needs.",
+    )
 
 
 def run_call(
@@ -130,7 +151,27 @@ def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: 
     """The results of one op, by its reference."""
     extra: dict[str, Any] = {"context": context} if schema.uses_context else {}
     result = schema.reference(call, *arrays, **extra)
-    return result if isinstance(result, tuple) else (result,)
+    results = result if isinstance(result, tuple) else (result,)
+    if "checked" not in call.derived:
+        _check_results(call, results)
+        if form_of(call) is not None:  # others are looked at each time: compiled code may read what they return
+            call.derived["checked"] = True
+    return results
+
+
+def _check_results(call: Call, results: Sequence[Any]) -> None:
+    """Raise OpError where a reference returned something else than its op's types."""
+    problem = "its reference returned something else than `shapes` and `dtypes` say"
+    if len(results) != len(call.output_types):
+        wanted = f"{len(call.output_types)} arrays"
+        raise OpError(problem, net=call.net, op=call.op.label, wanted=wanted, came=len(results))
+    for name, array, kind in zip(call.op.outputs, results, call.output_types, strict=True):
+        if not name or kind.dtype == OPAQUE:
+            continue
+        shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
+        if shape != kind.shape or dtype != kind.dtype:
+            came = type(array).__name__ if shape is None else f"{dtype}{list(shape)}"
+            raise OpError(problem, net=call.net, op=call.op.label, blob=name, wanted=kind, came=came)
 
 
 def owned(array: Array) -> Array:

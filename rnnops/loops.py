@@ -1,10 +1,14 @@
 """Loop forms: what a compiler needs to know of an op to turn it into a loop.
 
-`Pointwise` and `View` are cheap to redo on the backward pass; all other forms are not (design: "no product is redone").
+An op has one of these, or none: then it runs by its reference on every device, and plans say so. A form says all that
+is needed to compile an op; none is compiled by its name, though passes know some library ops by name, to rewrite them.
+`Pointwise` and `View` are cheap to redo on the backward pass; all else is not (design: "no product is redone"). What
+texts may say stands in `rnnops.scalar_texts`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -12,32 +16,54 @@ from dataclasses import dataclass
 class Pointwise:
     """Each output element is one scalar expression of the operands' elements, with broadcasting.
 
-    `text` names operands `{0}`, `{1}`, ... and attributes by name (`{alpha}`). It is Python over the scalar functions
-    `abs cos divide_towards_zero erf exp expm1 floor log log1p maximum minimum pow sigmoid sign sin sqrt tanh`,
-    arithmetic, comparisons, `and or not`, `inf` and `x if c else y`; its value is cast to the output's dtype. It is
-    part of the op's definition and never holds text from a net or a file.
+    Args:
+        text: names operands `{0}`, `{1}`, ... and attributes that are numbers (`{alpha}`); its value is cast to the
+            output's dtype. It is part of the op's definition and never holds text from a net or a file.
+        begins: (operand, axis of the result where its axes begin), where broadcasting would have the last axes.
     """
 
     text: str
+    begins: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class View:
-    """Elements are moved or repeated, nothing is computed (`Reshape`, `Split`, `Concat`, `Transpose`, ...)."""
+    """Elements are moved or repeated, or places are filled with 0; nothing is computed.
+
+    What goes where is read off the reference, run on element numbers; other inputs must be known before a run.
+
+    Args:
+        all_inputs: whether elements of all inputs go to the result (`Concat`), not only those of the first.
+    """
+
+    all_inputs: bool = False
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """Elements are folded over axes: `acc = initial; acc = step({acc}, {x}); result = finish({acc}, {count})`."""
+    """Elements are folded over `schema.reduced_axes(call)` of the first input.
 
-    initial: str
-    step: str
+    Each element contributes `element`; contributions are combined two by two, in any order and in parts, each of which
+    starts from `start`; `finish` makes the result of all. Everything between has the output's dtype.
+
+    Args:
+        combine: of `{a}` and `{b}`; associative and commutative.
+        start: combined with any contribution it gives that contribution.
+        element: of operands `{0}`, `{1}`, ..., which broadcast to the first.
+        finish: of `{acc}`, and the number of elements, `{count}`.
+
+    All three may name attributes that are numbers.
+    """
+
+    combine: str
+    start: bool | int | float
+    element: str = "{0}"
     finish: str = "{acc}"
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product."""
+    """The matrix product of the first two inputs, as `MatMul` has it."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +73,24 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An own kernel, named: look-ups, random numbers, recurrences."""
+    """An own kernel, one of `KERNELS`: look-ups, random numbers, recurrences."""
 
     name: str
 
 
 LoopForm = Pointwise | View | Reduction | Product | Expansion | Kernel
+KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and attributes that it reads
+    "gather": (2, ("axis",)),
+    "scatter_add": (2, ("axis", "size")),
+    "check_labels": (1, ("classes", "ignore_index")),
+    "dropout": (1, ("ratio", "ordinal")),
+    "dropout_grad": (2, ("ratio",)),
+    "recurrence": (0, ()),
+    "recurrence backward": (0, ()),
+    "row program": (0, ("body",)),
+}
 
 
-def is_cheap(form: LoopForm) -> bool:
+def is_cheap(form: LoopForm | None) -> bool:
     """Whether redoing the op costs no more than reading and writing its operands once."""
     return isinstance(form, Pointwise | View)

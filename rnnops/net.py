@@ -16,13 +16,13 @@ import numpy as np
 
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
-from rnnops.infer import check_dtypes, infer_call
+from rnnops.infer import check_dtypes, infer_call, output_dtypes
 from rnnops.initializers import as_initializer
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
 from rnnops.scopes import check_name, scoped
 from rnnops.text import format_net
-from rnnops.types import FLOAT, Array, Type, dtype_name, is_float
+from rnnops.types import FLOAT, Array, Type, dtype_name, is_float, is_too_large
 
 
 class Net:
@@ -292,6 +292,9 @@ class Net:
         """Declare an input as it is, its name absolute. Raises NetError where the name is taken."""
         self._check_growing()
         self._check_free(spec.name)
+        if spec.shape is not None and is_too_large(spec.shape):
+            problem = "no memory can hold an input of this shape"
+            raise NetError(problem, net=self.name, blob=spec.name, came=list(spec.shape))
         self._inputs[spec.name] = spec
         self._dtypes[spec.name] = spec.dtype
         if spec.shape is not None and self._sized_as:
@@ -303,7 +306,7 @@ class Net:
         dtypes = tuple(self._dtypes[name] if name else None for name in op.inputs)
         check_dtypes(schema, op, dtypes, self.name)
         resolved = self.float_dtype or FLOAT
-        out_dtypes = [resolved if dtype == FLOAT else dtype for dtype in schema.dtypes(dtypes, op.attributes)]
+        out_dtypes = output_dtypes(schema, op, dtypes, self.name, resolved)
         if self._sized_as and all(not name or name in self._types for name in op.inputs):
             self._infer_types(op)
         index = len(self._ops)

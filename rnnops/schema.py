@@ -1,8 +1,8 @@
 """What an op is: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
 
 A schema is one block with everything that is known of an op: ports, attributes, dtype and shape rule, NumPy reference,
-gradient as ops, what backward keeps, what may run in place, and the loop form for compilers. The schema object is also
-the Python function that appends the op to a net (`ro.sigmoid(x)`).
+gradient as ops, what backward keeps, and the loop form for compilers; an op without one runs by its reference. The
+schema object is also the Python function that appends the op to a net (`ro.sigmoid(x)`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
+import numpy as np
+
 from rnnops.blob import Blob
-from rnnops.errors import GradientError, NetError, TypeRuleError, op_label
-from rnnops.loops import LoopForm, Pointwise, is_cheap
+from rnnops.contract import check_form, check_op
+from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, op_label
+from rnnops.loops import LoopForm, is_cheap
 from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
 
 if TYPE_CHECKING:
@@ -151,7 +154,6 @@ class OpSchema:
     accepts: ClassVar[tuple[str, ...]] = ANY  # dtypes of the inputs that share one dtype
     same_dtype: ClassVar[tuple[int, ...] | None] = None  # inputs that share one dtype; None: all of them
     keeps: ClassVar[tuple[str, ...]] = ()  # ports whose values `gradient` may read
-    in_place: ClassVar[tuple[int, ...]] = ()  # inputs whose buffer the first output may take
     differentiable: ClassVar[bool] = True  # False: gradients stop here
     broadcasts: ClassVar[bool] = False  # autodiff sums gradients down to the inputs' shapes
     optional_grads: ClassVar[bool] = False  # `gradient` accepts None for an output that gets no gradient
@@ -159,7 +161,7 @@ class OpSchema:
     uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
     random: ClassVar[bool] = False
     internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
-    loop: ClassVar[LoopForm] = Pointwise("{0}")
+    loop: ClassVar[LoopForm | None] = None  # None: the op runs by its reference on every device
 
     @property
     def name(self) -> str:
@@ -184,7 +186,7 @@ class OpSchema:
 
     def gradient(self, call: Call, *blobs: Any, **more: Any) -> Gradients:
         """Gradients for the inputs as ops, given the inputs, the outputs and the outputs' gradients, in this order."""
-        raise GradientError("this op has no gradient", net=call.net, op=op_label(self.name, call.op.outputs))
+        return no_gradient(self, call)
 
     def draws(self, op: Op) -> bool:
         """Whether a random op draws numbers in training (Dropout with a ratio of 0 does not)."""
@@ -194,13 +196,20 @@ class OpSchema:
         """The output's value where types and attributes alone decide it (Constant, Shape)."""
         return None
 
-    def loop_form(self, call: Call) -> LoopForm:
-        """How a compiler runs this call."""
+    def loop_form(self, call: Call) -> LoopForm | None:
+        """How a compiler runs this call, for ops where that depends on the call; read it by `form_of(call)`."""
         return self.loop
+
+    def reduced_axes(self, call: Call) -> tuple[int, ...]:
+        """The axes of the first input that are folded, for loop form `Reduction`.
+
+        The result has the others in order, with or without axes of size 1 in place of those that are folded.
+        """
+        raise NotImplementedError(self.name)
 
     def is_cheap(self, call: Call) -> bool:
         """Whether the backward pass may run this call again for the price of reading and writing its operands."""
-        return is_cheap(self.loop_form(call))
+        return is_cheap(form_of(call))
 
     def replay(self, op: Op) -> Op | None:
         """A cheap op that gives the first output again from the inputs and the op's other (small) outputs."""
@@ -236,14 +245,25 @@ class NotKept:
         )
 
 
+def no_gradient(schema: OpSchema, call: Call, *blobs: Any, **more: Any) -> Gradients:
+    """The gradient rule of ops that have none, though gradients do not just stop there: an error."""
+    raise GradientError("this op has no gradient", net=call.net, op=op_label(schema.name, call.op.outputs))
+
+
 REGISTRY: dict[str, OpSchema] = {}
 Schema = TypeVar("Schema", bound=OpSchema)
 
 
 def register(schema: Schema) -> Schema:
-    """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function."""
+    """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function.
+
+    Raises OpError where the class does not say what an op must (`rnnops.contract`), or its name is taken.
+    """
+    if not isinstance(schema, OpSchema):
+        raise OpError("what is registered is no op", wanted="an instance of a subclass of OpSchema", came=repr(schema))
     if schema.name in REGISTRY:
-        raise NetError("an op of this name is registered already", op=schema.name)
+        raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
+    check_op(schema, OpSchema)
     REGISTRY[schema.name] = schema
     return schema
 
@@ -253,6 +273,32 @@ def schema_of(op_type: str, net: str | None = None) -> OpSchema:
     if not isinstance(op_type, str) or op_type not in REGISTRY:
         raise NetError("unknown op", net=net, op=str(op_type), hint="ro.op_names() lists the ops there are.")
     return REGISTRY[op_type]
+
+
+def form_of(call: Call) -> LoopForm | None:
+    """How a compiler runs a call; None for an op that runs by its reference.
+
+    Raises OpError for a form made for this call that compilers cannot follow.
+    """
+    if "form" not in call.derived:
+        schema = schema_of(call.op.type, call.net)
+        form = schema.loop_form(call)
+        if form is not None and form is not schema.loop:
+            given = frozenset(i for i, name in enumerate(call.op.inputs) if name)
+            numbers = frozenset(name for name in schema.attributes if is_number(call.attr(name)))
+            try:
+                check_form(schema, form, OpSchema, given, numbers)
+            except OpError as error:
+                hint = error.hint
+                raise OpError(error.problem, net=call.net, op=call.op.label, came=error.came, hint=hint) from None
+        call.derived["form"] = form
+    found: LoopForm | None = call.derived["form"]
+    return found
+
+
+def is_number(value: object) -> bool:
+    """Whether an attribute is a number; an array without axes is one."""
+    return isinstance(value, int | float | np.ndarray) and np.ndim(value) == 0
 
 
 def op_names() -> list[str]:

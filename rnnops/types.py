@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ BOOL = "bool"
 NUMERIC = FLOATS + INTEGERS
 OPAQUE = "opaque"  # what only rnnops itself hands from op to op, such as step workspaces
 ANY = (*NUMERIC, BOOL)
+MOST_ELEMENTS = 2**60  # an array has fewer: with eight bytes each, as indices have, no pointer could address them
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Type:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -47,8 +49,18 @@ class Type:
             return 0
         return self.size * np.dtype(self.dtype).itemsize
 
+    def in_words(self) -> str:
+        """`float32[3, 4], 12 elements, 48 bytes`."""
+        return f"{self}, {self.size} elements, {self.nbytes} bytes"
+
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+
+def is_too_large(shape: Shape) -> bool:
+    """Whether no memory can hold an array of a shape; NumPy has none of it even where another size is 0."""
+    elements = prod(shape)
+    return elements >= MOST_ELEMENTS or (elements == 0 and prod(filter(None, shape)) >= MOST_ELEMENTS)
 
 
 def type_of(array: Array) -> Type:

@@ -8,6 +8,8 @@ checked (`race_check.py`).
     with whole_grid(check=True, seed=1):
         facade.launch(kernel, 4, 3, x, y)
 
+Where there is a device and no simulator, `whole_grid` does nothing: launches are of whole grids there.
+
 Limits: some 8 blocks of 8 threads, as Python threads take turns; no warps; the names that the simulator has. Nothing is
 undone of what a launch wrote to arrays of the device before it failed.
 """
@@ -27,7 +29,7 @@ from unittest import mock
 
 import numpy as np
 from grid_threads import BarrierError, DeadlockError, DivergentBarrierError, Grid
-from numba import cuda, types
+from numba import config, cuda, types
 from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
@@ -57,6 +59,9 @@ def whole_grid(
         same_value_is_fine: whether threads may write the same value to one element without a barrier.
         seconds: how long a thread may run from one barrier to the next before that counts as a deadlock.
     """
+    if not config.ENABLE_CUDASIM:
+        yield
+        return
     options = Options(blocks, check, seed, same_value_is_fine, seconds)
     most = MOST_BLOCKS if blocks is None else blocks
     with ExitStack() as patches:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
-
 from rnnops.kernels.cpu.fastmath import OPTIONS, Function, types
+from rnnops.kernels.cpu.machine_code import compile_once
 
 
 def driver(*dtypes: str) -> Callable[[Function], Function]:
@@ -17,7 +16,6 @@ def driver(*dtypes: str) -> Callable[[Function], Function]:
     signature: Any = types.void(number, number, numbers, numbers, numbers, *arrays)
 
     def compile_driver(function: Function) -> Function:
-        compiled: Function = numba.njit(signature, cache=True, nogil=True, **OPTIONS)(function)
-        return compiled
+        return compile_once(function, signature, **OPTIONS)
 
     return compile_driver

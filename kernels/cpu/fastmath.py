@@ -21,6 +21,8 @@ import numba
 import numba.extending
 import numpy as np
 
+from rnnops.kernels.cpu.machine_code import compile_once
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 types: Any = numba.types  # numba has type hints for some of its names, for others from version to version
@@ -36,8 +38,7 @@ def kernel(function: Function) -> Function:
 
     numba notices when the file of a kernel changes, not when a function that it calls does (see `revision.py`).
     """
-    compiled: Function = numba.njit(cache=True, nogil=True, **OPTIONS)(function)
-    return compiled
+    return compile_once(function, **OPTIONS)
 
 
 def inlined(function: Function) -> Function:

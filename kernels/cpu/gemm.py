@@ -30,11 +30,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import register_jitable
 
 from rnnops.kernels.cpu.blocks import BIAS, C_ITSELF, K_BLOCK, NOTHING, copy_panel, multiply_block, stack_panel
 from rnnops.kernels.cpu.linking import link
+from rnnops.kernels.cpu.machine_code import compile_once
 from rnnops.kernels.cpu.packing import (
     check_packed,
     first_panel,
@@ -112,7 +113,7 @@ def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
 
 def _compile(signature: Any, function: Callable[..., Any]) -> Any:
     """One specialisation serves all layouts, strides and writeable or read-only operands."""
-    return njit(signature, cache=True, nogil=True, error_model="numpy")(function)
+    return compile_once(function, signature, error_model="numpy")
 
 
 def _make_packed(dtype: str, width: int) -> Callable[..., None]:

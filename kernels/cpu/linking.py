@@ -21,10 +21,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core.typing.templates import signature
 from numba.extending import lower_builtin, type_callable
 
+from rnnops.kernels.cpu.machine_code import compile_once
 from rnnops.kernels.cpu.micro_kernel import BLOCK_TYPES, COPY_TYPES, Operands, define_block, define_copy
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.vectors import I64, lanes
@@ -63,7 +64,7 @@ def declare(module: ir.Module, part: str, dtype: str, width: int) -> ir.Function
 def link(dtype: str, width: int) -> None:
     """Makes the parts of a dtype and width known to LLVM; with NUMBA_DISABLE_JIT=1 there is nothing to do."""
     arguments = types.Array(getattr(types, dtype), 1, "C")
-    addresses = njit(types.UniTuple(types.intp, len(PARTS))(arguments), cache=True)(_make_addresses(width))
+    addresses = compile_once(_make_addresses(width), types.UniTuple(types.intp, len(PARTS))(arguments))
     for (part, _, _), address in zip(PARTS, addresses(np.empty(0, dtype)), strict=True):
         if address:
             llvm.add_symbol(symbol(part, dtype, width), address)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite.ir import Constant
 from numba.core.cgutils import pointer_add
@@ -28,6 +27,7 @@ from numba.core.errors import TypingError
 from numba.core.typing.templates import signature
 
 from rnnops.kernels.cpu.fastmath import FLAGS, OPTIONS, Function, extending, types
+from rnnops.kernels.cpu.machine_code import compile_once
 
 
 def at(array: Any, offset: Any) -> Any:
@@ -142,9 +142,8 @@ def row_program(function: Function, **options: Any) -> Function:
     Memory that the function writes to is reached by way of one of its pointers alone. Further options go to numba, such
     as `forceinline=True`, which keeps the promise where the code is copied to. Plain Python calls `.py_func`.
     """
-    chosen = {"cache": True, "nogil": True, **OPTIONS, "fastmath": FLAGS - {"contract"}, **options}
-    compiled: Function = numba.njit(pipeline_class=_Restricted, **chosen)(function)
-    return compiled
+    chosen = {**OPTIONS, "fastmath": FLAGS - {"contract"}, **options}
+    return compile_once(function, pipeline_class=_Restricted, **chosen)
 
 
 def restricted(function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""The scalar functions that texts of `Pointwise` loop forms name, for code that numba compiles.
+"""The scalar functions that texts of loop forms name, for code that numba compiles: those of the table, collected.
 
 Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; compiled code gets straight
 arithmetic without a branch, a call or (float64 sin and cos apart) a table, which LLVM turns into vector instructions
@@ -12,35 +12,8 @@ Python, functions may warn of overflow and invalid values (`np.errstate`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from rnnops.kernels.scalar_functions import TABLE, implementations
 
-from rnnops.kernels.cpu.error_function import erf
-from rnnops.kernels.cpu.exponential import exp, expm1, sigmoid, tanh
-from rnnops.kernels.cpu.logarithm import log, log1p
-from rnnops.kernels.cpu.power import pow  # noqa: A004
-from rnnops.kernels.cpu.selection import divide_towards_zero, floor, maximum, minimum, sign, sqrt
-from rnnops.kernels.cpu.trigonometry import cos, sin
-
+FUNCTIONS = implementations("cpu")
 # In units in the last place of the exact result, float32 and float64.
-ERROR_BOUNDS: dict[str, tuple[float, float]] = {
-    "cos": (2.0, 3.5),
-    "erf": (1.5, 2.0),
-    "exp": (1.5, 1.5),
-    "expm1": (2.5, 3.0),
-    "log": (1.5, 1.5),
-    "log1p": (2.0, 2.0),
-    "pow": (2.5, 2.0),
-    "sigmoid": (3.0, 3.0),
-    "sin": (2.0, 3.5),
-    "sqrt": (0.5, 0.5),
-    "tanh": (3.0, 3.5),
-}
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(abs, cos, divide_towards_zero, erf, exp, expm1, floor, log, log1p),
-        *(maximum, minimum, pow, sigmoid, sign, sin, sqrt, tanh),
-    )
-}
+ERROR_BOUNDS = {function.name: function.ulps for function in TABLE if function.ulps is not None}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import platform
 import warnings
 from dataclasses import dataclass
+from functools import cache
 
 import llvmlite.binding as llvm
 from numba.core.registry import cpu_target
@@ -67,8 +68,9 @@ def warn_if_hidden(target: Processor, host: frozenset[str]) -> None:
     warnings.warn(text + message, RuntimeWarning, stacklevel=3)
 
 
+@cache
 def target_processor() -> Processor:
-    """What numba compiles for."""
+    """What numba compiles for; LLVM is asked once."""
     _, name, features = cpu_target.target_context.codegen().magic_tuple()
     return Processor(platform.machine().lower(), name, enabled(features))
 
@@ -78,6 +80,7 @@ def enabled(features: str) -> frozenset[str]:
     return frozenset(word[1:] for word in features.split(",") if word.startswith("+"))
 
 
+@cache
 def host_features() -> frozenset[str]:
     """What LLVM finds the processor itself to have."""
     try:

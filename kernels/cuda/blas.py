@@ -1,4 +1,7 @@
-"""Products by cuBLAS, through CuPy's binding, where it is installed; float32 stays float32 (no TF32).
+"""Products by cuBLAS, where it is installed; float32 stays float32 (no TF32).
+
+The library is called by ctypes, in whatever stream there is. CuPy's binding would not do: it refuses to work while a
+CUDA graph is recorded, and its module loads only where something else has loaded cuBLAS before.
 
 cuBLAS counts elements column by column: what is `[rows, columns]` row by row is its `[columns, rows]`, so that
 `C = A @ B` is asked for as `C^T = B^T @ A^T`.
@@ -6,51 +9,116 @@ cuBLAS counts elements column by column: what is `[rows, columns]` row by row is
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_void_p
+from functools import cache
 from typing import Any
 
-import numpy as np
+from rnnops.errors import DeviceError
+from rnnops.kernels.cuda.facade import SIMULATED, address_of, current_device, optional
 
-from rnnops.kernels.cuda.facade import SIMULATED, cupy_stream, optional
-
-
-def cublas() -> Any:
-    """CuPy's binding of cuBLAS; None where it is not installed, and in the simulator."""
-    return None if SIMULATED or optional("cupy") is None else optional("cupy_backends.cuda.libs.cublas")
-
-
-def fits(*matrices: Any) -> bool:
-    """Whether matrices have neighbouring numbers along one of their axes, which cuBLAS wants."""
-    return all(1 in (matrix.row, matrix.column) for matrix in matrices)
+NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
+MAJOR, MINOR = 0, 1  # libraryPropertyType
+MOST = 2**31 - 1  # of a size or a stride
+FINDER = "cuda.pathfinder"  # NVIDIA's own: wheels, conda, CUDA_HOME, the system; comes with numba-cuda
+PRODUCTS = {"float32": ("cublasSgemm_v2", c_float), "float64": ("cublasDgemm_v2", c_double)}
 
 
-def multiply(library: Any, a: Any, b: Any, c: Any, rows: int, columns: int, inner: int, beta: int, stream: Any) -> None:
-    """C [rows, columns] becomes `A @ B + beta * C`.
+class Cublas:
+    """cuBLAS of one process. Raises what its finder and loader raise, and DeviceError where it does not start."""
 
-    Args:
-        library: `cublas()`.
-        a, b, c: as `gemm.Matrix`; rows of C are contiguous.
-        stream: of the device, 0 for the default one.
-    """
-    cupy, dtype = optional("cupy"), c.array.dtype
-    product = library.sgemm if dtype == np.float32 else library.dgemm
-    one, factor = np.ones((), dtype), np.full((), beta, dtype)
-    (of_b, b_stride), (of_a, a_stride) = _operand(library, b, columns, inner), _operand(library, a, inner, rows)
-    with cupy_stream(cupy, stream):
-        handle = cupy.cuda.device.get_cublas_handle()
-        library.setPointerMode(handle, library.CUBLAS_POINTER_MODE_HOST)
-        library.setMathMode(handle, library.CUBLAS_DEFAULT_MATH)
-        product(
-            handle, of_b, of_a, columns, rows, inner, one.ctypes.data, _start(b), b_stride, _start(a), a_stride,
-            factor.ctypes.data, _start(c), max(c.row, columns),
-        )  # fmt: skip
+    def __init__(self) -> None:
+        finder = optional(FINDER)
+        if finder is None:
+            raise DeviceError(f"the package {FINDER} is not installed", hint="It comes with numba-cuda.")
+        self.path = str(finder.load_nvidia_dynamic_lib("cublas").abs_path)
+        self._library = ctypes.CDLL(self.path)
+        self._products = {dtype: (name, self._product(name, kind), kind) for dtype, (name, kind) in PRODUCTS.items()}
+        self._library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
+        self._lock = threading.Lock()  # a handle has one stream at a time
+        self._handles: dict[int, c_void_p] = {}
+        self._handle()  # a library that is too new for the driver is found out now, not in the midst of a run
+
+    def __str__(self) -> str:
+        return f"cuBLAS {'.'.join(str(self._property(which)) for which in (MAJOR, MINOR))}"
+
+    def multiply(self, a: Any, b: Any, c: Any, rows: int, columns: int, inner: int, beta: int, stream: Any) -> None:
+        """C [rows, columns] becomes `A @ B + beta * C`.
+
+        Args:
+            a, b, c: as `gemm.Matrix`; rows of C are contiguous.
+            stream: of the device, 0 for the default one.
+        """
+        name, product, number = self._products[str(c.array.dtype)]
+        (of_b, b_stride), (of_a, a_stride) = _operand(b, columns, inner), _operand(a, inner, rows)
+        with self._lock:
+            handle = self._handle()
+            _check(self._library.cublasSetStream_v2(handle, address_of(stream)), "cublasSetStream")
+            status = product(
+                handle, of_b, of_a, columns, rows, inner, byref(number(1)), _start(b), b_stride, _start(a), a_stride,
+                byref(number(beta)), _start(c), max(c.row, columns),
+            )  # fmt: skip
+        _check(status, name)
+
+    def _product(self, name: str, number: Any) -> Any:
+        function, matrix = getattr(self._library, name), (c_void_p, c_int)
+        function.argtypes = [c_void_p, *(c_int,) * 5, POINTER(number), *matrix, *matrix, POINTER(number), *matrix]
+        return function
+
+    def _handle(self) -> c_void_p:
+        """Of the device that is current; in its default mode, in which products of float32 take no TF32."""
+        device = current_device()
+        if device not in self._handles:
+            made = c_void_p()
+            _check(self._library.cublasCreate_v2(byref(made)), f"cublasCreate of {self}")
+            self._handles[device] = made
+        return self._handles[device]
+
+    def _property(self, which: int) -> int:
+        found = c_int()
+        self._library.cublasGetProperty(which, byref(found))
+        return found.value
 
 
-def _operand(library: Any, matrix: Any, columns: int, rows: int) -> tuple[int, int]:
+def cublas() -> Cublas | None:
+    """cuBLAS, None where there is none; the answer stays the same in a process."""
+    return _found()[0]
+
+
+def products() -> str:
+    """What computes products of whole tiles, and why it is not cuBLAS where it is not."""
+    library, reason = _found()
+    return str(library) if library is not None else f"kernels of rnnops ({reason})"
+
+
+@cache
+def _found() -> tuple[Cublas | None, str]:
+    if SIMULATED:
+        return None, "the simulator has no cuBLAS"
+    try:
+        return Cublas(), ""
+    except Exception as error:  # of the finder, the loader, the driver
+        return None, f"no cuBLAS: {type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def fits(matrix: Any, rows: int, columns: int) -> bool:
+    """Whether a matrix has neighbouring numbers along one axis, and further apart along the other than that is long."""
+    apart, inside, along = (matrix.row, columns, rows) if matrix.column == 1 else (matrix.column, rows, columns)
+    return 1 in (matrix.row, matrix.column) and (inside <= apart <= MOST or along == 1) and max(rows, columns) <= MOST
+
+
+def _operand(matrix: Any, columns: int, rows: int) -> tuple[int, int]:
     """How cuBLAS sees `[rows, columns]`, and from where to where its columns go."""
     if matrix.column == 1:
-        return library.CUBLAS_OP_N, max(matrix.row, columns)
-    return library.CUBLAS_OP_T, max(matrix.column, rows)
+        return NORMAL, max(matrix.row, columns, 1)
+    return TRANSPOSED, max(matrix.column, rows, 1)
 
 
 def _start(matrix: Any) -> int:
     return int(matrix.array.pointer + matrix.start * matrix.array.itemsize)
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise DeviceError(f"{what} failed", came=f"status {status} of cublasStatus_t")

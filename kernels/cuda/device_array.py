@@ -7,67 +7,31 @@ and written by kernels and copies alone, in the stream that is current (`current
 
 In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
 would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
+Streams wait for each other (`memory.py`), those of other libraries too (`exchange.py`).
 """
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, allocate, clear, copy_in, copy_out, optional, synchronize
+from rnnops.kernels.cuda.exchange import Unordered, borrowed, capsule
+from rnnops.kernels.cuda.facade import (
+    LEGACY_STREAM,
+    SIMULATED,
+    address_of,
+    clear,
+    copy_in,
+    copy_out,
+    synchronize,
+)
+from rnnops.kernels.cuda.memory import Memory, current_stream
 from rnnops.kernels.cuda.move import add_up, move
 
 DTYPES = "biuf"  # kinds of elements
 ELSEWHERE = "CuPy and PyTorch compute with it without a copy, .to_host() makes a NumPy array of it"
-_STATE = threading.local()
-
-
-def current_stream() -> Any:
-    """The stream that arrays of this thread are read and written in; 0 for the default one."""
-    return getattr(_STATE, "stream", 0)
-
-
-@contextmanager
-def in_stream(stream: Any) -> Iterator[None]:
-    """Let all that this thread does with arrays of the device go into a stream."""
-    before = current_stream()
-    _STATE.stream = stream
-    try:
-        yield
-    finally:
-        _STATE.stream = before
-
-
-class Memory:
-    """A piece of the device's memory.
-
-    Args:
-        nbytes: of it.
-        owner, pointer: of memory that is somebody else's; new memory if left out.
-    """
-
-    def __init__(self, nbytes: int, owner: Any = None, pointer: int = 0) -> None:
-        self.nbytes = nbytes
-        self.frame = np.zeros(nbytes, np.uint8)  # what twins are views of
-        self.owner, self.pointer = (owner, pointer) if owner is not None else _allocated(nbytes)
-        self.host = _bytes_at(self.pointer, nbytes) if SIMULATED else None
-
-
-def _allocated(nbytes: int) -> tuple[Any, int]:
-    if not SIMULATED:
-        return allocate(nbytes, current_stream())
-    owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read that nobody has written
-    return owner, owner.ctypes.data
-
-
-def _bytes_at(pointer: int, nbytes: int) -> Any:
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(pointer), np.uint8) if nbytes else np.empty(0, np.uint8)
 
 
 class DeviceArray:
@@ -123,7 +87,7 @@ class DeviceArray:
     @property
     def offset(self) -> int:
         """Bytes from the beginning of the memory to the first element."""
-        return int(self.twin.__array_interface__["data"][0] - self.memory.frame.__array_interface__["data"][0])
+        return int(self.twin.__array_interface__["data"][0] - self.memory.start)
 
     @property
     def pointer(self) -> int:
@@ -197,14 +161,20 @@ class DeviceArray:
 
     def __iadd__(self, other: DeviceArray) -> DeviceArray:
         self._check_writeable()
-        move(self, self._apart(on_device(other)).broadcast_to(self.shape), adds=True, stream=current_stream())
+        self._move(on_device(other), adds=True)
         return self
 
     def assign(self, value: Any) -> None:
         """Take the elements of another array, of NumPy too, or one number for all."""
         self._check_writeable()
-        source = value if isinstance(value, DeviceArray) else on_device(np.asarray(value, self.dtype))
-        move(self, self._apart(source).broadcast_to(self.shape), adds=False, stream=current_stream())
+        self._move(value if isinstance(value, DeviceArray) else on_device(np.asarray(value, self.dtype)), adds=False)
+
+    def _move(self, source: DeviceArray, adds: bool) -> None:
+        stream = current_stream()
+        apart = self._apart(source).broadcast_to(self.shape)
+        apart.memory.read_in(stream)
+        self.memory.write_in(stream)
+        move(self, apart, adds, stream)
 
     def _apart(self, source: DeviceArray) -> DeviceArray:
         """The array, or a copy where it and this one are different parts of the same memory."""
@@ -221,6 +191,7 @@ class DeviceArray:
     def fill(self, number: Any) -> None:
         self._check_writeable()
         if number == 0 and self.size and self.memory.host is None and self.flags.c_contiguous:
+            self.memory.write_in(current_stream())
             clear(self, current_stream())
         else:
             self.assign(np.asarray(number, self.dtype))
@@ -239,6 +210,8 @@ class DeviceArray:
         """The sum along the first axis, in order, of a contiguous array."""
         if axis != 0 or out is None or not self.flags.c_contiguous:
             raise TypeError(f"arrays of the CUDA device have no sums but along axis 0 into another: {ELSEWHERE}")
+        self.memory.read_in(current_stream())
+        out.memory.write_in(current_stream())
         add_up(self, out, stream=current_stream())
         return out
 
@@ -257,6 +230,7 @@ class DeviceArray:
         source = self if self.flags.c_contiguous else self.copy()
         array = np.empty(self.shape, self.dtype)
         if array.size:
+            source.memory.read_in(current_stream())
             copy_out(
                 source.view(np.uint8) if self.dtype == np.bool_ else source, _bytes_of_bools(array), current_stream()
             )
@@ -266,19 +240,27 @@ class DeviceArray:
         """The elements, where the device is simulated, as a NumPy array over its memory."""
         return np.ndarray(self.shape, self.dtype, self.memory.host, self.offset, self.strides)
 
+    def interface(self) -> dict[str, Any]:
+        """What `__cuda_array_interface__` says but for the stream: for what goes into the stream that is current.
+
+        What is lent to a pullback is not said to be read-only: PyTorch takes nothing that is. What another library
+        says is read-only, and what has an element in several places, is.
+        """
+        strides = None if self.flags.c_contiguous else self.strides
+        fixed = not self.memory.frame.flags.writeable or (self.size > 0 and 0 in self.strides)
+        data = self.pointer, fixed
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": strides, "version": 3}
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if SIMULATED:
             raise AttributeError("__cuda_array_interface__: the simulator's memory is no device's")
-        strides = None if self.flags.c_contiguous else self.strides
-        data = (self.pointer, not self.flags.writeable)
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": strides, "version": 3}
+        writer = self.memory.writer
+        return {**self.interface(), "stream": None if writer is None else address_of(writer) or LEGACY_STREAM}
 
-    def __dlpack__(self, **options: Any) -> Any:
-        cupy = None if SIMULATED else optional("cupy")
-        if cupy is None:
-            raise BufferError("DLPack from arrays of the CUDA device needs CuPy; __cuda_array_interface__ does without")
-        return cupy.asarray(self).__dlpack__(**options)
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        """A capsule of DLPack, for the stream of the one who asks."""
+        return capsule(self.memory, Unordered(self, self.interface()), stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)  # kDLCUDA
@@ -312,6 +294,7 @@ def settled(array: DeviceArray) -> DeviceArray:
     """The array once it is written, for use in any stream."""
     if not SIMULATED:
         synchronize(current_stream())
+    array.memory.done()
     return array
 
 
@@ -321,6 +304,7 @@ def on_device(array: Any) -> DeviceArray:
     Raises TypeError for what is none of these.
     """
     if isinstance(array, DeviceArray):
+        array.memory.read_in(current_stream())
         return array
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError("an array with a mask")
@@ -328,15 +312,8 @@ def on_device(array: Any) -> DeviceArray:
         if array.dtype.kind not in DTYPES or not array.dtype.isnative:
             raise TypeError(f"no dtype of arrays of the CUDA device: {array.dtype}; use array.astype(...)")
         return _copied(np.asarray(array))
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        cupy = optional("cupy")
-        if cupy is None or not hasattr(array, "__dlpack__"):
-            wanted = "a NumPy array, or an array of a CUDA device"
-            raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {type(array).__name__}")
-        array = cupy.from_dlpack(array)
-        interface = array.__cuda_array_interface__
-    return _borrowed(array, interface)
+    found = DeviceArray(*borrowed(array))
+    return found if found.flags.c_contiguous else found.copy()
 
 
 def _copied(array: Any) -> DeviceArray:
@@ -351,36 +328,9 @@ def copy_to(target: DeviceArray, array: Any) -> None:
         target.on_simulated_device()[...] = array
     elif array.size:
         into = target.view(np.uint8) if array.dtype == np.bool_ else target
+        target.memory.write_in(current_stream())
         copy_in(into, _bytes_of_bools(np.ascontiguousarray(array)), current_stream())
 
 
 def _bytes_of_bools(array: Any) -> Any:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
-
-
-def _borrowed(array: Any, interface: Any) -> DeviceArray:
-    """A view of what another library has on the device, in rows without gaps."""
-    if interface.get("mask") is not None:
-        raise TypeError("an array with a mask")
-    lacking = [key for key in ("shape", "typestr", "data") if key not in interface]
-    if lacking:
-        raise TypeError(f"a __cuda_array_interface__ without {', '.join(lacking)}")
-    shape, kind = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    pointer, read_only = interface["data"]
-    if not pointer and prod(shape):
-        raise TypeError(f"a __cuda_array_interface__ with no address for {prod(shape)} elements")
-    strides = interface.get("strides")
-    memory = Memory(_span(shape, kind.itemsize, strides), array, pointer)
-    twin = np.ndarray(shape, kind, memory.frame, 0, strides)
-    twin.flags.writeable = not read_only
-    found = DeviceArray(memory, twin)
-    return found if twin.flags.c_contiguous else found.copy()
-
-
-def _span(shape: tuple[int, ...], itemsize: int, strides: Any) -> int:
-    """Bytes from the first to the last element. Raises TypeError where one lies before the first."""
-    if strides is None or prod(shape) == 0:
-        return prod(shape) * itemsize
-    if any(stride < 0 for stride in strides):
-        raise TypeError("an array with negative strides")
-    return itemsize + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

@@ -7,7 +7,8 @@ name, as the simulator puts one of its own in its place. What the two do not sha
   and block after block, so that sizes are small there (`choose`) and blocks never wait for each other;
 - it knows no options of compilation (`kernel` leaves them out) and no compiler (`ptx`).
 
-Limits: one device, the one that is current in this thread. `NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS` is numba's own affair.
+Limits: one device, the one that is current in this thread. Stream 0 is CUDA's legacy default stream;
+`NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM` is not provided for.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numba.extending
+import numpy as np
 from llvmlite import ir
 from numba import config, cuda, types
 
 from rnnops.errors import DeviceError
+from rnnops.kernels.cuda.machine_code import keep_in_cache_folder
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 if SIMULATED:
@@ -33,17 +38,19 @@ if SIMULATED:
 else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
     from numba.cuda.cudadrv import driver
-    from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
+    keep_in_cache_folder(dispatcher.CUDACacheImpl)
 
 SHARED_BYTES = 40 * 1024  # beside arrays of fixed sizes: what a block gets without being allowed more
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
+LEGACY_STREAM = 1  # the address by which libraries tell each other of stream 0
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kernel = Any
 _RECORDING = threading.local()  # in the simulator: `calls`, launches that are noted instead of run
+_CONFIGURING = threading.Lock()  # what warnings are shown is a matter of the whole process
 
 
 @dataclass(frozen=True)
@@ -248,7 +255,25 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
         return
     if shared_bytes > SHARED_BYTES:
         _allow_shared_bytes(kernel, shared_bytes)
-    kernel[blocks, threads, stream, shared_bytes](*map(_argument, arguments))
+    configured = _configured(kernel, blocks, threads, address_of(stream), shared_bytes)
+    returning: list[tuple[Any, Any]] = []
+    configured(*(_argument(one, stream, returning) for one in arguments))
+    for source, array in returning:
+        source.copy_to_host(array, stream=stream)
+        synchronize(stream)
+
+
+@lru_cache(maxsize=1024)
+def _configured(kernel: Kernel, blocks: Any, threads: Any, stream: int, shared_bytes: int) -> Any:
+    """A kernel with its grid, ready to be called; numba-cuda's warning that a grid is small is not for users of ours.
+
+    Args:
+        stream: its address.
+    """
+    external = cuda.external_stream(stream) if stream else 0
+    with _CONFIGURING, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grid size")
+        return kernel[blocks, threads, external, shared_bytes]
 
 
 def _run_simulated(kernel: Kernel, configuration: tuple[Any, ...], arguments: Sequence[Any]) -> None:
@@ -264,16 +289,33 @@ def _simulated(argument: Any) -> Any:
     return FakeCUDAArray(argument.on_simulated_device()) if is_array else argument
 
 
-def _argument(argument: Any) -> Any:
+def _argument(argument: Any, stream: Any, returning: list[tuple[Any, Any]]) -> Any:
+    """An argument as numba-cuda takes it; arrays of NumPy are copied, and noted for the way back."""
     if isinstance(argument, tuple):
-        return tuple(map(_argument, argument))
-    is_array = hasattr(argument, "__cuda_array_interface__") and not isinstance(argument, DeviceNDArray)
-    return cuda.as_cuda_array(argument, sync=False) if is_array else argument
+        return tuple(_argument(one, stream, returning) for one in argument)
+    if isinstance(argument, np.ndarray):
+        copied = cuda.to_device(argument, stream=stream)
+        if argument.flags.writeable:
+            returning.append((copied, argument))
+        return copied
+    return prepared(argument)
 
 
 def prepared(array: Any) -> Any:
     """An array as `launch` takes it soonest; for arrays that go into many launches."""
-    return array if SIMULATED else _argument(array)
+    if SIMULATED or not hasattr(array, "pointer"):
+        return array
+    return _described(array.pointer, array.shape, array.dtype.str)
+
+
+@lru_cache(maxsize=4096)
+def _described(pointer: int, shape: tuple[int, ...], typestr: str) -> Any:
+    """numba's array at an address; it owns nothing, those who launch hold the memory.
+
+    Making one takes longer than a launch, and memory pools give the same addresses again and again.
+    """
+    interface = {"shape": shape, "typestr": typestr, "data": (pointer, False), "strides": None, "version": 3}
+    return cuda.from_cuda_array_interface(interface, sync=False)
 
 
 def _allow_shared_bytes(kernel: Kernel, count: int) -> None:
@@ -302,10 +344,11 @@ def stream_of(given: Any) -> Any:
     """
     if given is None:
         return 0
+    owner = given
     for name in ("cuda_stream", "ptr"):
         given = getattr(given, name, given)
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return cuda.external_stream(given) if given and not SIMULATED else 0
+        return _external(given, owner) if given not in (0, LEGACY_STREAM) and not SIMULATED else 0
     if hasattr(given, "synchronize") and (SIMULATED or hasattr(given, "handle")):
         return 0 if SIMULATED else given
     wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"
@@ -314,8 +357,24 @@ def stream_of(given: Any) -> Any:
     )
 
 
+def _external(address: int, owner: Any) -> Any:
+    """numba's object for a stream of another library, which lives as long as it."""
+    stream = cuda.external_stream(address)
+    stream.owner = owner
+    return stream
+
+
+def wait_for(before: Any, stream: Any) -> None:
+    """Let all that comes into a stream from now on wait for what is in another one; the host does not wait."""
+    if SIMULATED or address_of(before) == address_of(stream):
+        return
+    event = cuda.event(timing=False)
+    event.record(before)
+    event.wait(stream)
+
+
 def synchronize(stream: Any) -> None:
-    """Wait for all that is in a stream."""
+    """Let the host wait for all that is in a stream."""
     if stream:
         stream.synchronize()
     else:
@@ -354,30 +413,43 @@ def cupy_stream(cupy: Any, stream: Any) -> Any:
 def address_of(stream: Any) -> int:
     """The address of a stream of numba's, 0 for the default one."""
     handle = getattr(stream, "handle", stream)
-    return int(getattr(handle, "value", handle) or 0)
+    address = int(getattr(handle, "value", handle) or 0)
+    return 0 if address == LEGACY_STREAM else address
+
+
+def current_device() -> int:
+    """The number of the device that is current in this thread."""
+    return int(cuda.get_current_device().id)
 
 
 def copy_in(target: Any, array: Any, stream: Any) -> None:
     """Copy a contiguous NumPy array to the device."""
-    cuda.as_cuda_array(target, sync=False).copy_to_device(array, stream=stream)
+    prepared(target).copy_to_device(array, stream=stream)
 
 
 def copy_out(source: Any, array: Any, stream: Any) -> None:
     """Copy a contiguous array of the device into a NumPy array, once all before it in the stream is done."""
-    cuda.as_cuda_array(source, sync=False).copy_to_host(array, stream=stream)
+    prepared(source).copy_to_host(array, stream=stream)
     synchronize(stream)
 
 
 def clear(target: Any, stream: Any) -> None:
     """Fill a contiguous array of the device with bytes that are 0."""
-    driver.device_memset(cuda.as_cuda_array(target, sync=False), 0, target.nbytes, stream)
+    driver.device_memset(prepared(target), 0, target.nbytes, stream)
 
 
+@cache
 def optional(name: str) -> Any:
-    """A package that need not be there; None where it is not."""
+    """A package that need not be there; None where it is not, with a warning where it is but does not import."""
+    try:
+        if find_spec(name) is None:
+            return None
+    except ModuleNotFoundError:  # not even the package that it would be in
+        return None
     try:
         return import_module(name)
-    except ImportError:
+    except Exception as error:  # of whatever it loads
+        warnings.warn(f"{name} is installed, but does not import: {type(error).__name__}: {error}", stacklevel=2)
         return None
 
 

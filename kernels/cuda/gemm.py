@@ -145,13 +145,14 @@ def multiply(*products: Product, stream: Any = 0) -> int:
 
 
 def _suits_library(one: Product) -> bool:
-    return blas.fits(one.a, one.b) and isinstance(one.c.array, DeviceArray)
+    left, right = blas.fits(one.a, one.rows, one.inner), blas.fits(one.b, one.inner, one.columns)
+    return left and right and one.inner > 0 and one.c.row <= blas.MOST and isinstance(one.c.array, DeviceArray)
 
 
 def _by_library(library: Any, one: Product, stream: Any) -> int:
     if one.bias is not None:
         _fill_rows(one.c, one.rows, one.columns, one.bias)
-    blas.multiply(library, *one[:6], int(one.accumulate or one.bias is not None), stream)
+    library.multiply(*one[:6], int(one.accumulate or one.bias is not None), stream)
     return 1
 
 

@@ -15,18 +15,19 @@ def {name}(x, lane, mate, mates, shared):
     step = 1
     while step < mates:
         if mate & (2 * step - 1) == 0 and mate + step < mates:
+            a, b = shared[lane], shared[lane + step]
             shared[lane] = {joined}
         cuda.syncthreads()
         step *= 2
     found = shared[lane - mate]
     cuda.syncthreads()
     return found"""
-JOINED = {  # fold of a statement -> two numbers as one; bools are bytes
-    "add": "shared[lane] + shared[lane + step]",
-    "max": "larger(shared[lane], shared[lane + step])",
-    "min": "smaller(shared[lane], shared[lane + step])",
-    "or": "shared[lane] | shared[lane + step]",
-    "and": "shared[lane] & shared[lane + step]",
+JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are bytes
+    "add": "a + b",
+    "max": "larger(a, b)",
+    "min": "smaller(a, b)",
+    "or": "a | b",
+    "and": "a & b",
 }
 
 
@@ -40,4 +41,13 @@ def fold_name(fold: str) -> str:
 
 def source() -> str:
     """The text of all functions, for modules that define `cuda`, `device_function`, `larger` and `smaller`."""
-    return "\n\n\n".join(FOLD.format(name=fold_name(fold), joined=joined) for fold, joined in JOINED.items())
+    return "\n\n\n".join(fold_text(fold_name(fold), joined) for fold, joined in JOINED.items())
+
+
+def fold_text(name: str, joined: str) -> str:
+    """The text of a function for another fold.
+
+    Args:
+        joined: `a` and `b` as one.
+    """
+    return FOLD.format(name=name, joined=joined)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rnnops.kernels.cuda.device_array import in_stream
 from rnnops.kernels.cuda.facade import address_of, launch, prepared
 from rnnops.kernels.cuda.gemm import Product, multiply
+from rnnops.kernels.cuda.memory import in_stream
 
 
 class Launches:
@@ -83,7 +83,7 @@ class ScanRun:
             sizes: numbers that kernels read, on the device.
         """
         on = Launches(sizes, self.status, self.lanes, stream)
-        with in_stream(stream):
+        with in_stream(stream, ordered=False):
             self.driver(on, self.numbers, *self.arrays)
         return on.count
 

@@ -5,7 +5,7 @@ usual, the second is recorded, and from the third on one call launches all: in a
 same addresses again and again. What changes from run to run (seeds) kernels read from an array that is written anew.
 
 Limits: needs CuPy, whose binding of CUDA graphs this is. Of each driver the `KEPT` addresses that were used last are
-remembered. What cannot be recorded is launched, as before.
+remembered. What cannot be recorded is launched, as before, and `Replays.refused` says why.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Replays:
 
     def __init__(self) -> None:
         self.launches: int | None = None  # of the longest run as usual, once there was one
+        self.recorded = 0  # runs that were
+        self.refused = ""  # why the last run that was to be recorded was not
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -64,17 +66,21 @@ class Replays:
         with self._lock:
             found = self._known.pop(key, None)
             if found is SEEN:
-                found = _recorded(run, sizes)
+                found = self._recorded(run, sizes)
             self._known[key] = SEEN if found is None else found
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return found
 
-
-def _recorded(run: ScanRun, sizes: Any) -> Any:
-    """A recorded run; `PLAIN` where none can be had."""
-    try:
-        found = Recorded(run, sizes)
-    except Exception:  # of CuPy, cuBLAS and the driver: what they do not record, they launch
-        return PLAIN
-    return PLAIN if found.replay is None else found
+    def _recorded(self, run: ScanRun, sizes: Any) -> Any:
+        """A recorded run; `PLAIN` where none can be had, with the reason."""
+        try:
+            found = Recorded(run, sizes)
+        except Exception as error:  # of CuPy, cuBLAS and the driver: what they do not record, they launch
+            self.refused = f"{type(error).__name__}: {error}"
+            return PLAIN
+        if found.replay is None:
+            self.refused = "CuPy is missing"
+            return PLAIN
+        self.recorded += 1
+        return found

@@ -10,58 +10,28 @@ Limits: operands of one call are of one dtype, as for processors; integers may b
 from __future__ import annotations
 
 from rnnops.kernels.cuda.facade import SIMULATED
+from rnnops.kernels.scalar_functions import implementations
 
 if SIMULATED:
     from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
     from rnnops.kernels.cpu.parts import inside, part
-    from rnnops.kernels.cpu.pointwise import (
-        cos,
-        divide_towards_zero,
-        erf,
-        exp,
-        expm1,
-        floor,
-        log,
-        log1p,
-        maximum,
-        minimum,
-        pow,  # noqa: A004
-        sigmoid,
-        sign,
-        sin,
-        sqrt,
-        tanh,
-    )
     from rnnops.kernels.cpu.uniform import uniform
 else:
     from rnnops.kernels.cuda.device_scalars import (
         add_any_order,
         add_product,
         add_product_any_order,
-        divide_towards_zero,
-        erf,
-        exp,
-        expm1,
-        floor,
         inside,
         larger,
-        log,
-        log1p,
-        maximum,
-        minimum,
         part,
-        pow,  # noqa: A004
-        sigmoid,
-        sign,
         smaller,
-        sqrt,
-        tanh,
     )
     from rnnops.kernels.cuda.random_numbers import uniform
-    from rnnops.kernels.cuda.trigonometry import cos, sin
+
+HOME = "cpu" if SIMULATED else "cuda"  # of the functions that texts of loop forms call
+FUNCTIONS = implementations(HOME)
 
 __all__ = [
-    "add_any_order", "add_product", "add_product_any_order", "cos", "divide_towards_zero", "erf", "exp", "expm1",
-    "floor", "inside", "larger", "log", "log1p", "maximum", "minimum", "part", "pow", "sigmoid", "sign", "sin",
-    "smaller", "sqrt", "tanh", "uniform",
+    "FUNCTIONS", "HOME", "add_any_order", "add_product", "add_product_any_order", "inside", "larger", "part", "smaller",
+    "uniform",
 ]  # fmt: skip

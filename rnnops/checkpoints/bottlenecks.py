@@ -9,6 +9,8 @@ Source: Chen, Xu, Zhang, Guestrin, Training deep nets with sublinear memory cost
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,7 +49,7 @@ def find_cuts(program: Program, reads: Sequence[str], free: Collection[str], nby
     best = Cuts(frozenset(), chain.largest([]))
     for limit in np.geomspace(max(chain.weights.max(initial=1), 1), max(chain.weights.sum(), 1), LIMITS):
         places = chain.shortest(limit)
-        kept = frozenset(name for place in places for name in chain.alive[place])
+        kept = chain.alive_at(places)
         held = sum(nbytes[name] for name in kept) + chain.largest(places)
         if held < best.held:
             best = Cuts(kept, held)
@@ -57,22 +59,28 @@ def find_cuts(program: Program, reads: Sequence[str], free: Collection[str], nby
 class _Chain:
     """The ops in a row that backward reads depend on.
 
-    `alive[i]` is what op i or one before it made and a later one reads, `weights[i]` the bytes that op i makes for
-    backward to read.
+    `lives` says which op makes a blob and which is the last to read it, `costs[i]` how much is alive behind op i,
+    `weights[i]` how many op i makes for backward to read.
     """
 
     def __init__(self, program: Program, reads: set[str], free: Collection[str], nbytes: Mapping[str, int]) -> None:
         ops = _needed(program, reads, free)
         made = [[name for name in op.outputs if name and name not in free] for op in ops]
         last = {name: i for i, op in enumerate(ops) for name in op.inputs}
-        self.alive: list[list[str]] = []
-        alive: list[str] = []
-        for i, names in enumerate(made):
-            alive = [name for name in (*alive, *names) if last.get(name, -1) > i]
-            self.alive.append(alive)
-        self.weights = _bytes([[name for name in names if name in reads] for names in made], nbytes)
-        self.costs = _bytes(self.alive, nbytes)
+        self.lives = {name: (i, last.get(name, i)) for i, names in enumerate(made) for name in names}
+        changes = np.zeros(len(ops) + 1)
+        for name, (first, end) in self.lives.items():
+            changes[first] += nbytes[name]
+            changes[end] -= nbytes[name]
+        self.costs: Array = np.cumsum(changes)
+        self.weights = np.array([sum(nbytes[name] for name in names if name in reads) for names in made], np.float64)
         self.sums: Array = np.concatenate([[0.0], np.cumsum(self.weights)])
+
+    def alive_at(self, places: Sequence[int]) -> frozenset[str]:
+        """What is made before a cut behind one of these ops, in order, and read after it."""
+        return frozenset(
+            name for name, (first, end) in self.lives.items() if bisect_left(places, first) < bisect_left(places, end)
+        )
 
     def largest(self, places: Sequence[int]) -> int:
         """Bytes of the largest segment between cuts behind these ops."""
@@ -82,18 +90,21 @@ class _Chain:
     def shortest(self, limit: float) -> list[int]:
         """The cheapest cuts between which no segment is above the limit, where single ops allow that."""
         count = len(self.weights)
-        cost, before = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+        cost, before = [0.0] * (count + 1), [0] * (count + 1)
+        firsts = np.searchsorted(self.sums, self.sums[1:] - limit)
+        best: deque[int] = deque()  # starts of which none is dearer than a later one
         for end in range(1, count + 1):
-            first = int(np.searchsorted(self.sums, self.sums[end] - limit))
-            first = min(first, end - 1)
-            starts = np.arange(first, end)
-            best = int(starts[np.argmin(cost[starts])])
-            before[end] = best
-            cost[end] = cost[best] + (self.costs[end - 1] if end < count else 0)
+            while best and cost[best[-1]] > cost[end - 1]:
+                best.pop()
+            best.append(end - 1)
+            while best[0] < min(int(firsts[end - 1]), end - 1):
+                best.popleft()
+            before[end] = best[0]
+            cost[end] = cost[best[0]] + (self.costs[end - 1] if end < count else 0)
         places: list[int] = []
         end = count
         while before[end] > 0:
-            end = int(before[end])
+            end = before[end]
             places.append(end - 1)
         return places[::-1]
 
@@ -106,7 +117,3 @@ def _needed(program: Program, reads: set[str], free: Collection[str]) -> list[Op
             needed.update(op.inputs)
             ops.append(op)
     return ops[::-1]
-
-
-def _bytes(names: Sequence[Sequence[str]], nbytes: Mapping[str, int]) -> Array:
-    return np.array([sum(nbytes[name] for name in some) for some in names], np.float64)

@@ -19,7 +19,7 @@ from rnnops.interpreter import Program
 from rnnops.loops import Product, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
-from rnnops.schema import Call, schema_of
+from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import Type
 
 DEFAULT_POLICY = Policy()
@@ -58,6 +58,7 @@ def choose_residuals(
         policy: what may be computed again.
         nbytes: of every blob, where types do not say it; only the policy `memory` of an outer net asks.
     """
+    free = frozenset(free)
     forbidden = cheap_descendants(program, recompute, free)
     again = _ancestors(program, recompute, free)
     targets = [name for name in reads if name not in free]
@@ -102,7 +103,7 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
     """The targets, with what views show in place of views, which cost nothing to make again."""
     found = set(targets)
     for call in reversed(program.calls):
-        if isinstance(schema_of(call.op.type).loop_form(call), View) and any(n in found for n in call.op.outputs):
+        if isinstance(form_of(call), View) and any(n in found for n in call.op.outputs):
             found -= set(call.op.outputs)
             found.update(name for name in call.op.inputs if name)
     return found
@@ -110,14 +111,15 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
 
 def _redone_by_speed(call: Call) -> bool:
     """Whether a call is no product, nor a net in itself."""
-    form = schema_of(call.op.type).loop_form(call)
+    form = form_of(call)
     return not (isinstance(form, Product) or call.op.type == "Gemm" or call.op.holds_net)
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:
     """The gradient net with the ops to run again; its inputs are what is kept or at hand anyway."""
     forward = [_typed_input(name, program.types) for name in (*residuals.free, *residuals.kept)]
-    grads = [spec for spec in gradient.net.input_specs if spec.name in set(gradient.output_grads.values())]
+    given = set(gradient.output_grads.values())
+    grads = [spec for spec in gradient.net.input_specs if spec.name in given]
     ops = in_time(residuals.rerun, gradient.net.ops)
     return gradient.net.with_ops(ops, inputs=[*forward, *grads]).snapshot()
 
@@ -128,13 +130,15 @@ def in_time(again: Sequence[Op], ops: Sequence[Op]) -> list[Op]:
     done: set[int] = set()
     order: list[Op] = []
     for op in ops:
-        waiting = [op]
+        waiting = [(op, iter(op.inputs))]
         while waiting:
-            missing = [makers[name] for name in waiting[-1].inputs if name in makers and id(makers[name]) not in done]
-            if missing:
-                waiting.append(missing[0])
+            last, names = waiting[-1]
+            missing = next((one for one in map(makers.get, names) if one is not None and id(one) not in done), None)
+            if missing is not None:
+                waiting.append((missing, iter(missing.inputs)))
             else:
-                done.add(id(last := waiting.pop()))
+                waiting.pop()
+                done.add(id(last))
                 order.append(last)
     return order
 

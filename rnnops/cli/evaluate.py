@@ -40,6 +40,14 @@ def evaluate(model: LanguageModel, text: Array, limit: int | None = None) -> Sco
     return Score(bits / scored, scored)
 
 
+def run_each_length(model: LanguageModel, text: Array) -> None:
+    """Run one window of each length that scoring a text takes, so that all is compiled."""
+    streams = Streams(text, *window_size(len(text)))
+    windows = {len(window.inputs): window for window in streams.one_epoch(partial=True)}
+    for window in windows.values():
+        model.run(model.train_one_batch, window.inputs, window.targets, model.start_states(streams.streams))
+
+
 def window_size(characters: int) -> tuple[int, int]:
     """Steps and streams for a text: many streams for long texts, one for short ones."""
     streams = max(1, min(STREAMS, characters // STREAM_CHARACTERS))

@@ -93,7 +93,8 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--recompute", action="store_true", help="compute gates again instead of storing them")
     threads = "threads (default: one for each core; on the reference device, for NumPy's products, 1)"
     group.add_argument("--threads", type=_positive_count, metavar="N", help=threads)
-    limit = f"for the whole command, 0 for none (default: {DEFAULT_TIME_LIMIT:g}, or none with --steps)"
+    covers = "for the whole command: reading, compiling, training, evaluation and sample"
+    limit = f"{covers}; 0 for none (default: {DEFAULT_TIME_LIMIT:g}, or none with --steps)"
     group.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help=limit)
     steps = "stop at this step, counted over resumed runs too"
     group.add_argument("--steps", type=_count, metavar="N", help=steps)

@@ -48,7 +48,7 @@ class Lines:
             self._last = now, self.done
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
     def close(self) -> None:
         pass
@@ -77,6 +77,15 @@ def show_progress(done: int = 0, total: int | None = None) -> Progress:
     """A bar or lines, for `total` characters of which some are done."""
     tqdm = _tqdm()
     return Bar(tqdm, done, total) if tqdm is not None and _is_terminal() else Lines(done)
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, above the bar if there is one."""
+    tqdm = _tqdm() if _is_terminal() else None
+    if tqdm is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        tqdm.write(text, file=sys.stderr)
 
 
 def mean(values: deque[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from rnnops.cli.corpus import Corpus
 from rnnops.cli.evaluate import Score
 from rnnops.cli.session import Session
 
@@ -17,12 +18,16 @@ def show(text: str) -> None:
     print(text.encode(encoding, "replace").decode(encoding), flush=True)
 
 
-def print_beginning(session: Session) -> None:
-    """Say what is trained on what."""
-    corpus, step = session.corpus, session.trainer.model.step_count
+def print_text(corpus: Corpus) -> None:
+    """Say what is trained on."""
     show(f"text: {corpus.source}")
     sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
     show(f"characters: {sizes}")
+
+
+def print_model(session: Session) -> None:
+    """Say what is trained."""
+    step = session.trainer.model.step_count
     show(f"model: {model_text(session)}, {parameter_count(session):,} parameters")
     if step:
         show(f"resumed: step {step:,}, {session.trainer.characters:,} characters seen")
@@ -30,12 +35,13 @@ def print_beginning(session: Session) -> None:
 
 def print_training(session: Session, reason: str) -> None:
     """Say what was done."""
-    state, characters, steps = session.trainer.state, session.trainer.characters, session.trainer.model.step_count
-    rate = characters / state.seconds if state.seconds else 0.0
-    show(
-        f"stopped {reason}: {steps:,} steps, {characters:,} characters in {state.seconds:.1f} s, "
-        f"{rate:,.0f} characters a second"
-    )
+    trainer, compiling = session.trainer, session.compiling.seconds
+    characters, seconds = trainer.characters, trainer.state.seconds
+    timed = characters - (trainer.streams.characters_per_window if compiling else 0)
+    rate = f", {timed / seconds:,.0f} characters a second" if timed and seconds else ""
+    compiled = f"; compiling, with the first step, took {compiling:.1f} s" if compiling else ""
+    steps = trainer.model.step_count
+    show(f"stopped {reason}: {steps:,} steps, {characters:,} characters in {seconds:.1f} s{rate}{compiled}")
     if session.target is not None:
         show(f"saved: {session.target}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +13,10 @@ from typing import Any
 from rnnops.cli import state as states
 from rnnops.cli.baselines import baselines
 from rnnops.cli.cells import is_own
+from rnnops.cli.compiling import Compiling
 from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, load_text
 from rnnops.cli.language_model import LanguageModel
+from rnnops.cli.progress import say
 from rnnops.cli.settings import Settings, SettingsError, check_agreement
 from rnnops.cli.state import TextSource
 from rnnops.cli.threads import limit_product_threads
@@ -58,6 +60,7 @@ class Session:
     Args:
         tables: what the model is compared with, computed beside the training.
         target: the checkpoint file, None for none.
+        compiling: says what is compiled; nothing is on the reference device.
     """
 
     settings: Settings
@@ -67,6 +70,10 @@ class Session:
     tables: Future[dict[str, float]]
     target: Path | None
     saved_at: float = field(default_factory=time.monotonic)
+    compiling: Compiling = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.compiling = Compiling(None if self.settings.device == "reference" else say)
 
     def save(self) -> None:
         """Write the checkpoint, where there is to be one."""
@@ -81,18 +88,22 @@ class Session:
             self.save()
 
 
-def open_session(options: Options) -> Session:
+def open_session(options: Options, tell: Callable[[Corpus], None]) -> Session:
     """Read the checkpoint to resume, or start anew; read the text and build the model.
+
+    Args:
+        tell: called with the text once it is read.
 
     Raises an RnnopsError for whatever does not fit, before anything is computed.
     """
     if options.resume is not None:
-        return _resumed(options, states.load(options.resume))
+        return _resumed(options, states.load(options.resume), tell)
     if options.save is not None:
         _check_target(options.save)
     settings = Settings(**options.settings)
     source = TextSource(_absolute(options.text), _byte_limit(options.max_bytes))
     corpus = _read(source)
+    tell(corpus)
     model = _model(settings, corpus, options)
     return Session(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
 
@@ -102,7 +113,7 @@ def _model(settings: Settings, corpus: Corpus, options: Options) -> LanguageMode
     return LanguageModel(settings, len(corpus.alphabet), options.recompute, options.threads)
 
 
-def _resumed(options: Options, saved: states.Saved) -> Session:
+def _resumed(options: Options, saved: states.Saved, tell: Callable[[Corpus], None]) -> Session:
     _check_own_cell(options, saved.settings)
     check_agreement(saved.settings, options.settings)
     paths = _absolute(options.text) or saved.source.paths
@@ -110,6 +121,7 @@ def _resumed(options: Options, saved: states.Saved) -> Session:
     source = TextSource(paths, limit)
     corpus = _read(source)
     saved.check_text(corpus)
+    tell(corpus)
     model = _model(saved.settings, corpus, options)
     trainer = Trainer(model, corpus, saved.restore(model))
     tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)

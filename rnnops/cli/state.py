@@ -35,7 +35,7 @@ class TrainingState:
     Args:
         average: the parameters' running average.
         carried: the recurrent states `[1, N, H]` after the last window.
-        seconds: spent on training and on points of the held-out curve.
+        seconds: spent on training and on points of the held-out curve, without compiling.
         recent: bits per character of the steps since the training curve's last point.
         training, held_out: curves, pairs of characters seen and bits per character.
     """

@@ -18,8 +18,8 @@ def train(options: Options, started: float | None = None) -> int:
     if options.plot is not None:
         check_plot(options.plot)
     clock = Clock(options.time_limit, _closing_seconds(options), started)
-    session = open_session(options)
-    report.print_beginning(session)
+    session = open_session(options, report.print_text)
+    report.print_model(session)
     session.save()
     with StopSignals() as signals:
         reason = train_until(session, options, clock, signals)
@@ -34,7 +34,7 @@ def train_until(session: Session, options: Options, clock: Clock, signals: StopS
     trainer = session.trainer
     size = trainer.streams.characters_per_window
     progress = show_progress(trainer.characters, None if options.steps is None else options.steps * size)
-    _measure_evaluation(session, clock)
+    _prepare_end(session, options, clock)
     try:
         while options.steps is None or trainer.model.step_count < options.steps:
             bits = _timed_step(session, clock, progress)
@@ -52,9 +52,11 @@ def train_until(session: Session, options: Options, clock: Clock, signals: StopS
 def finish(session: Session, options: Options) -> None:
     """Print the held-out figure beside the tables' and a sample, and draw the curves."""
     trainer = session.trainer
+    _compile_evaluation(session)
     score, tables = trainer.evaluate(), session.tables.result()
     report.print_held_out(score, tables)
     if options.sample:
+        _compile_sampling(session)
         drawn = trainer.sample(options.sample, options.temperature)
         report.print_sample(session.corpus.decode(drawn), options.temperature)
     if options.plot is not None:
@@ -65,12 +67,13 @@ def finish(session: Session, options: Options) -> None:
 
 def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
     """One step of training and, where it is time, a point of the held-out curve."""
-    state, began = session.trainer.state, time.monotonic()
-    bits = session.trainer.step()
+    state, began, compiled = session.trainer.state, time.monotonic(), session.compiling.seconds
+    bits = session.compiling.run("a step of training", session.trainer.step)
     if (step := session.trainer.model.step_count) % session.settings.evaluate_every == 0:
+        _compile_evaluation(session)
         held_out = _timed_point(session, clock)
         progress.say(f"step {step:,}: {held_out:.3f} held-out bits per character")
-    state.seconds += time.monotonic() - began
+    state.seconds += time.monotonic() - began - (session.compiling.seconds - compiled)
     return bits
 
 
@@ -81,11 +84,21 @@ def _timed_point(session: Session, clock: Clock) -> float:
     return score.bits
 
 
-def _measure_evaluation(session: Session, clock: Clock) -> None:
-    """Tell the clock what the evaluation at the end will take, from one window of it."""
+def _compile_evaluation(session: Session) -> None:
+    session.compiling.ahead("the evaluation", session.trainer.prepare_evaluation)
+
+
+def _compile_sampling(session: Session) -> None:
+    session.compiling.ahead("the sampling", lambda: session.trainer.sample(1, temperature=0.0))
+
+
+def _prepare_end(session: Session, options: Options, clock: Clock) -> None:
+    """Compile what the end runs, and tell the clock what its evaluation will take, from one window of it."""
     if clock.limit is None:
         return
-    session.trainer.evaluate(limit=1)  # plans
+    if options.sample:
+        _compile_sampling(session)
+    _compile_evaluation(session)
     began = time.monotonic()
     score = session.trainer.evaluate(limit=1)
     clock.expect_evaluation((time.monotonic() - began) * len(session.corpus.held_out) / score.characters)

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnops.cli.batches import Streams
 from rnnops.cli.corpus import Corpus
-from rnnops.cli.evaluate import Score, evaluate
+from rnnops.cli.evaluate import Score, evaluate, run_each_length
 from rnnops.cli.language_model import LanguageModel, carried
 from rnnops.cli.sample import sample
 from rnnops.cli.state import TrainingState
@@ -56,6 +56,10 @@ class Trainer:
         """Score the held-out text, or its part of about `limit` characters, with the averaged parameters."""
         with self.model.using_params(self.state.average):
             return evaluate(self.model, self.corpus.held_out, limit)
+
+    def prepare_evaluation(self) -> None:
+        """Run what an evaluation runs, so that it is compiled."""
+        run_each_length(self.model, self.corpus.held_out)
 
     def record_held_out(self) -> Score:
         """Add a point to the held-out curve."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.cuda_target import cuda_target
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.feeds import as_array, is_on_cuda
+from rnnops.compiler.feeds import is_on_cuda
 from rnnops.compiler.layer_steps import LayerGradients
 from rnnops.compiler.plan import ForwardPlan, TrainingPlan
 from rnnops.compiler.pullback import Pullback
@@ -22,9 +22,11 @@ from rnnops.compiler.run import Feeds, Run
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.memory import on_host
 from rnnops.errors import DeviceError, FeedError
+from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
-from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, in_stream, on_device, settled, zeros
-from rnnops.kernels.cuda.facade import stream_of, synchronize
+from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
+from rnnops.kernels.cuda.facade import stream_of, synchronize, wait_for
+from rnnops.kernels.cuda.memory import current_stream, in_stream
 from rnnops.net import Net
 from rnnops.schema import Call
 from rnnops.types import Array
@@ -49,8 +51,10 @@ class CudaPullback(Pullback):
             stream: of the device, that of the forward pass if left out.
         """
         with working(self._plan.program.net.name, self.stream if stream is None else stream):
-            found = super().__call__(grads)
-            return placed(found, self.on_host)
+            wait_for(self.stream, current_stream())
+            found = placed(super().__call__(grads), self.on_host)
+            wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
+            return found
 
     def layers(
         self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
@@ -129,7 +133,7 @@ class CudaRun(Run):
     def _checked(self, name: str, value: Any) -> Any:
         if name not in self.net.input_names:
             raise FeedError("bind names no input", net=self.net.name, blob=name)
-        return value if is_on_cuda(value) else as_array(self.net.name, name, value)
+        return self._fed(self.net.name, name, value)
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
         """Whether feeds are on the host. Raises FeedError where only some are."""
@@ -223,8 +227,10 @@ def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
 
 def _adopted(net: str, name: str, value: Any) -> DeviceArray:
     try:
-        return on_device(value)
-    except TypeError as error:
+        return on_device(resolved(value))
+    except DeviceError:
+        raise
+    except Exception as error:  # whatever the other library raises
         problem = "a feed is no array of the CUDA device"
         wanted = "an array with __cuda_array_interface__, or CuPy installed for one with __dlpack__"
         raise FeedError(problem, net=net, blob=name, wanted=wanted, came=error) from None

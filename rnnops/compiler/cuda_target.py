@@ -30,9 +30,10 @@ from rnnops.compiler.scan.target import Work, Written
 from rnnops.compiler.scan.unit_periods import BY_ROWS
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
-from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, on_device, settled
+from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import ScanRun
+from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.replays import Replays
 from rnnops.types import Array
 

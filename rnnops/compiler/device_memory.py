@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnops.compiler.scan.memory import Buffer, Memory, Pool, rounded
-from rnnops.kernels.cuda.device_array import DeviceArray, current_stream, empty
+from rnnops.kernels.cuda.device_array import DeviceArray, empty
 from rnnops.kernels.cuda.facade import address_of
+from rnnops.kernels.cuda.memory import current_stream
 
 
 class DeviceBlock:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rnnops.compiler.team import default_threads
 from rnnops.errors import DeviceError
+from rnnops.foreign_arrays import resolved
 from rnnops.kernels.cpu.vector_width import vector_width
-from rnnops.kernels.cuda import device_array as _device_array
+from rnnops.kernels.cuda import blas, device_array as _device_array
 from rnnops.kernels.cuda.facade import card
 
 
@@ -45,11 +46,11 @@ def on_device(array: Any) -> Any:
     where there is no device, and TypeError for what is no array.
     """
     card()
-    return _device_array.on_device(array)
+    return _device_array.on_device(resolved(array))
 
 
 def _cuda() -> Device:
     try:
-        return Device("cuda", str(card()))
+        return Device("cuda", f"{card()}, products of tiles by {blas.products()}")
     except DeviceError as error:
         return Device("cuda", "", str(error))

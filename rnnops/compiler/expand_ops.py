@@ -7,13 +7,16 @@ from dataclasses import replace
 from itertools import chain
 
 from rnnops.blob import Blob
+from rnnops.errors import OpError
 from rnnops.interpreter import Program, prepare
 from rnnops.loops import Expansion
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
-from rnnops.schema import Call, schema_of
+from rnnops.schema import Call, form_of, schema_of
 from rnnops.scopes import absolute_names, free_name
+
+DEEPEST = 16  # expansions within expansions: those of the library go three deep
 
 
 def expand_ops(program: Program) -> Program:
@@ -22,20 +25,31 @@ def expand_ops(program: Program) -> Program:
     rewrite: `y = Softmax(x)`  -->
         `a = ReduceMax(x, axes=[-1]); b = Sub(x, a); c = Exp(b); d = ReduceSum(c, axes=[-1]); y = Div(c, d)`
     """
-    while any(map(_is_expansion, program.calls)):
+    for _ in range(DEEPEST):
+        if not any(map(_is_expansion, program.calls)):
+            return program
         program = _expanded_once(program)
-    return program
+    endless = next(filter(_is_expansion, program.calls))
+    problem = f"its loop form is Expansion(), and after {DEEPEST} rounds there is still something to expand"
+    raise OpError(problem, net=program.net.name, op=endless.op.label, hint="`expand` uses simpler ops than its own.")
 
 
 def _is_expansion(call: Call) -> bool:
-    return isinstance(schema_of(call.op.type).loop_form(call), Expansion)
+    return isinstance(form_of(call), Expansion)
 
 
 def _expanded_once(program: Program) -> Program:
     taken = set(program.types)
     expanded = [_parts(call, program.net, taken) if _is_expansion(call) else [call.op] for call in program.calls]
     net = program.net.with_ops(list(chain.from_iterable(expanded)))
-    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    found = prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    for call in filter(_is_expansion, program.calls):
+        for name, kind in zip(call.op.outputs, call.output_types, strict=True):
+            if name and found.types[name] != kind:
+                problem = "`expand` makes something else than `shapes` and `dtypes` say"
+                came = found.types[name]
+                raise OpError(problem, net=net.name, op=call.op.label, blob=name, wanted=kind, came=came)
+    return found
 
 
 def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
@@ -58,6 +72,9 @@ def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
     with absolute_names(), scratch.in_layer(op.layer):
         result = schema_of(op.type).expand(call, *map(blobs.get, op.inputs))
         parts = result if isinstance(result, tuple) else (result,)
+        if len(parts) != len(op.outputs) or not all(isinstance(part, Blob) for part in parts):
+            wanted = f"{len(op.outputs)} blobs"
+            raise OpError("`expand` returned something else", net=net.name, op=op.label, wanted=wanted, came=result)
         results: dict[str, str] = {}
         for name, blob in zip(op.outputs, parts, strict=True):
             if name:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import FeedError
+from rnnops.foreign_arrays import from_dlpack
 from rnnops.net import Net
 from rnnops.op import Input
 from rnnops.types import FLOAT, Array, Type, is_float, type_of
@@ -32,7 +33,8 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             if name in merged:
                 raise FeedError("this input is fed twice", net=net.name, blob=name)
             merged[name] = value
-    unknown = [str(name) for name in merged if name not in net.input_names]
+    inputs = set(net.input_names)
+    unknown = [str(name) for name in merged if name not in inputs]
     if unknown:
         raise FeedError(
             "the net has no such input",
@@ -47,7 +49,7 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
 def plain_arrays(
     names: Sequence[str], dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]
 ) -> list[Array] | None:
-    """Feeds in the order of `names`, where all are contiguous NumPy arrays and each input is fed once; else None.
+    """Feeds in the order of `names`, where all are NumPy arrays as kernels take them, each fed once; else None.
 
     What is read here at each call is looked at more closely only where its types are new.
     """
@@ -65,7 +67,7 @@ def plain_arrays(
         arrays = [merged[name] for name in names]
     except KeyError:
         return None
-    return arrays if all(type(a) is np.ndarray and a.flags.c_contiguous for a in arrays) else None
+    return arrays if all(type(a) is np.ndarray and (f := a.flags).c_contiguous and f.aligned for a in arrays) else None
 
 
 def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any]) -> tuple[dict[str, Any], str]:
@@ -84,19 +86,19 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     return arrays, float_dtype
 
 
-def as_array(net: str, name: str, value: Any) -> Array:
+def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
     """A NumPy array over a feed's memory. Raises FeedError for lists, numbers and arrays of another device."""
     if isinstance(value, np.ma.MaskedArray):
-        raise FeedError("a feed is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
+        raise FeedError(f"{what} is a masked array", net=net, blob=name, hint="Fill it with .filled(value) first.")
     if isinstance(value, np.ndarray):
-        return np.asarray(value, order="C")  # products and sums round differently over other memory layouts
+        return _in_rows(value)
     if is_on_cuda(value):
         raise FeedError(
             "a CUDA array is fed to a run on the CPU", net=net, blob=name, hint="Copy it to the host first."
         )
     if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
         raise FeedError(
-            "a feed is no array",
+            f"{what} is no array",
             net=net,
             blob=name,
             wanted="a NumPy array or one with __dlpack__",
@@ -104,17 +106,24 @@ def as_array(net: str, name: str, value: Any) -> Array:
             hint="Convert it with numpy.asarray(value, dtype).",
         )
     try:
-        return np.asarray(np.from_dlpack(value), order="C")
+        return _in_rows(from_dlpack(value))
     except Exception as error:  # whatever the other library raises
-        raise FeedError(f"a feed cannot be read through DLPack: {error}", net=net, blob=name) from error
+        raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name) from error
+
+
+def _in_rows(array: Array) -> Array:
+    """A plain array in row-major order, as products and sums round differently over others; aligned, for kernels."""
+    plain = np.asarray(array, order="C")
+    return plain if plain.flags.aligned else plain.copy()
 
 
 def is_on_cuda(value: Any) -> bool:
     """Whether a feed is an array of a CUDA device, of any library."""
-    if hasattr(value, "__cuda_array_interface__"):
-        return True
-    where = getattr(value, "__dlpack_device__", None)
-    return where is not None and where()[0] == 2  # kDLCUDA
+    try:
+        where = getattr(value, "__dlpack_device__", None)
+        return hasattr(value, "__cuda_array_interface__") or (where is not None and where()[0] == 2)  # kDLCUDA
+    except Exception:  # whatever the other library raises; it does so again, with a name, when the array is read
+        return False
 
 
 def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
@@ -168,7 +177,7 @@ def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
 
 def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
     """Float inputs whose gradients are wanted, all of them if left out. Raises FeedError for others."""
-    floats = [name for name in net.input_names if is_float(net.dtype_of(name))]
+    floats = dict.fromkeys(name for name in net.input_names if is_float(net.dtype_of(name)))
     if wrt is None:
         return tuple(floats)
     names = list(wrt) if isinstance(wrt, Sequence | Set) and not isinstance(wrt, str) else [wrt]
@@ -177,4 +186,5 @@ def checked_wrt(net: Net, wrt: Any) -> tuple[str, ...]:
             raise FeedError(
                 "wrt names no float input", net=net.name, blob=str(name), wanted=f"one of {', '.join(floats)}"
             )
-    return tuple(name for name in floats if name in names)
+    wanted = set(names)
+    return tuple(name for name in floats if name in wanted)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import ALL, DEFAULT, MEMORY, SPEED, Policy, Slots
@@ -24,6 +23,7 @@ from rnnops.compiler.predicted_time import predicted_time
 from rnnops.compiler.workspace_bytes import bytes_of_blobs
 from rnnops.errors import BudgetError, NoBottleneckError
 from rnnops.interpreter import Program
+from rnnops.lazy import cached_property
 
 Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 By = Callable[[Policy], Saved]
@@ -190,9 +190,13 @@ def held_bytes(saved: Saved) -> int:
     made = {name for op in program.net.ops for name in op.outputs if name}
     last = {name: i for i, op in enumerate(net.ops) for name in op.inputs}
     alive = set(residuals.kept)
-    most = sum(nbytes[name] for name in alive)
+    most = held = sum(nbytes[name] for name in alive)
     for i, op in enumerate(net.ops):
-        alive.update(name for name in op.outputs if name in made)
-        most = max(most, sum(nbytes[name] for name in alive))
-        alive = {name for name in alive if last.get(name, -1) > i}
+        begun = made.intersection(op.outputs) - alive
+        held += sum(nbytes[name] for name in begun)
+        most = max(most, held)
+        alive |= begun
+        ended = {name for name in (*op.inputs, *begun) if name in alive and last.get(name, -1) <= i}
+        held -= sum(nbytes[name] for name in ended)
+        alive -= ended
     return most

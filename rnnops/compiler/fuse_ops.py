@@ -14,7 +14,7 @@ from rnnops.loops import Kernel
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
-from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, register
+from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, no_gradient, register
 from rnnops.types import Array, Shape, Type
 
 COPIES = ("Concat", "Pad", "ScatterSlice")  # which move elements, but to memory of their own
@@ -29,6 +29,7 @@ class FusedOps(OpSchema):
     same_dtype = ()
     internal = True
     uses_context = True
+    gradient = no_gradient
     loop = Kernel("row program")
 
     def output_count(self, attributes: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rnnops.compiler.alive_rows import AliveRows, Rows
 from rnnops.compiler.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.compiler.part_bytes import PARTS, held_in_parts
@@ -26,7 +27,26 @@ NOTE = "Not counted: what the interpreter needs within an op."
 STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
 PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
 PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
-Rows = tuple[MemoryRow, ...]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A moment of a pass.
+
+    Args:
+        nbytes: all that is held.
+        event, lasting: of the logs of what is alive, and of what lasts.
+        more: rows of the op that runs, beside those of blobs.
+        rest: bytes of the block that nobody uses.
+        at: the op that runs.
+    """
+
+    nbytes: int = 0
+    event: int = 0
+    lasting: int = 0
+    more: Rows = ()
+    rest: int = 0
+    at: str = ""
 
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
@@ -37,16 +57,18 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
     outputs = timeline.copy_outputs(plan.program)
-    forward = PassMemory("forward", timeline.most, timeline.at)
+    forward = PassMemory("forward", timeline.rows_of_most(), timeline.most.at)
     if isinstance(plan, ForwardPlan):
         return MemoryTable(forward, note=" ".join(timeline.notes))
     names = (*plan.residuals.kept, *plan.residuals.free)
-    held = {name: timeline.alive.get(name, ()) for name in names}
+    held = {name: timeline.alive.rows(name) for name in names}
     alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
     timeline.begin(compiled.backward, behind, compiled.recycled[1], alive)
     timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT), plan.residuals.kept)
     timeline.copy_gradients(plan.backward)
-    return MemoryTable(forward, PassMemory("backward", timeline.most, timeline.at), " ".join(timeline.notes))
+    return MemoryTable(
+        forward, PassMemory("backward", timeline.rows_of_most(), timeline.most.at), " ".join(timeline.notes)
+    )
 
 
 def _kinds(program: Program, kind: str) -> dict[str, str]:
@@ -60,28 +82,28 @@ class _Timeline:
     Args:
         kernels, stepped: what runs ops of this pass, and recurrences step by step, by key.
         recycled: which of their buffers share a block.
-        alive: blob -> the memory it lies in, none for what is borrowed; several blobs may lie in one row.
+        alive: blobs and the memory they lie in, none for what is borrowed; several blobs may lie in one row.
         borrowed: bytes of the block that ops or passes borrow in turn, once it is there.
         scratch: what the op that runs has cut from it.
         names: workspaces of a recurrence -> its first result.
         inside: all rows that lie in it, by id.
         lasting: what recurrences keep for the next call.
-        most: the rows of the moment with the most bytes, which is at op `at`.
+        most: the moment with the most bytes.
         notes: what is not counted, each once.
     """
 
     kernels: Mapping[str, Kernel]
     stepped: Mapping[str, Stepped]
     recycled: Recycled
-    alive: dict[str, Rows] = field(default_factory=dict)
     borrowed: int = 0
     scratch: Rows = ()
     inside: dict[int, MemoryRow] = field(default_factory=dict)
-    lasting: list[MemoryRow] = field(default_factory=list)
-    most: Rows = ()
-    at: str = ""
+    most: _Moment = _Moment()
     notes: dict[str, None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.alive, self.lasting = AliveRows(self.inside, {}), AliveRows(self.inside, {})
 
     def begin(
         self,
@@ -92,7 +114,7 @@ class _Timeline:
     ) -> None:
         """Begin another pass with these blobs alive."""
         self.kernels, self.stepped, self.recycled = kernels, stepped, recycled
-        self.alive, self.most, self.at = dict(alive), (), ""
+        self.alive, self.most = AliveRows(self.inside, alive), _Moment()
         self._note(None)
 
     def walk(
@@ -105,10 +127,10 @@ class _Timeline:
             results = self._run(call, kinds)
             for name, rows in zip(call.op.outputs, results, strict=True):
                 if name:
-                    self.alive[name] = self._owned(call, program.types.get(name), rows) if name in keep else rows
+                    self.alive.begin(name, self._owned(call, program.types.get(name), rows) if name in keep else rows)
             self._note(call)
             for name in set(dead) - stay:
-                self.alive.pop(name, None)
+                self.alive.end(name)
 
     def copy_outputs(self, program: Program) -> dict[str, Rows]:
         """Outputs as the caller gets them: copies where they lie in feeds, or alone in a larger piece of memory."""
@@ -116,7 +138,7 @@ class _Timeline:
         whole = {id(row) for blob in blobs.values() for row in self._whole(blob, program)}
         outputs: dict[str, Rows] = {}
         for name, blob in blobs.items():
-            rows = self.alive.get(blob, ())
+            rows = self.alive.rows(blob)
             alone = not any(id(row) in whole for row in rows)
             copied = alone or blob in [blobs[other] for other in outputs]
             outputs[name] = self._new(blob, program.types[blob], OUTPUT) if copied else rows
@@ -128,7 +150,7 @@ class _Timeline:
         copies: list[MemoryRow] = []
         seen: set[int] = set()
         for blob in program.net.output_blobs.values():
-            rows = self.alive.get(blob, ())
+            rows = self.alive.rows(blob)
             if not rows or any(id(row) in seen for row in rows):
                 copies += self._new(blob, program.types[blob], GRADIENT)
             seen.update(map(id, rows))
@@ -145,7 +167,7 @@ class _Timeline:
         moments = demand.moments()
         made = {id(buffer): self._place(call, buffer) for buffers in moments for buffer in buffers}
         self._lend(call, demand, kernel)
-        self.lasting += [self._row(call, buffer) for buffer in demand.lasting]
+        self._last(call, demand)
         for buffers in moments:
             self._note(call, [made[id(buffer)] for buffer in buffers])
         return [tuple(made[id(buffer)] for buffer in buffers) for buffers in demand.results]
@@ -171,12 +193,12 @@ class _Timeline:
         """What scans within steps borrow, and keep for the next call."""
         for kernel in stepped.scans():
             self._borrow(kernel)
-            self.lasting += [self._row(call, buffer) for buffer in kernel.demand().lasting]
+            self._last(call, kernel.demand())
 
-    def _rest(self, rows: Iterable[MemoryRow]) -> Rows:
-        """What these rows leave over of the block."""
-        rest = self.borrowed - sum(row.nbytes for row in rows if id(row) in self.inside)
-        return (MemoryRow("scratch that others use", "", (rest,), "uint8", SCRATCH),) if rest > 0 else ()
+    def _last(self, call: Call, demand: Demand) -> None:
+        """What an op keeps for the next call."""
+        for buffer in demand.lasting:
+            self.lasting.begin(str(self.lasting.events), (self._row(call, buffer),))
 
     def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
         stepped = self.stepped.get(call.op.key)
@@ -212,16 +234,25 @@ class _Timeline:
         return self._new(call.op.key, kind, KEPT)
 
     def _whole(self, blob: str, program: Program) -> Rows:
-        rows, kind = self.alive.get(blob, ()), program.types[blob]
+        rows, kind = self.alive.rows(blob), program.types[blob]
         return rows if len(rows) == 1 and kind.nbytes >= PART * rows[0].nbytes else ()
 
     def _note(self, call: Call | None, more: Iterable[MemoryRow] = ()) -> None:
         """Look whether what is alive, and more, is the most so far; it is at an op, or at the end of the pass."""
-        blobs = [row for rows in self.alive.values() for row in rows]
-        found = {id(row): row for row in (*blobs, *more, *self.lasting, *self.scratch)}.values()
-        rows = (*found, *self._rest(found))
-        if sum(row.nbytes for row in rows) > sum(row.nbytes for row in self.most):
-            self.most, self.at = tuple(sorted(rows, key=lambda row: KINDS.index(row.kind))), self._name(call)
+        rows = (*more, *self.scratch)
+        found = {id(row): row for row in rows if not self.alive.holds(row)}.values()
+        inside = self.alive.nbytes_inside + sum(row.nbytes for row in found if id(row) in self.inside)
+        rest = max(self.borrowed - inside, 0)
+        nbytes = self.alive.nbytes + self.lasting.nbytes + sum(row.nbytes for row in found) + rest
+        if nbytes > self.most.nbytes:
+            self.most = _Moment(nbytes, self.alive.events, self.lasting.events, rows, rest, self._name(call))
+
+    def rows_of_most(self) -> Rows:
+        """The rows of the moment with the most bytes."""
+        blobs, lasting = self.alive.rows_at(self.most.event), self.lasting.rows_at(self.most.lasting)
+        rows = {id(row): row for row in (*blobs, *self.most.more, *lasting)}.values()
+        rest = MemoryRow("scratch that others use", "", (self.most.rest,), "uint8", SCRATCH)
+        return tuple(sorted((*rows, *([rest] if self.most.rest else ())), key=lambda row: KINDS.index(row.kind)))
 
     def _row(self, call: Call, buffer: Buffer) -> MemoryRow:
         return MemoryRow(buffer.what, self._name(call), buffer.shape, buffer.dtype, buffer.kind)

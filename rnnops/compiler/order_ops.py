@@ -55,25 +55,28 @@ def _forwards(lifetimes: Lifetimes, before: Before) -> list[int]:
         made, gone = lifetimes.makes[op], set(last)
         return sum(lifetimes.sizes[p] for p in made) - sum(lifetimes.sizes[p] for p in gone)
 
-    def ran(op: int) -> None:
+    def ran(op: int) -> list[int]:
         for piece in lifetimes.reads[op]:
             left[piece].discard(op)
+        return [reader for piece in lifetimes.reads[op] if len(left[piece]) == 1 for reader in left[piece]]
 
     return topological_order(before, growth, ran)
 
 
 def _backwards(lifetimes: Lifetimes, before: Before) -> list[int]:
     """Last comes the op before which least is alive: what it is the last to read less what it makes."""
-    alive = set(lifetimes.stays)
+    alive, readers = set(lifetimes.stays), _readers(lifetimes)
 
     def growth(op: int) -> int:
         read = [p for p in lifetimes.reads[op] if p not in alive]
         made = [p for p in lifetimes.makes[op] if p in alive]
         return sum(lifetimes.sizes[p] for p in read) - sum(lifetimes.sizes[p] for p in made)
 
-    def ran(op: int) -> None:
+    def ran(op: int) -> list[int]:
+        news = [piece for piece in lifetimes.reads[op] if piece not in alive]
         alive.difference_update(lifetimes.makes[op])
-        alive.update(lifetimes.reads[op])
+        alive.update(news)
+        return [reader for piece in news for reader in readers[piece]]
 
     count = len(before)
     after: list[set[int]] = [set() for _ in range(count)]
@@ -81,7 +84,11 @@ def _backwards(lifetimes: Lifetimes, before: Before) -> list[int]:
         for maker in needed:
             after[maker].add(op)
     mirrored = [{count - 1 - op for op in after[count - 1 - place]} for place in range(count)]
-    order = topological_order(mirrored, lambda place: growth(count - 1 - place), lambda place: ran(count - 1 - place))
+    order = topological_order(
+        mirrored,
+        lambda place: growth(count - 1 - place),
+        lambda place: [count - 1 - op for op in ran(count - 1 - place)],
+    )
     return [count - 1 - place for place in reversed(order)]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Generic, TypeVar
@@ -21,7 +20,7 @@ from rnnops.compiler.parted_kernels import parted_kernels
 from rnnops.compiler.scan.compiled_scan import Options, steps_of_tile
 from rnnops.compiler.scan.device import Compiled, compile_programs
 from rnnops.fold_constants import fold_constants
-from rnnops.interpreter import Program, prepare
+from rnnops.interpreter import Program, out_of_memory, prepare
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
@@ -89,7 +88,15 @@ def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program
 
 
 def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
-    """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter."""
+    """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter.
+
+    Raises OutOfMemoryError where a plan needs more memory than there is.
+    """
+    with _planning(net, types, float_dtype):
+        return _forward_plan(net, types, float_dtype, options)
+
+
+def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None) -> ForwardPlan:
     program = _fused(_rewritten(net, types, float_dtype), (), options)
     if options is None:
         return ForwardPlan(program)
@@ -110,8 +117,20 @@ def plan_training(
 ) -> TrainingPlan:
     """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`.
 
-    Raises CheckpointError where what is to be saved does not fit the net.
+    Raises CheckpointError where what is to be saved does not fit the net, else what `plan_forward` raises.
     """
+    with _planning(net, types, float_dtype):
+        return _training_plan(net, types, float_dtype, wrt, options, saving)
+
+
+def _training_plan(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None,
+    saving: Saving,
+) -> TrainingPlan:
     live = _rewritten(net, types, float_dtype)
     program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options or Options()))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
@@ -127,6 +146,17 @@ def plan_training(
         backward, behind = arrange(backward, compiled.backward, given=residuals.kept)
         compiled = compiled.sharing(options.pool, ahead, behind)
     return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
+
+
+@contextmanager
+def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator[None]:
+    """Where memory runs out, name the op with the largest result."""
+    try:
+        yield
+    except MemoryError as error:
+        calls = prepare(net, types, float_dtype).calls
+        largest = max(calls, key=lambda call: max(kind.nbytes for kind in call.output_types))
+        raise out_of_memory(largest, "memory has no room to plan a net with this op") from error
 
 
 def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> Callable[[Policy], Saved]:
@@ -148,24 +178,26 @@ Plan = TypeVar("Plan")
 
 
 class PlanCache(Generic[Plan]):
-    """The plans used last, by key; safe to use from several threads."""
+    """The plans used last, by key; safe to use from several threads.
+
+    There is no lock that a forked child could find taken: a table is replaced by another and never changed. Where two
+    threads do that at once, one of the plans may have to be made again.
+    """
 
     def __init__(self, limit: int = 32) -> None:
         self._limit = limit
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._plans: dict[Hashable, Plan] = {}
 
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
-        """The plan under `key`, made if it is not there; two threads may make it at once, one is kept."""
-        with self._lock:
-            if key in self._plans:
-                self._plans.move_to_end(key)
-                return self._plans[key]
-        plan = make()
-        with self._lock:
-            self._plans[key] = plan
-            while len(self._plans) > self._limit:
-                self._plans.popitem(last=False)
+        """The plan under `key`, made if it is not there."""
+        found = self._plans.get(key)
+        plan = make() if found is None else found
+        plans = dict(self._plans)
+        plans.pop(key, None)
+        plans[key] = plan  # the last is the one used last
+        if len(plans) > self._limit:
+            del plans[next(iter(plans))]
+        self._plans = plans
         return plan
 
     def __contains__(self, key: Hashable) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.feeds import as_array
 from rnnops.compiler.layer_steps import LayerGradients, run_steps, steps_of
+from rnnops.compiler.memory_in_use import MemoryInUse
 from rnnops.compiler.plan import TrainingPlan
 from rnnops.compiler.scan.residuals import ScanResiduals
 from rnnops.errors import FeedError, GradientError
@@ -41,7 +42,8 @@ class Pullback:
         self._held: dict[str, Array] | None = held
         self._fed: Mapping[str, Array] = fed
         self._lock = threading.Lock()
-        lent = [array for array in outputs.values() if _is_read(array, held)]
+        read = MemoryInUse(part for value in held.values() for part in _parts(value))
+        lent = [array for array in outputs.values() if read.holds(array)]
         for array in lent:
             array.flags.writeable = False
         self._release = weakref.finalize(self, _return_loans, [weakref.ref(array) for array in lent])
@@ -172,10 +174,10 @@ class Pullback:
 
     def _array(self, output: str, value: Any) -> Array:
         try:
-            return as_array(self._plan.program.net.name, output, value)
+            return as_array(self._plan.program.net.name, output, value, "a gradient")
         except FeedError as error:
             details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
-            raise self._error("a gradient is no array", blob=output, **details) from None
+            raise self._error(error.problem, blob=output, **details) from error
 
     def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
         """What runs the ops of the backward pass in place of their references, by key."""
@@ -191,13 +193,11 @@ class Pullback:
 
     def _results(self, workspace: Workspace) -> dict[str, Array]:
         results: dict[str, Array] = {}
+        taken = MemoryInUse(workspace_inputs(workspace, self._plan))
         for name, blob in self._plan.backward.net.output_blobs.items():
             array = workspace[blob]
-            taken = any(
-                np.may_share_memory(array, other)
-                for other in (*workspace_inputs(workspace, self._plan), *results.values())
-            )
-            results[name] = array.copy() if taken or not array.flags.writeable else array
+            results[name] = array.copy() if taken.holds(array) or not array.flags.writeable else array
+            taken.add(results[name])
         return results
 
     def _error(self, problem: str, blob: str | None = None, **details: Any) -> GradientError:
@@ -215,13 +215,9 @@ def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
     return [array for array in given if array is not None and hasattr(array, "flags")]
 
 
-def _is_read(array: Array, held: Mapping[str, Any]) -> bool:
-    """Whether backward will read memory of an output."""
-    for value in held.values():
-        parts = value.arrays() if isinstance(value, RESIDUALS) else [value]
-        if any(np.may_share_memory(array, part) for part in parts):
-            return True
-    return False
+def _parts(value: Any) -> Iterable[Array]:
+    """The arrays that a kept blob consists of."""
+    return value.arrays() if isinstance(value, RESIDUALS) else [value]
 
 
 def _return_loans(lent: list[weakref.ref[Array]]) -> None:

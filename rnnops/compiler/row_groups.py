@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from functools import cached_property
+from math import inf, prod
 
 from rnnops.compiler.scan.batch_axis import BatchAxes, axes_along, find_batch_axes
 from rnnops.compiler.scan.lower_ops import lower_op
@@ -22,7 +23,7 @@ from rnnops.compiler.scan.products import as_contraction, as_product
 from rnnops.compiler.scan.statements import Statement
 from rnnops.interpreter import Program
 from rnnops.loops import Pointwise, View
-from rnnops.schema import Call, schema_of
+from rnnops.schema import Call, form_of
 from rnnops.types import OPAQUE, Type
 
 LARGEST_VIEW = 1 << 22  # elements
@@ -156,6 +157,8 @@ class _Walk:
         levels: blob -> level at which it is made; inputs and constants are not there.
         free: blob -> the free op that makes it.
         leaves: blob that a free op makes -> numbers that are read for it.
+        last: groups that fewer than `CANDIDATES` later ones of the same or a higher level follow, as
+            (number, level, how many follow).
     """
 
     program: Program
@@ -165,6 +168,21 @@ class _Walk:
     levels: dict[str, int] = field(default_factory=dict)
     free: dict[str, Call] = field(default_factory=dict)
     leaves: dict[str, int] = field(default_factory=dict)
+    last: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Id of a call -> its number in the program."""
+        return {id(call): place for place, call in enumerate(self.program.calls)}
+
+    @cached_property
+    def users(self) -> dict[str, list[Call]]:
+        """Blob -> the ops that read it."""
+        users: dict[str, list[Call]] = {}
+        for call in self.program.calls:
+            for name in filter(None, dict.fromkeys(call.op.inputs)):
+                users.setdefault(name, []).append(call)
+        return users
 
     def walk(self) -> None:
         """Walk over all ops."""
@@ -185,39 +203,58 @@ class _Walk:
 
     def merge(self) -> None:
         """Let groups run within the groups that read them, where nothing else needs them before."""
-        places = {id(call): place for place, call in enumerate(self.program.calls)}
+        readers: dict[str, set[int]] = {}
+        for number, group in enumerate(self.found):
+            for name in group.reads():
+                readers.setdefault(name, set()).add(number)
         for first in reversed(range(len(self.found))):
-            for second in range(len(self.found)):
-                if not self._may_wait(first, second):
-                    continue
-                a, b = self.found[first], self.found[second]
-                calls = sorted({id(call): call for call in (*a.calls, *b.calls)}.values(), key=lambda c: places[id(c)])
-                group = RowGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
-                if group is not None:
-                    self.found[second], self.found[first] = group, RowGroup(a.level)
-                    self.home.update(dict.fromkeys(a.results(), second))
-                    self.levels.update(dict.fromkeys(a.results(), b.level))
-                    break
+            found = self._merged(
+                first, sorted(set().union(*(readers.get(name, ()) for name in self.found[first].results())))
+            )
+            if found is not None:
+                for name in self.found[first].reads():
+                    readers[name].add(found[0])
+                self._move(first, *found)
         self.found = [group for group in self.found if group.own]
 
-    def _may_wait(self, first: int, second: int) -> bool:
-        """Whether a group reads another, and all else that does comes later."""
-        a, b = self.found[first], self.found[second]
-        if first == second or not a.own or not b.own or b.level <= a.level or not a.results() & set(b.reads()):
-            return False
+    def _merged(self, first: int, readers: Iterable[int]) -> tuple[int, RowGroup] | None:
+        """The first of the groups that read a group which it can run within, and the two as one."""
+        a = self.found[first]
         made, seen = self._made_of(a.results())
         between = seen - a.results()  # free ops that run alone cannot run between the parts of a group
-        return not between & set(b.reads()) and all(
-            self.home.get(name) in (first, second) or self.levels[name] > b.level for name in made
-        )
+        for second in readers:
+            b = self.found[second]
+            if (
+                first == second
+                or b.level <= a.level
+                or not a.results() & b.reads().keys()
+                or between & b.reads().keys()
+            ):
+                continue
+            if not all(self.home.get(name) in (first, second) or self.levels[name] > b.level for name in made):
+                continue
+            both = {id(call): call for call in (*a.calls, *b.calls)}.values()
+            calls = sorted(both, key=lambda call: self.places[id(call)])
+            group = RowGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
+            if group is not None:
+                return second, group
+        return None
+
+    def _move(self, first: int, second: int, group: RowGroup) -> None:
+        """Let what was one group be in another, which is `group` from now on."""
+        a = self.found[first]
+        self.found[second], self.found[first] = group, RowGroup(a.level)
+        self.home.update(dict.fromkeys(a.results(), second))
+        self.levels.update(dict.fromkeys(a.results(), group.level))
 
     def _made_of(self, names: Collection[str]) -> tuple[set[str], set[str]]:
         """What ops that read these blobs make, free ones looked through, and all that was read on the way."""
-        found, read = set(), set(names)
-        for call in self.program.calls:
-            if any(name in read for name in call.op.inputs):
+        found, read, pending = set[str](), set(names), list(names)
+        while pending:
+            for call in self.users.get(pending.pop(), ()):
                 outputs = {name for name in call.op.outputs if name}
                 if outputs & self.free.keys():
+                    pending += outputs - read
                     read |= outputs
                 if not outputs & self.free.keys() or outputs & self.home.keys():
                     found |= outputs
@@ -234,6 +271,9 @@ class _Walk:
         if fits is None:
             return None
         number, group = fits
+        if number == len(self.found):
+            follow = [(n, level, later + (level <= group.level)) for n, level, later in self.last]
+            self.last = [*(one for one in follow if one[2] < CANDIDATES), (number, group.level, 0)]
         self.found[number : number + 1] = [group]
         return number
 
@@ -242,13 +282,13 @@ class _Walk:
         for before in self._makers_with(call):
             made = {name for one in before for name in one.op.outputs}
             read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
-            for number in [n for n in reversed(range(len(self.found))) if self._may_read(n, read)][:CANDIDATES]:
+            for number in self._that_may_read(read):
                 group = self.found[number].joined((*before, call), (call,), self.program.types)
                 if group is not None:
                     yield number, group
             new = RowGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
-            constants = list(self._free_makers(call, _is_constant))
+            constants = self._free_makers(call, _is_constant)
             alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
             if alone is not None and (self.all_ops or alone.scatters()):
                 found = alone
@@ -257,28 +297,44 @@ class _Walk:
 
     def _makers_with(self, call: Call) -> Iterator[list[Call]]:
         """Free ops that an op may have with it: all, those that move elements, its own views, those that compute."""
-        yield list(self._free_makers(call, _any_op))
-        yield list(self._free_makers(call, _moves))
-        own = [self.free[name] for name in call.op.inputs if name in self.free]
-        near = {id(one) for maker in own for one in (*self._free_makers(maker, _is_constant), maker)}
-        yield [one for one in self.program.calls if id(one) in near]
-        yield list(self._free_makers(call, _computes))
+        for wanted in (_any_op, _moves, None, _computes):
+            makers = self._own_views(call) if wanted is None else self._free_makers(call, wanted, LARGEST_GROUP)
+            if len(makers) <= LARGEST_GROUP:
+                yield makers
 
-    def _may_read(self, number: int, names: Iterable[str]) -> bool:
-        """Whether all of these are made in a group or before it."""
-        level = self.found[number].level
-        return all(self.home.get(name) == number or self.levels.get(name, -1) < level for name in names)
+    def _own_views(self, call: Call) -> list[Call]:
+        """The free ops whose results an op reads itself, with the constants that these read."""
+        own = [self.free[name] for name in call.op.inputs if name in self.free]
+        return self._in_order([*own, *(one for maker in own for one in self._free_makers(maker, _is_constant))])
+
+    def _that_may_read(self, names: Collection[str]) -> list[int]:
+        """The last groups in which, or before which, all of these are made."""
+        level = self._level_after(names) - 1
+        highest = [name for name in names if self.levels.get(name) == level]
+        homes = {self.home.get(name) for name in highest}
+        later = [number for number, own, _ in self.last if own > level]
+        return sorted({*later, *(home for home in homes if home is not None and len(homes) == 1)})[
+            : -CANDIDATES - 1 : -1
+        ]
 
     def _level_after(self, names: Iterable[str]) -> int:
         return max((self.levels[name] for name in names if name in self.levels), default=-1) + 1
 
-    def _free_makers(self, call: Call, wanted: Callable[[Call], bool]) -> Iterator[Call]:
-        """The free ops that an op reads, and those that these read, in order, as far as they are wanted."""
-        for name in call.op.inputs:
-            maker = self.free.get(name)
-            if maker is not None and wanted(maker):
-                yield from self._free_makers(maker, wanted)
-                yield maker
+    def _free_makers(self, call: Call, wanted: Callable[[Call], bool], most: float = inf) -> list[Call]:
+        """The free ops that an op reads, and those that these read, as far as wanted; where there are more, some."""
+        found: dict[int, Call] = {}
+        pending = [call]
+        while pending and len(found) <= most:
+            for name in pending.pop().op.inputs:
+                maker = self.free.get(name)
+                if maker is not None and id(maker) not in found and wanted(maker):
+                    found[id(maker)] = maker
+                    pending.append(maker)
+        return self._in_order(found.values())
+
+    def _in_order(self, calls: Iterable[Call]) -> list[Call]:
+        """Ops in the order of the program, each once."""
+        return sorted({id(call): call for call in calls}.values(), key=lambda call: self.places[id(call)])
 
     def _read_for(self, name: str) -> int:
         return self.leaves[name] if name in self.leaves else self.program.types[name].size
@@ -342,9 +398,10 @@ def _is_blocked(found: BatchAxes, types: Types) -> bool:
 
 def _in_blocks(group: RowGroup, call: Call) -> bool:
     """Whether all products of an op run in blocks."""
-    types, statements = group.lowered.types, group.lowered.statements
-    known = _rows_known(statements, types, group.axes) if group.axes else None
-    products = [s for s in (known.statements if known else statements) if s.form == "product" and s.call is call]
+    types = group.lowered.types
+    products = [s for s in group.lowered.statements if s.call is call and s.form == "product"]
+    known = _rows_known(products, types, group.axes) if group.axes else None
+    products = list(known.statements) if known else products
     sizes = {access.owner: types[access.owner].size for s in products for access in s.accesses()}
     fixed = sizes.keys() - group.axes.keys() if group.axes else set()
     return all(
@@ -374,12 +431,12 @@ def _is_constant(call: Call) -> bool:
 
 def _expands(call: Call, leaves: int) -> bool:
     """Whether an op is so much larger than what is read for it that it is better computed than read."""
-    form = schema_of(call.op.type).loop_form(call)
+    form = form_of(call)
     return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
 
 
 def _is_view(call: Call) -> bool:
-    return isinstance(schema_of(call.op.type).loop_form(call), View)
+    return isinstance(form_of(call), View)
 
 
 def _any_op(call: Call) -> bool:

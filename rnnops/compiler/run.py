@@ -107,6 +107,7 @@ class Run:
     ) -> None:
         self.net, self.device, self._options, self._saving = net, device, options, saving
         self._live = live_net(net)
+        self._random_op = first_live_random_op(self._live)
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)
         self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
@@ -307,7 +308,7 @@ class Run:
         return {name: type_of(array) for name, array in arrays.items()}, float_dtype
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
-        live = first_live_random_op(self._live) if training else None
+        live = self._random_op if training else None
         return RunContext(checked_seed(self.net, seed, live), bool(training))
 
 

@@ -18,26 +18,19 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rnnops.blob import Number
+from rnnops.errors import OpError
+from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Pointwise
-from rnnops.schema import Call, schema_of
+from rnnops.scalar_texts import NUMBERS, PREFIX, read_text
+from rnnops.schema import Call, form_of, is_number, schema_of
 from rnnops.types import BOOL, INTEGERS
 
-PLACEHOLDER = re.compile(r"{(\w+)}")
-PREFIX = "place_"  # of placeholders' names in a parsed text
-NUMBERS = {"inf": math.inf}  # words of texts that are numbers
-FUNCTIONS = frozenset(  # words of texts that are functions; results have the operands' dtype
-    (
-        *("abs", "cos", "divide_towards_zero", "erf", "exp", "expm1", "floor", "log", "log1p"),
-        *("maximum", "minimum", "pow", "sigmoid", "sign", "sin", "sqrt", "tanh"),
-    )
-)
-
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # The root of -inf is NaN, but its power of 1/2 is inf; that of -0 is 0.
 POWERS = {
     -1.0: "1 / {0}",
@@ -71,24 +64,48 @@ class Constants:
 
 
 def scalar_expression(call: Call, operands: Sequence[str | Number], constants: Constants) -> str:
-    """One output element of an op of loop form `Pointwise`, as Python over `FUNCTIONS`, `np` and constants.
+    """One output element of an op of loop form `Pointwise`, as Python over scalar functions, `np` and constants.
 
     Args:
         operands: for each input of the op an identifier of a scalar of the input's dtype (bools as bools), or a number
             where the input is known before a run; what stands for an input left out is not looked at.
+
+    Raises OpError where the text has no meaning for operands of these dtypes.
     """
-    form = schema_of(call.op.type).loop_form(call)
+    form = form_of(call)
     if not isinstance(form, Pointwise):
         raise TypeError(f"{call.op.type} is not elementwise: {form}")
-    given = {
+    text = _power_text(call, operands) or form.text
+    return expression_of(call, text, places_of_operands(call, operands), call.output_types[0].dtype, constants)
+
+
+def places_of_operands(call: Call, operands: Sequence[str | Number]) -> dict[str, Place]:
+    """What the places `{0}`, `{1}`, ... stand for; operands as for `scalar_expression`."""
+    return {
         str(i): Place(operand, kind.dtype)
         for i, (operand, kind) in enumerate(zip(operands, call.types, strict=True))
         if kind is not None
     }
+
+
+def expression_of(call: Call, text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> str:
+    """A text of an op's loop form as an expression of a dtype; attributes that are numbers have places of their own.
+
+    Raises OpError where it has no meaning for what is in its places.
+    """
     values = {name: call.attr(name) for name in schema_of(call.op.type).attributes}
-    numbers = {name: Place(value) for name, value in values.items() if _is_number(value)}
-    text = _power_text(call, operands) or form.text
-    return typed_expression(text, {**given, **numbers}, call.output_types[0].dtype, constants)
+    numbers = {name: Place(value) for name, value in values.items() if is_number(value)}
+    try:
+        return typed_expression(text, {**numbers, **places}, dtype, constants)
+    except (TypeError, ValueError) as problem:
+        kinds = ", ".join(f"{{{name}}} {place.dtype}" for name, place in places.items())
+        raise OpError(
+            f"its loop form, '{text}', has no meaning for these dtypes: {problem}",
+            net=call.net,
+            op=call.op.label,
+            came=f"{kinds}, for a result of {dtype}",
+            hint="Leave these dtypes out of `accepts`, or give them a form of their own by `loop_form(call)`.",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -98,13 +115,17 @@ class Place:
     value: str | Number
     dtype: str | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str) and not IDENTIFIER.fullmatch(self.value):
+            raise ValueError(f"not an identifier: {self.value!r}")
+
 
 def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> str:
     """The text of a loop form as an expression of a dtype, for scalars or numbers in its places.
 
     rewrite: `{alpha} * {0}`  -->  `k0 * b3`, where k0 is alpha
     """
-    tree, typing = _parsed(text), _Typing(places, constants)
+    tree, typing = read_text(text), _Typing(places, constants)
     own = typing.dtype_of(tree) or dtype
     result = typing.typed(tree, own)
     return ast.unparse(result if own == dtype else _converted(result, dtype))
@@ -126,13 +147,15 @@ class _Typing:
         if number is not None:
             return ast.Name(self.constants.name(number, self.dtype_of(node) or dtype))
         if isinstance(node, ast.Name):
-            return ast.Name(_identifier(str(self._place(node).value)))
+            return ast.Name(str(self._place(node).value))
         if isinstance(node, ast.IfExp):
             branches = self.typed(node.body, dtype), self.typed(node.orelse, dtype)
             return ast.IfExp(self.typed(node.test, BOOL), *branches)
         if isinstance(node, ast.Compare):
             return self._comparison(node)
         if isinstance(node, ast.BoolOp):
+            if any(self.dtype_of(value) != BOOL for value in node.values):
+                raise TypeError("'and' and 'or' join bools; compare a number first, as in `{0} != 0`")
             return ast.BoolOp(node.op, [self.typed(value, BOOL) for value in node.values])
         return self._arithmetic(node, dtype)
 
@@ -166,6 +189,7 @@ class _Typing:
         return ast.Compare(left, node.ops, others)
 
     def _arithmetic(self, node: ast.expr, dtype: str) -> ast.expr:
+        _check_dtype(node, dtype)
         parts = [self.typed(part, dtype) for part in _parts(node)]
         if dtype == "int64" and isinstance(node, ast.BinOp):
             parts = [_converted(part, "uint64") for part in parts]  # which wraps; numba leaves int64 undefined there
@@ -189,30 +213,26 @@ def _rebuilt(node: ast.expr, parts: list[ast.expr]) -> ast.expr:
         return ast.BinOp(parts[0], node.op, parts[1])
     if isinstance(node, ast.UnaryOp):
         return ast.UnaryOp(node.op, parts[0])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+    if isinstance(node, ast.Call):
         return ast.Call(node.func, parts, [])
     raise TypeError(f"not part of a scalar expression: {ast.unparse(node)}")
 
 
+def _check_dtype(node: ast.expr, dtype: str) -> None:
+    """Raise TypeError where arithmetic or a function of numbers meets what it does not take."""
+    is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    if is_not != (dtype == BOOL):
+        raise TypeError(f"'not' of {dtype}" if is_not else "arithmetic with bools")
+    if isinstance(node, ast.Call) and dtype in INTEGERS:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if not SCALAR_FUNCTIONS[name].integers:
+            raise TypeError(f"{name} takes floats only")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and dtype in INTEGERS:
+        raise TypeError("integers have no '/', but divide_towards_zero")
+
+
 def _converted(node: ast.expr, dtype: str) -> ast.expr:
     return ast.Call(ast.Attribute(ast.Name("np"), dtype), [node], [])
-
-
-@cache
-def _parsed(text: str) -> ast.expr:
-    """A text with names such as `place_0` and `place_alpha` for its places."""
-    return ast.parse(PLACEHOLDER.sub(rf"{PREFIX}\1", text), mode="eval").body
-
-
-def _identifier(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-        raise ValueError(f"not an identifier: {name!r}")
-    return name
-
-
-def _is_number(value: object) -> bool:
-    """Whether an attribute is a number; an array without axes is one."""
-    return isinstance(value, int | float | np.ndarray) and np.ndim(value) == 0
 
 
 def _power_text(call: Call, operands: Sequence[str | Number]) -> str | None:

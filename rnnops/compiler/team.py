@@ -38,6 +38,7 @@ from rnnops.kernels.cpu.barrier import (
     serve,
 )
 from rnnops.kernels.cpu.fastmath import types
+from rnnops.kernels.cpu.machine_code import compile_once
 from rnnops.kernels.cpu.revision import REVISION
 
 MOST_THREADS = 1024  # more is a slip
@@ -250,4 +251,4 @@ def _open_gate() -> Any:
 
 
 def _compile(function: Any, *kinds: Any) -> Any:
-    return numba.njit(types.void(*kinds), cache=True, nogil=True)(function)
+    return compile_once(function, types.void(*kinds))

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 
 def topological_order(
-    before: Sequence[Collection[int]], key: Callable[[int], int], ran: Callable[[int], None] = lambda number: None
+    before: Sequence[Collection[int]],
+    key: Callable[[int], int],
+    ran: Callable[[int], Iterable[int]] = lambda number: (),
 ) -> list[int]:
     """An order in which, of all that may come next, always the one of the smallest key comes; of equals the first.
 
     Args:
         before: for each number those that it needs.
-        key: may change with what has run.
-        ran: is told of each number as its turn comes.
+        key: may get smaller with what has run, never larger.
+        ran: is told of each number as its turn comes, and says of which others the key may have changed by that.
     """
     waiting = [len(set(needed)) for needed in before]
     after: list[set[int]] = [set() for _ in before]
     for number, needed in enumerate(before):
         for one in needed:
             after[one].add(number)
-    ready = {number for number, count in enumerate(waiting) if not count}
-    order = []
+    ready = [(key(number), number) for number, count in enumerate(waiting) if not count]
+    heapify(ready)  # a number may be there several times: with its key of now, and with larger ones of before
+    order: dict[int, None] = {}
     while ready:
-        chosen = min(ready, key=lambda number: (key(number), number))
-        ready.discard(chosen)
-        order.append(chosen)
-        ran(chosen)
+        _, chosen = heappop(ready)
+        if chosen in order:
+            continue
+        order[chosen] = None
+        for number in ran(chosen):
+            if not waiting[number] and number not in order:
+                heappush(ready, (key(number), number))
         for number in after[chosen]:
             waiting[number] -= 1
             if not waiting[number]:
-                ready.add(number)
-    return order
+                heappush(ready, (key(number), number))
+    return list(order)
 
 
 def makers_before(ops: Sequence[tuple[Collection[str], Collection[str]]]) -> list[set[int]]:

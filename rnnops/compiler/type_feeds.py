@@ -11,7 +11,7 @@ from rnnops.compiler.feeds import as_array, check_type, float_dtype_of, merge_gi
 from rnnops.errors import FeedError
 from rnnops.net import Net
 from rnnops.op import Input
-from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, type_of
+from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, is_too_large, type_of
 
 
 def types_of_feeds(
@@ -77,4 +77,7 @@ def _checked_shape(net: Net, name: str, shape: Any) -> Shape:
     wrong = [size for size in shape if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0]
     if wrong:
         raise FeedError("no shape", net=net.name, blob=name, wanted="integers of 0 or more", came=repr(shape))
-    return tuple(int(size) for size in shape)
+    sizes = tuple(int(size) for size in shape)
+    if is_too_large(sizes):
+        raise FeedError("no memory can hold an array of this shape", net=net.name, blob=name, came=list(sizes))
+    return sizes

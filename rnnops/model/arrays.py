@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import RnnopsError
+from rnnops.foreign_arrays import from_dlpack
 from rnnops.types import Array, Type, type_of
 
 Arrays = dict[str, Array]
@@ -60,5 +61,8 @@ def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return value
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return from_dlpack(value)
+        except Exception as problem:  # whatever the other library raises
+            raise error(f"this array cannot be read through DLPack: {problem}", blob=name) from problem
     raise error("this is no array", blob=name, wanted="a NumPy array", came=type(value).__name__)

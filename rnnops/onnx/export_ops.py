@@ -121,18 +121,43 @@ def write_select_valid(writer: GraphWriter, call: Call) -> None:
     writer.node("Where", [valid, new, previous], writer.outputs_of(call))
 
 
-def write_check_labels(writer: GraphWriter, call: Call) -> None:
-    """Labels as they are: what the check refuses here is undefined there."""
-    writer.node("Identity", writer.inputs_of(call), writer.outputs_of(call))
+def write_copy(writer: GraphWriter, call: Call) -> None:
+    """The first operand as it is: what else the op says, about labels or gradients, has no words there."""
+    writer.node("Identity", writer.inputs_of(call)[:1], writer.outputs_of(call))
+
+
+def write_log1p(writer: GraphWriter, call: Call) -> None:
+    """`Log(u) + (x - d) / u` with u = 1 + x and d = u - 1: what rounding took from x comes back (at inf, d is x)."""
+    (x,), key = writer.inputs_of(call), writer.name(call.op.key)
+    zero, one = (writer.constant(value, call.output_types[0].dtype, f"{key}/{value}") for value in (0, 1))
+    u = writer.result("Add", [x, one], f"{key}/u")
+    d = writer.result("Sub", [u, one], f"{key}/d")
+    lost = writer.result("Div", [writer.result("Sub", [x, d], f"{key}/lost"), u], f"{key}/part")
+    same = writer.result("Equal", [x, d], f"{key}/same")
+    rest = writer.result("Where", [same, zero, lost], f"{key}/rest")
+    writer.node("Add", [writer.result("Log", [u], f"{key}/log"), rest], writer.outputs_of(call))
+
+
+def write_expm1(writer: GraphWriter, call: Call) -> None:
+    """`Tanh(x / 2) * (Exp(x) + 1)`, which subtracts nothing."""
+    (x,), key = writer.inputs_of(call), writer.name(call.op.key)
+    half, one = (writer.constant(value, call.output_types[0].dtype, f"{key}/{value}") for value in (0.5, 1))
+    slope = writer.result("Tanh", [writer.result("Mul", [x, half], f"{key}/half")], f"{key}/tanh")
+    above = writer.result("Add", [writer.result("Exp", [x], f"{key}/exp"), one], f"{key}/above")
+    writer.node("Mul", [slope, above], writer.outputs_of(call))
 
 
 WRITE_RULES: dict[str, WriteRule] = {
     "Cast": write_cast,
-    "CheckLabels": write_check_labels,
+    "CheckLabels": write_copy,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,
     "Dropout": write_dropout,
+    "Expm1": write_expm1,
+    "Log1p": write_log1p,
     "Pad": write_pad,
     "SelectValid": write_select_valid,
     "Split": write_split,
+    "StopGradient": write_copy,
+    "WithGradient": write_copy,
 }

@@ -184,9 +184,10 @@ def range_(node: Node) -> Sequence[Blob]:
 
 
 SAME = (
-    "Abs", "Add", "And", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater", "GreaterOrEqual",
-    "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not", "Or", "Reciprocal",
-    "Relu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where",
+    "Abs", "Add", "And", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater",
+    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not",
+    "Or", "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
+    "Tan", "Tanh", "Tile", "Where",
 )  # fmt: skip
 AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
     ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSumSquare"), 18

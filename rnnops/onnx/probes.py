@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TypeAlias
 
-import numpy as np
-
 from rnnops.infer import infer_call
 from rnnops.net import Net
 from rnnops.op import Op
@@ -20,9 +18,6 @@ from rnnops.types import FLOAT, Array, Type
 
 Dims: TypeAlias = tuple[int | str | None, ...]  # a size, the name of one, or an unknown one
 Known: TypeAlias = tuple[Type, Type]
-
-HUNGRY = ("OneHot", "Tile")  # ops that make more than their result where that is empty
-MOST = 2**20  # what a size that such an op reads may be
 
 FIRST, STEP = (12 * 101, 12 * 151), (12 * 2, 12 * 3)  # multiples of 12, so that gates can be split off
 
@@ -96,8 +91,6 @@ class Probes:
     def _infer(self, net: Net, op: Op, types: dict[str, Type], values: dict[str, Array]) -> None:
         from_types = [types.get(name) for name in op.inputs]
         from_values = [values.get(name) for name in op.inputs]
-        if op.type in HUNGRY and largest(op, from_values) > MOST:
-            return
         try:
             call, folded = infer_call(op, from_types, from_values, net.name, self.float_dtype)
         except Exception:  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
@@ -106,12 +99,6 @@ class Probes:
             types[name] = kind
             if value is not None:
                 values[name] = value
-
-
-def largest(op: Op, values: Sequence[Array | None]) -> int:
-    """The largest integer that an op reads, from attributes or known inputs."""
-    given = [value for value in (*op.attributes.values(), *values) if isinstance(value, int | tuple | np.ndarray)]
-    return max((int(np.abs(np.asarray(value, float)).max(initial=0)) for value in given), default=0)
 
 
 def fixed_dims(known: Known) -> Dims:

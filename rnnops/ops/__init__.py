@@ -47,6 +47,15 @@ from rnnops.ops.comparison import (
     where as where,
 )
 from rnnops.ops.extrema import clip as clip, max as max, min as min
+from rnnops.ops.functions import (
+    ceil as ceil,
+    cosh as cosh,
+    expm1 as expm1,
+    log1p as log1p,
+    sinh as sinh,
+    tan as tan,
+)
+from rnnops.ops.gradients import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (

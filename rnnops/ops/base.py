@@ -35,7 +35,6 @@ class Unary(OpSchema):
     """One operand, one result of its shape and dtype."""
 
     accepts: ClassVar[tuple[str, ...]] = FLOATS
-    in_place: ClassVar[tuple[int, ...]] = (0,)
 
     def __call__(self, x: Blob) -> Blob:
         return common_net([x]).apply(self.name, [x])
@@ -50,7 +49,6 @@ class Binary(OpSchema):
     inputs = ("A", "B")
     outputs = ("C",)
     accepts: ClassVar[tuple[str, ...]] = NUMERIC
-    in_place: ClassVar[tuple[int, ...]] = (0, 1)
     broadcasts = True
 
     def __call__(self, a: Operand, b: Operand) -> Blob:
@@ -64,7 +62,6 @@ class Comparison(Binary):
     """Two operands that broadcast, a bool result; gradients stop here."""
 
     differentiable = False
-    in_place: ClassVar[tuple[int, ...]] = ()
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, object]) -> tuple[str, ...]:
         return (BOOL,)
@@ -76,7 +73,6 @@ class Variadic(OpSchema):
     inputs = ("A", "more*")
     outputs = ("C",)
     accepts: ClassVar[tuple[str, ...]] = NUMERIC
-    in_place = (0,)
     broadcasts = True
 
     def __call__(self, *operands: Operand) -> Blob:

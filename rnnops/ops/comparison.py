@@ -65,7 +65,6 @@ class And(Comparison):
     """`a and b`, of bools."""
 
     accepts = (BOOL,)
-    in_place = (0, 1)
     loop = Pointwise("{0} and {1}")
 
     def reference(self, call: Call, a: Array, b: Array) -> Array:
@@ -76,7 +75,6 @@ class Or(Comparison):
     """`a or b`, of bools."""
 
     accepts = (BOOL,)
-    in_place = (0, 1)
     loop = Pointwise("{0} or {1}")
 
     def reference(self, call: Call, a: Array, b: Array) -> Array:
@@ -101,7 +99,6 @@ class Where(OpSchema):
     outputs = ("output",)
     same_dtype = (1, 2)
     keeps = ("condition",)
-    in_place = (1, 2)
     broadcasts = True
     loop = Pointwise("{1} if {0} else {2}")
 

@@ -53,7 +53,6 @@ class Clip(OpSchema):
     outputs = ("output",)
     accepts = NUMERIC
     keeps = ("input", "min", "max")
-    in_place = (0,)
 
     def __call__(self, x: Blob, min: Operand | None = None, max: Operand | None = None) -> Blob:  # noqa: A002
         net = common_net([x])

@@ -129,8 +129,10 @@ class Pad(Movement):
 
     def reference(self, call: Call, data: Array, *others: Array | None) -> Array:
         value = others[1] if call.has(2) else call.attr("constant_value")
-        result, mode = data, call.attr("mode")
-        for axis, (before, after) in self.widths(call).items():
+        result, mode, shape = data, call.attr("mode"), call.output_types[0].shape
+        if 0 in shape:
+            return np.empty(shape, data.dtype)
+        for axis, (before, after) in sorted(self.widths(call).items(), key=lambda item: sum(item[1])):  # cuts first
             source = pad_sources(mode, data.shape[axis], before, after)
             result = filled_take(result, source, axis, value)
         return np.array(result)
@@ -143,6 +145,8 @@ class Pad(Movement):
     def data_gradient(self, call: Call, dy: Blob) -> Blob:
         """Every element of `dy` goes back to where it came from."""
         widths, shape, mode = self.widths(call), call.shape(0), call.attr("mode")
+        if 0 in call.output_types[0].shape:
+            return dy.net.append("ConstantOfShape", [], {"shape": shape, "value": 0.0})[0]
         if mode == "constant":
             back = [-width for side in zip(*widths.values(), strict=True) for width in side]
             return pad(dy, back, axes=list(widths)) if widths else dy

@@ -1,4 +1,4 @@
-"""Ops that rnnops inserts by itself: most have no ONNX name, none has a gradient of its own."""
+"""Ops that rnnops inserts by itself: most have no ONNX name, none has a gradient."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rnnops.blob import Blob
 from rnnops.loops import Kernel, LoopForm, Pointwise, Reduction, View
 from rnnops.net import common_net
 from rnnops.ops.base import quiet
-from rnnops.schema import REQUIRED, Call, OpSchema, register
+from rnnops.schema import REQUIRED, Call, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
 
 INDEX_DTYPES = ("int32", "int64")
@@ -26,7 +26,8 @@ class SumTo(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED}
     accepts = NUMERIC
     internal = True
-    loop = Reduction("0.0", "{acc} + {x}")
+    gradient = no_gradient
+    loop = Reduction("{a} + {b}", 0)
 
     def __call__(self, x: Blob, shape: Shape) -> Blob:
         return common_net([x]).append(self.name, [x], {"shape": tuple(shape)})[0]
@@ -39,12 +40,14 @@ class SumTo(OpSchema):
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
-        shape = call.output_types[0].shape
-        extra = x.ndim - len(shape)
-        axes = tuple(range(extra)) + tuple(
-            extra + i for i, size in enumerate(shape) if size == 1 and x.shape[extra + i] != 1
-        )
-        return np.asarray(x.sum(axis=axes, dtype=x.dtype)).reshape(shape)
+        total = np.asarray(x.sum(axis=self.reduced_axes(call), dtype=x.dtype))
+        return total.reshape(call.output_types[0].shape)
+
+    def reduced_axes(self, call: Call) -> tuple[int, ...]:
+        came, shape = call.shape(0), tuple(call.attr("shape"))
+        extra = len(came) - len(shape)
+        repeated = (extra + i for i, size in enumerate(shape) if size == 1 and came[extra + i] != 1)
+        return (*range(extra), *repeated)
 
 
 class ScatterAdd(OpSchema):
@@ -58,6 +61,7 @@ class ScatterAdd(OpSchema):
     accepts = NUMERIC
     same_dtype = (0,)
     internal = True
+    gradient = no_gradient
     loop = Kernel("scatter_add")
 
     def __call__(self, x: Blob, indices: Blob, axis: int, size: int) -> Blob:
@@ -87,6 +91,7 @@ class ScatterSlice(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"shape": REQUIRED, "starts": REQUIRED, "axes": REQUIRED, "steps": REQUIRED}
     accepts = ANY
     internal = True
+    gradient = no_gradient
     loop = View()
 
     def __call__(self, x: Blob, shape: Shape, starts: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Blob:
@@ -114,8 +119,8 @@ class Normalize(OpSchema):
     inputs = ("X", "Mean", "InvStdDev", "Scale", "B?")
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
     accepts = FLOATS
-    in_place = (0,)
     internal = True
+    gradient = no_gradient
 
     def __call__(
         self, x: Blob, mean: Blob, inv_std_dev: Blob, scale: Blob, bias: Blob | None = None, axis: int = -1

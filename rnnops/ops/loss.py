@@ -17,7 +17,8 @@ from rnnops.ops.internal import INDEX_DTYPES, sum_to
 from rnnops.ops.movement import concat, first_only, reshape_to, split, squeeze, unsqueeze
 from rnnops.ops.normalization import log_softmax, log_softmax_array
 from rnnops.ops.reduction import reduce_sum
-from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.ops.shapes import constant_of_shape
+from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOATS, INTEGERS, Array, Shape, is_float
 
 
@@ -56,6 +57,8 @@ class OneHot(OpSchema):
         return ((*shape[:axis], self.depth(call), *shape[axis:]),)
 
     def reference(self, call: Call, indices: Array, depth: Array | None, values: Array) -> Array:
+        if not indices.size:
+            return np.empty(call.output_types[0].shape, values.dtype)
         return np.asarray(np.where(hot_array(indices, self.depth(call), self.axis(call)), values[1], values[0]))
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
@@ -73,6 +76,8 @@ class OneHot(OpSchema):
     def hot(self, call: Call, indices: Blob) -> Blob:
         """Where the classes are that indices name, as ops."""
         axis, depth = self.axis(call), self.depth(call)
+        if 0 in call.shape(0):  # no indices may have more classes than memory can hold
+            return constant_of_shape(indices.net, call.output_types[0].shape, False)
         classes = np.arange(depth).reshape(-1, *(1,) * (call.rank(0) - axis))
         places = cast(unsqueeze(indices, [axis]), "int64")
         return or_(equal(places, classes), equal(places + depth, classes))
@@ -193,6 +198,7 @@ class CheckLabels(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None}
     accepts = INDEX_DTYPES
     internal = True
+    gradient = no_gradient
     loop = Kernel("check_labels")
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

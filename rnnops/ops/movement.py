@@ -184,7 +184,8 @@ class Tile(Movement):
         return (tuple(size * count for size, count in zip(call.shape(0), repeats, strict=True)),)
 
     def reference(self, call: Call, x: Array, *sizes: Array) -> Array:
-        return np.tile(x, required_sizes(call, "repeats", 1))
+        shape = call.output_types[0].shape
+        return np.tile(x, required_sizes(call, "repeats", 1)) if 0 not in shape else np.empty(shape, x.dtype)
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         pairs = list(zip(required_sizes(call, "repeats", 1), call.shape(0), strict=True))
@@ -199,6 +200,7 @@ class Concat(Movement):
     inputs = ("A", "more*")
     attributes: ClassVar[dict[str, Any]] = {"axis": REQUIRED}
     same_dtype = None
+    loop = View(all_inputs=True)
 
     @overload
     def __call__(self, blobs: Sequence[Blob], axis: int) -> Blob: ...

@@ -19,7 +19,6 @@ class MatMul(Binary):
     """Matrix product over the last two axes, the others broadcast; a 1-D operand is a row or (right) a column."""
 
     accepts = FLOATS
-    in_place = ()
     keeps = ("A", "B")
     loop = Product()
 

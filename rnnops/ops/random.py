@@ -15,7 +15,7 @@ from rnnops.net import common_net
 from rnnops.op import Op
 from rnnops.ops.base import quiet
 from rnnops.philox import uniform_rows
-from rnnops.schema import Call, Gradients, OpSchema, RunContext, register
+from rnnops.schema import Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 
@@ -68,9 +68,9 @@ class DropoutGrad(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"ratio": 0.5}
     accepts = FLOATS
     same_dtype = (0,)
-    in_place = (0,)
     uses_context = True
     internal = True
+    gradient = no_gradient
     loop = Kernel("dropout_grad")
 
     def __call__(self, dy: Blob, mask: Blob, ratio: float) -> Blob:

@@ -74,7 +74,7 @@ class ReduceSum(Reduce):
     """The sum."""
 
     accepts = NUMERIC
-    loop = Reduction("0.0", "{acc} + {x}")
+    loop = Reduction("{a} + {b}", 0)
 
     @quiet
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
@@ -87,7 +87,7 @@ class ReduceSum(Reduce):
 class ReduceMean(Reduce):
     """The mean."""
 
-    loop = Reduction("0.0", "{acc} + {x}", "{acc} / {count}")
+    loop = Reduction("{a} + {b}", 0, finish="{acc} / {count}")
 
     @quiet
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
@@ -122,8 +122,8 @@ class Extremum(Reduce):
 
     def loop_form(self, call: Call) -> LoopForm:
         if call.dtype(0) == BOOL:
-            return Reduction(str(self.start(call)), f"{{acc}} {'or' if self.side < 0 else 'and'} {{x}}")
-        return Reduction(str(self.start(call)), f"{self.function.__name__}({{acc}}, {{x}})")
+            return Reduction("{a} or {b}" if self.side < 0 else "{a} and {b}", self.start(call))
+        return Reduction(f"{self.function.__name__}({{a}}, {{b}})", self.start(call))
 
     def start(self, call: Call) -> bool | int | float:
         """What the fold over no elements gives."""
@@ -152,7 +152,7 @@ class ReduceSumSquare(Reduce):
 
     accepts = NUMERIC
     keeps = ("data",)
-    loop = Reduction("0.0", "{acc} + {x} * {x}")
+    loop = Reduction("{a} + {b}", 0, "{0} * {0}")
 
     @quiet
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:

@@ -1,4 +1,4 @@
-"""SelectValid: what a recurrent state becomes past the end of a row."""
+"""What becomes of rows past their end: SelectValid for states, MaskRows for what nothing follows from there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rnnops.ops.base import flag
 from rnnops.ops.comparison import less, where
 from rnnops.ops.movement import reshape_to
 from rnnops.schema import Call, Gradients, OpSchema, register
-from rnnops.types import Array, Shape
+from rnnops.types import FLOATS, Array, Shape
 
 
 class SelectValid(OpSchema):
@@ -27,7 +27,6 @@ class SelectValid(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"drop": 0}
     same_dtype = (0, 1)
     keeps = ("seq_lengths", "timestep")
-    in_place = (0, 1)
 
     def __call__(self, new: Blob, previous: Blob, seq_lengths: Blob, timestep: Blob, drop: int = 0) -> Blob:
         inputs = [new, previous, seq_lengths, timestep]
@@ -55,7 +54,51 @@ class SelectValid(OpSchema):
         return where(valid, dy, 0.0), None if call.attr("drop") else where(valid, 0.0, dy), None, None
 
     def loop_form(self, call: Call) -> LoopForm:
-        return Pointwise("{0} if {3} < {2} else " + ("0" if call.attr("drop") else "{1}"))
+        return Pointwise("{0} if {3} < {2} else " + ("0" if call.attr("drop") else "{1}"), begins=((2, 0),))
 
 
-select_valid = register(SelectValid())
+class MaskRows(OpSchema):
+    """`x` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `fill`.
+
+    x: float, rows along `axis`; seq_lengths: int32 [N]; timestep: int32 [1]. With `gradient`, that of x is masked as
+    well; without, what comes back is zero in finished rows already, and passes.
+    """
+
+    inputs = ("x", "seq_lengths", "timestep")
+    outputs = ("masked",)
+    attributes: ClassVar[dict[str, Any]] = {"axis": 0, "gradient": 0, "fill": 0}
+    accepts = FLOATS
+    same_dtype = (0,)
+    keeps = ("seq_lengths", "timestep")
+    internal = True
+
+    def __call__(self, x: Blob, seq_lengths: Blob, timestep: Blob, axis: int = 0, gradient: int = 0) -> Blob:
+        inputs, attributes = [x, seq_lengths, timestep], {"axis": axis, "gradient": flag(gradient, self.name)}
+        return common_net([x]).append(self.name, inputs, attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        if (call.shape(1), call.shape(2)) != (call.shape(0)[axis : axis + 1], (1,)):
+            call.fail("lengths and timestep do not fit the rows", wanted=f"[{call.shape(0)[axis]}] and [1]")
+        return (call.shape(0),)
+
+    def reference(self, call: Call, x: Array, seq_lengths: Array, timestep: Array) -> Array:
+        valid = (timestep < seq_lengths).reshape(self.shape_of_rows(call))
+        return np.where(valid, x, x.dtype.type(call.attr("fill")))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        _, lengths, timestep, _, dy = blobs
+        axis = call.attr("axis")
+        return (self(dy, lengths, timestep, axis, 1) if call.attr("gradient") else dy), None, None
+
+    def loop_form(self, call: Call) -> LoopForm:
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        return Pointwise("{0} if {2} < {1} else {fill}", begins=((1, axis),))
+
+    def shape_of_rows(self, call: Call) -> Shape:
+        """The lengths' shape among the axes of x."""
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        return (call.shape(0)[axis], *(1,) * (call.rank(0) - axis - 1))
+
+
+select_valid, mask_rows = register(SelectValid()), register(MaskRows())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rnnops.blob import Blob, Number, Operand
 from rnnops.infer import FOLD_LIMIT
-from rnnops.loops import Kernel, LoopForm, Pointwise
+from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import Net, common_net, require_net
 from rnnops.ops.base import Sizes, append_sized, quiet, required_sizes
-from rnnops.schema import REQUIRED, Call, OpSchema, register
+from rnnops.schema import REQUIRED, Call, OpSchema, no_gradient, register
 from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAxes, dtype_name
 
 
@@ -24,7 +24,6 @@ class Shape(OpSchema):
     outputs = ("shape",)
     attributes: ClassVar[dict[str, Any]] = {"start": 0, "end": None}
     differentiable = False
-    loop = Kernel("shape")
 
     def __call__(self, data: Blob, start: int = 0, end: int | None = None) -> Blob:
         return common_net([data]).apply(self.name, [data], start=start or None, end=end)
@@ -68,8 +67,8 @@ class Constant(OpSchema):
     def reference(self, call: Call) -> Array:
         return np.array(call.attr("value")).astype(call.output_types[0].dtype)
 
-    def loop_form(self, call: Call) -> LoopForm:
-        return Kernel("constant") if np.ndim(call.attr("value")) else Pointwise("{value}")
+    def loop_form(self, call: Call) -> LoopForm | None:
+        return None if np.ndim(call.attr("value")) else Pointwise("{value}")
 
 
 class ConstantOfShape(OpSchema):
@@ -113,7 +112,7 @@ class Range(OpSchema):
     inputs = ("start", "limit", "delta")
     outputs = ("output",)
     accepts = NUMERIC
-    loop = Kernel("range")
+    gradient = no_gradient
 
     def __call__(self, start: Operand, limit: Operand, delta: Operand = 1, net: Net | None = None) -> Blob:
         operands = [start, limit, delta]
@@ -131,6 +130,8 @@ class Range(OpSchema):
         start, limit, delta = (call.static(port, i) for i, port in enumerate(self.inputs))
         if delta == 0:
             call.fail("a range needs a step", came="delta = 0")
+        if not isfinite((limit - start) / delta):
+            call.fail("a range has a number of elements", came=f"from {start} to {limit} by {delta}")
         exact = call.dtype(0) not in FLOATS
         count = -((start - limit) // delta) if exact else ceil((limit - start) / delta)
         return ((max(count, 0),),)

@@ -13,7 +13,7 @@ from rnnops.recurrent.backward import run_backward
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.stepping import run_forward
 from rnnops.recurrent.verify import verify_recurrence
-from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, register
+from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.types import OPAQUE, Array, Shape, Type
 
 ATTRIBUTES: dict[str, Any] = {
@@ -155,6 +155,7 @@ class RecurrentNetworkGradient(OpSchema):
     internal = True
     uses_context = True
     may_omit_outputs = True
+    gradient = no_gradient
     loop = Kernel("recurrence backward")
 
     def output_count(self, attributes: Mapping[str, Any]) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from rnnops.infer import infer_call
+from rnnops.lazy import cached_property
 from rnnops.op import Op
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence

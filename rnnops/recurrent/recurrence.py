@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NoReturn
 
 from rnnops.errors import RecurrentError
+from rnnops.lazy import cached_property
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.types import Shape, Type

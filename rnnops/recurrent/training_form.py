@@ -17,20 +17,25 @@ from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
 from rnnops.op import Op
+from rnnops.recurrent.mask_padding import mask_padding
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, schema_of
 from rnnops.types import is_float
 
 
-def training_form(program: Program, wrt: Collection[str], policy: Policy = DEFAULT_POLICY) -> Net:
-    """The net with every recurrence on a way from `wrt` in training form.
+def training_form(
+    program: Program, wrt: Collection[str], policy: Policy = DEFAULT_POLICY, same: Collection[str] = ()
+) -> Net:
+    """The net with its padding masked, and every recurrence on a way from `wrt` in training form.
 
     Args:
         policy: what the steps of cells keep.
+        same: of a cell, inputs that are the same at every step.
 
     Raises GradientError for a recurrence there that was built with forward_only.
     """
+    program = _masked(program, same)
     active, ops = set(wrt), []
     for call in program.calls:
         differentiable = schema_of(call.op.type).differentiable
@@ -39,6 +44,13 @@ def training_form(program: Program, wrt: Collection[str], policy: Policy = DEFAU
         is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
         ops.append(_training_op(call, active, program.types, policy) if is_recurrence else call.op)
     return program.net.with_ops(ops).snapshot()
+
+
+def _masked(program: Program, same: Collection[str]) -> Program:
+    """The program with its padding masked."""
+    net = mask_padding(program, same)
+    types = {name: program.types[name] for name in net.input_names}
+    return program if net is program.net else prepare(net, types, program.float_dtype)
 
 
 def plain_form(op: Op) -> Op:
@@ -61,7 +73,7 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
     types, float_dtype = recurrence.step_types(input_types(recurrence, call)), call.float_dtype
     wrt = _wanted_inputs(recurrence, call, active)
     folded = prepare(fold_constants(cell_program(recurrence, call)), types, float_dtype)
-    program = prepare(training_form(folded, wrt, policy), types, float_dtype)
+    program = prepare(training_form(folded, wrt, policy, recurrence.references), types, float_dtype)
     gradient = differentiate(program, wrt)
     free = _free_blobs(recurrence, program)
     recompute = recurrence.op.attributes.get("recompute", ())

@@ -27,6 +27,11 @@ def _more(bound: float) -> float:
     return bound + 1.0
 
 
+def _square_by_its_slope(x: Blob) -> Blob:
+    """A square whose gradient is given, which is the one it has."""
+    return ops.with_gradient(ops.stop_gradient(x * x), x, ops.stop_gradient(2.0 * x)) * 0.5
+
+
 UNARY: tuple[tuple[Callable[[Blob], Blob], Bound], ...] = (
     (ops.neg, _same),
     (ops.abs, _same),
@@ -53,6 +58,13 @@ UNARY: tuple[tuple[Callable[[Blob], Blob], Bound], ...] = (
     (lambda x: ops.reciprocal(x * x + 1.0), _one),
     (lambda x: x * 0.5 + ops.sign(x) * 0.2, _same),
     (lambda x: ops.floor(x) * 0.4 + x * 0.3, _more),
+    (lambda x: ops.ceil(x) * 0.4 - x * 0.3, _more),
+    (lambda x: ops.log1p(ops.softplus(x)), _more),
+    (lambda x: ops.expm1(ops.tanh(x)), lambda bound: 1.8),
+    (lambda x: ops.sinh(ops.sin(x)), lambda bound: 1.2),
+    (lambda x: ops.cosh(ops.softsign(x)), lambda bound: 1.6),
+    (lambda x: ops.tan(ops.erf(x)), lambda bound: 1.6),
+    (lambda x: _square_by_its_slope(ops.tanh(x)), _one),
     (lambda x: ops.clip(x, -0.7, 0.9), _one),
     (lambda x: ops.clip(x, min=-0.4), _same),
     (lambda x: ops.clip(x, max=0.6), _same),

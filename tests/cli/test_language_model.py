@@ -6,13 +6,14 @@ import math
 import re
 import signal
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rnnops.cli import stopping
 from rnnops.cli.corpus import Corpus, corpus_of
-from rnnops.cli.evaluate import evaluate, window_size
+from rnnops.cli.evaluate import evaluate, run_each_length, window_size
 from rnnops.cli.language_model import LanguageModel
 from rnnops.cli.progress import Bar, Lines, show_progress
 from rnnops.cli.sample import draw, sample
@@ -58,6 +59,25 @@ def test_evaluation_carries_states_and_drops_nothing_out(model: LanguageModel, c
     assert score.bits == pytest.approx(float(loss) / math.log(2))
     assert evaluate(model, text) == score
     assert evaluate(model, text, limit=1).characters == 64
+
+
+def test_what_an_evaluation_needs_is_compiled_ahead(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One window of each length, the short one at the end too."""
+    model = LanguageModel(SETTINGS, len(corpus.alphabet))
+    lengths: list[int] = []
+    run = model.run
+
+    def recorded(function: Any, inputs: Any, *others: Any) -> Any:
+        lengths.append(len(inputs))
+        return run(function, inputs, *others)
+
+    monkeypatch.setattr(model, "run", recorded)
+    evaluate(model, corpus.held_out)
+    wanted = sorted(set(lengths))
+    lengths.clear()
+    run_each_length(model, corpus.held_out)
+    assert sorted(lengths) == wanted
+    assert len(wanted) == 2
 
 
 @pytest.mark.parametrize(("characters", "wanted"), [(2, (1, 1)), (100, (64, 1)), (500, (64, 2)), (10**6, (64, 128))])

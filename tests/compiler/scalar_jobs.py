@@ -77,9 +77,11 @@ def job_of(call: Call, arrays: Sequence[Array | None], constants: Constants, num
 
 
 def spread(call: Call, array: Array, shape: tuple[int, ...]) -> Array:
-    """An operand in the shape of the result, flat; what has an element for each row is one of SelectValid's."""
-    if call.op.type == "SelectValid" and array.shape == shape[:1]:
-        array = array.reshape(-1, *(1,) * (len(shape) - 1))
+    """An operand in the shape of the result, flat; what has an element for each row is lengths."""
+    if call.op.type in ("SelectValid", "MaskRows"):
+        axis = call.axis(call.attr("axis") or 0, len(shape))
+        if array.shape == shape[axis : axis + 1]:
+            array = array.reshape(-1, *(1,) * (len(shape) - axis - 1))
     return np.ravel(np.broadcast_to(array, shape))
 
 

@@ -58,10 +58,15 @@ def accepted(schema: OpSchema) -> list[str]:
     return [dtype for dtype in DTYPES if dtype in schema.accepts]
 
 
+def may_be_elementwise(schema: OpSchema) -> bool:
+    """Whether the op is elementwise, or says so for each call."""
+    return isinstance(schema.loop, Pointwise) or type(schema).loop_form is not OpSchema.loop_form
+
+
 def sweep() -> Iterator[Use]:
     """All operands are arrays, but for bounds of Clip."""
     for name, schema in REGISTRY.items():
-        if isinstance(schema.loop, Pointwise):
+        if may_be_elementwise(schema):
             for dtype in accepted(schema):
                 yield from regular_uses(name, schema, dtype)
     for dtype in DTYPES:
@@ -108,13 +113,16 @@ def choices(dtype: str) -> Iterator[Use]:
     rows, lengths = combined(special(dtype), np.arange(3, dtype=np.int32))
     for drop, t in product((0, 1), (0, 1)):
         yield "SelectValid", {"drop": drop}, (rows, rows[::-1].copy(), lengths, np.array([t], np.int32))
+    if dtype in FLOATS:
+        yield "MaskRows", {}, (rows, lengths, np.array([1], np.int32))
+        yield "WithGradient", {}, (special(dtype), special(dtype)[::-1].copy(), special(dtype))
 
 
 def number_sweep(dtype: str) -> Iterator[Use]:
     """Uses of ops with known operands, which are arrays without axes, and constants; none is a divisor below normal."""
     values = special(dtype)
     for name, schema in REGISTRY.items():
-        if isinstance(schema.loop, Pointwise) and dtype in accepted(schema):
+        if may_be_elementwise(schema) and dtype in accepted(schema):
             yield from uses_of_numbers(name, schema, dtype)
     for value in values[-3:].tolist():
         yield "Constant", {"value": value, "dtype": dtype}, ()

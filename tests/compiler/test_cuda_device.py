@@ -12,6 +12,7 @@ from typing import Any
 import golden_cases
 import numpy as np
 import pytest
+from cuda_marks import in_simulator, on_cuda, own_products
 from test_golden import results as golden_results
 from whole_grid import RaceError, whole_grid
 from word_nets import feeds_of as word_feeds, words_net
@@ -20,11 +21,10 @@ import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan import cuda_text
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="checks for races in the simulator")]
+pytestmark = on_cuda
 H, N, T = 8, 2, 4
 BLOCKS = Cuda(lanes=3, blocks=3)
 STEP_BY_STEP = Cuda(lanes=2, blocks=3, shared_bytes=0)
@@ -80,9 +80,9 @@ def test_many_random_nets(first: int) -> None:
         ro.testing.check_devices(random.net, random.feeds, {"cuda": device(STEP_BY_STEP)}, seed=1)
 
 
-def lstm_net(cell: Any = ro.LSTM, **options: Any) -> ro.Net:
+def lstm_net(cell: Any = ro.LSTM, padded: bool = True, **options: Any) -> ro.Net:
     net = ro.Net("lstm")
-    outputs = cell(net, net.input("xs"), net.input("lengths", "int32"), None, 2, H, **options)
+    outputs = cell(net, net.input("xs"), net.input("lengths", "int32") if padded else None, None, 2, H, **options)
     net.outputs(**dict(zip(("h_all", "h_last", "c_all", "c_last"), outputs, strict=False)))
     return net
 
@@ -90,7 +90,8 @@ def lstm_net(cell: Any = ro.LSTM, **options: Any) -> ro.Net:
 def lstm_feeds(net: ro.Net) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     given = {"xs": random.normal(size=(T, N, 2)), "lengths": np.array([4, 2], "int32")}
-    return {**{spec.name: random.normal(size=spec.shape) for spec in net.parameters}, **given}
+    feeds = {**{spec.name: random.normal(size=spec.shape) for spec in net.parameters}, **given}
+    return {name: feeds[name] for name in net.input_names}
 
 
 @pytest.mark.parametrize(("lanes", "blocks"), [(1, 1), (2, 8), (7, 3), (16, 2)])
@@ -146,19 +147,31 @@ LAUNCHES = [(cell, again, tile) for cell in CELLS for again in (False, True) for
 LAUNCHES.remove((ro.GRU, True, 1))  # its reset gate lies between two products: two launches a tile more
 
 
+@own_products
 @pytest.mark.parametrize(("cell", "recompute", "tile"), LAUNCHES)
 def test_launches_of_persistent_loops(cell: Any, recompute: bool, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 4 and 3 for each tile, in each direction."""
-    net = lstm_net(cell, memory_optimization=recompute)
+    check_launches(lstm_net(cell, padded=False, memory_optimization=recompute), tile, 3, monkeypatch)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("cell", CELLS)
+def test_masks_of_padding_are_one_launch_a_tile(cell: Any, recompute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_launches(lstm_net(cell, memory_optimization=recompute), 2, 4, monkeypatch)
+
+
+def check_launches(net: ro.Net, tile: int, of_tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 4 and so many for each tile, in each direction."""
     run, feeds = ro.compile(net, device="cuda", tuning=Options(tile=tile, device=BLOCKS)), lstm_feeds(net)
     made = counted(monkeypatch)
     out, pullback = run.vjp(feeds)
     pullback({name: np.ones_like(array) for name, array in out.items()})
     assert len(made) == len(run.plan(feeds).plan.compiled.kernels)
-    assert max(launches.count for launches in made) <= 4 + 3 * ceil(T / tile)
-    assert sum(launches.count for launches in made) <= 2 * (4 + 3 * ceil(T / tile))
+    assert max(launches.count for launches in made) <= 4 + of_tile * ceil(T / tile)
+    assert sum(launches.count for launches in made) <= 2 * (4 + of_tile * ceil(T / tile))
 
 
+@own_products
 def test_launches_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two a step, and products of tiles."""
     net = lstm_net()
@@ -177,7 +190,7 @@ def test_waits_of_a_step(cell: Any, waits: int) -> None:
     kernels = [part.split("\n\n\n")[0] for part in source.split("@scan_kernel")[1:]]
     loops = [kernel for kernel in kernels if "step_product(" in kernel]
     assert [loop.count("wait(blocks)") for loop in loops] == [waits, waits]
-    assert "cuda.shared.array(0, types.float64)" in source
+    assert "cuda.shared.array(0, types.float64" in source
 
 
 def delayed_net() -> ro.Net:
@@ -208,6 +221,7 @@ def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
     ro.testing.check_devices(delayed_net(), feeds, device)
 
 
+@in_simulator
 def test_without_waits_blocks_race(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_text, "HEAD", cuda_text.HEAD.replace("cuda.cg.this_grid().sync()", "cuda.syncthreads()"))
     net = lstm_net()
@@ -232,6 +246,7 @@ def test_nan_reaches_its_row_alone() -> None:
     np.testing.assert_array_equal(came[:, 1:], clean[:, 1:])
 
 
+@in_simulator
 def test_devices_are_listed() -> None:
     names = {one.name: one for one in ro.devices()}
     assert list(names) == ["reference", "cpu", "cuda"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import on_cuda
 from op_cases import Case, declare
 from op_table import CASES
 from whole_grid import whole_grid
@@ -13,9 +14,8 @@ from whole_grid import whole_grid
 import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.kernels.cuda import facade
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="checks for races in the simulator")]
+pytestmark = on_cuda
 TUNING = Options(least_work=0, device=Cuda(lanes=2, blocks=2))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from without_simulator import run_compiler
+from without_simulator import run_compiler, run_without_simulator
 
 COMPILE = """
 import rnnops as ro
@@ -28,13 +28,17 @@ for kernel in plan.plan.compiled.kernels:
             body = kernel.compiled.text.source.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             found = (name, "step_product(" in body,
                      ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
+                     ",".join(sorted(set(re.findall(r"\\.extern \\.shared \\.align (\\d+)", text)))) or "none",
                      len(re.findall(r"ld\\.shared\\.v4\\.(f32|u16|b16)|ld\\.shared\\.v2\\.(f64|b64)", text)))
             print(*found)
 """
 
 
 def kernels(cell: str, dtype: str, weights: str = "") -> list[list[str]]:
-    """For each kernel its name, and what its PTX holds: products, float64, local memory, waits, reads of four."""
+    """For each kernel its name, and what its PTX holds.
+
+    Products, float64, local memory, waits, bytes to which dynamic shared memory is aligned, reads of four.
+    """
     return [line.split() for line in run_compiler(COMPILE, cell, dtype, weights)]
 
 
@@ -43,8 +47,9 @@ def test_float32_stays_float32_and_in_registers(cell: str) -> None:
     found = kernels(cell, "float32")
     loops = [facts for facts in found if facts[1] == "True"]
     assert len(loops) == 2  # forward and backward
-    for _, _, doubles, local, waits, fours in loops:
+    for _, _, doubles, local, waits, aligned, fours in loops:
         assert (doubles, local, waits) == ("False", "False", "True")
+        assert aligned == "16"
         assert int(fours) >= 8  # four rows and four columns, each read at once
 
 
@@ -52,3 +57,23 @@ def test_float32_stays_float32_and_in_registers(cell: str) -> None:
 def test_other_dtypes(dtype: str, weights: str) -> None:
     found: list[Any] = [facts for facts in kernels("LSTM", dtype, weights) if facts[1] == "True"]
     assert [facts[3] for facts in found] == ["False", "False"]
+    assert [facts[5] for facts in found] == ["16", "16"]
+
+
+TEXT = """
+import rnnops as ro
+from rnnops.compiler.cuda_target import Cuda
+from rnnops.compiler.scan.compiled_scan import Options
+
+net = ro.Net("net")
+net.outputs(h=ro.GRU(net, net.input("x"), None, None, 3, 4)[0])
+run = ro.compile(net, tuning=Options(compiled=False, device=Cuda(3, 2)))
+print(*re.findall(r"cuda.shared.array\\(0.*?\\)", run.plan(x=(2, 2, 3)).source), sep="\\n")
+"""
+
+
+def test_shared_memory_that_is_read_four_numbers_at_once_is_asked_for_aligned() -> None:
+    """Without numba-cuda too, as text."""
+    found = run_without_simulator("import re\n" + TEXT).splitlines()
+    assert found
+    assert set(found) == {"cuda.shared.array(0, types.float32, alignment=16)"}

@@ -9,18 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from cuda_marks import in_simulator, on_cuda
 from elsewhere import Elsewhere
 from whole_grid import whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler import row_groups
+from rnnops.compiler import cuda_run, row_groups
 from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.kernels.cuda import device_array, facade, replays
+from rnnops.kernels.cuda import device_array, facade, memory, replays
 from rnnops.kernels.cuda.device_array import DeviceArray
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="reads the simulator's memory")]
+pytestmark = on_cuda
 T, N, D, H = 3, 2, 3, 4
 TUNING = Options(tile=2, device=Cuda(lanes=3, blocks=2))
 
@@ -91,6 +92,7 @@ def test_gradients_may_come_from_either_side() -> None:
     assert_same(run.vjp(on_device(feeds))[1]({"y": np.ones_like(out["y"])}), wanted, DeviceArray)
 
 
+@in_simulator
 def test_arrays_of_other_libraries_are_not_copied() -> None:
     net = ro.Net("double")
     net.outputs(y=net.input("x") * 2.0)
@@ -167,6 +169,7 @@ def test_lent_arrays_are_looked_at_where_they_are(place: Any) -> None:
         pullback({"y": np.ones(out["y"].shape)})
 
 
+@in_simulator
 @pytest.mark.parametrize(
     ("changes", "lacking", "problem"),
     [({"data": (0, False)}, None, "no address for 18 elements"), ({}, "data", "without data")],
@@ -178,6 +181,36 @@ def test_interfaces_that_tell_too_little(changes: dict[str, Any], lacking: str |
     feeds["x"].__cuda_array_interface__.pop(lacking, None)
     with pytest.raises(ro.FeedError, match=f"blob 'x'.*{problem}"):
         ro.compile(net, device="cuda")(feeds)
+
+
+class Negated(Elsewhere):
+    """Its sign is a bit beside its memory, as PyTorch makes them."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        super().__init__(-array)
+        self.values = array
+
+    def is_neg(self) -> bool:
+        return True
+
+    def resolve_neg(self) -> Elsewhere:
+        return Elsewhere(self.values)
+
+
+def test_signs_beside_the_memory_count() -> None:
+    net = model()
+    feeds = feeds_of(net)
+    run = ro.compile(net, device="cuda")
+    wanted, pullback = run.vjp(on_device(feeds))
+    grads = pullback({"y": on_device({"y": np.ones(wanted["y"].shape)})["y"]})
+    negated = {name: Negated(array) for name, array in feeds.items()}
+    came, back = run.vjp(negated)
+    assert (came["y"].to_host() == wanted["y"].to_host()).all()
+    for name, grad in back({"y": Negated(np.ones(wanted["y"].shape))}).items():
+        assert (grad.to_host() == grads[name].to_host()).all(), name
+    bound = run.bind(x=negated["x"])({name: array for name, array in negated.items() if name != "x"})
+    assert (bound["y"].to_host() == wanted["y"].to_host()).all()
+    assert (ro.on_device(negated["x"]).to_host() == feeds["x"]).all()
 
 
 def test_recurrences_that_are_stepped_go_through_the_host() -> None:
@@ -227,14 +260,12 @@ def test_float16_weights_are_for_float32_on_the_cuda_device() -> None:
         ro.compile(net, weights="float16")
 
 
+@in_simulator
 def test_streams_are_addresses_or_those_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "SIMULATED", False)
-    made: list[int] = []
-    monkeypatch.setattr(facade.cuda, "external_stream", made.append, raising=False)
-    facade.stream_of(7)
-    facade.stream_of(SimpleNamespace(cuda_stream=8))
-    facade.stream_of(SimpleNamespace(ptr=9))
-    assert made == [7, 8, 9]
+    monkeypatch.setattr(facade.cuda, "external_stream", lambda ptr: SimpleNamespace(handle=ptr), raising=False)
+    given = 7, SimpleNamespace(cuda_stream=8), SimpleNamespace(ptr=9)
+    assert [facade.stream_of(one).handle for one in given] == [7, 8, 9]
     assert facade.stream_of(None) == facade.stream_of(0) == facade.stream_of(SimpleNamespace(cuda_stream=0)) == 0
     own = SimpleNamespace(handle=3, synchronize=print)
     assert facade.stream_of(own) is own
@@ -261,7 +292,7 @@ def test_a_device_without_memory_is_an_error_that_names_the_net(monkeypatch: pyt
     def none_left(nbytes: int) -> Any:
         raise ro.DeviceError("the device is out of memory", wanted=f"{nbytes} bytes")
 
-    monkeypatch.setattr(device_array, "_allocated", none_left)
+    monkeypatch.setattr(memory, "_allocated", none_left)
     with pytest.raises(ro.DeviceError, match=r"net 'model': the device is out of memory; wanted \d+ bytes"):
         run(feeds)
     monkeypatch.undo()
@@ -421,6 +452,7 @@ def lent(nbytes: int) -> tuple[Lent, int]:
     return owner, owner.array.ctypes.data
 
 
+@in_simulator
 def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that come and go lie where they lay before; seeds, and what lies in arrays, are never the old ones."""
     net, steps = ro.Net("dropped"), 20
@@ -435,7 +467,7 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.Monkey
     monkeypatch.setattr(replays.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
-    monkeypatch.setattr(device_array, "_allocated", lent)
+    monkeypatch.setattr(memory, "_allocated", lent)
     held = []
     for seed in range(10):
         now = random.normal(size=(steps, N, D))
@@ -459,6 +491,33 @@ def test_what_backward_reads_is_read_only() -> None:
         out["y"].fill(9)
     pullback({"y": np.ones(out["y"].shape)})
     out["y"].fill(9)  # then it is the caller's
+
+
+@in_simulator
+def test_what_is_lent_is_given_to_other_libraries_and_a_change_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes nothing that is read-only, and knows no array that is: checksums find out."""
+    net = model()
+    run = ro.testing.checked_loans(ro.compile(net, device="cuda", tuning=TUNING))
+    out, pullback = run.vjp(on_device(feeds_of(net)))
+    assert not out["y"].flags.writeable
+    with monkeypatch.context() as patch:
+        patch.setattr(device_array, "SIMULATED", False)
+        interface = out["y"].__cuda_array_interface__
+    assert interface["data"] == (out["y"].pointer, False)
+    out["y"].on_simulated_device()[0] = 3.0  # as another library would
+    with pytest.raises(ro.testing.CheckError, match=r"kept blob .* was changed"):
+        pullback({"y": np.ones(out["y"].shape)})
+
+
+@in_simulator
+def test_a_pullback_in_another_stream_waits_and_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = model()
+    out, pullback = ro.compile(net, device="cuda", tuning=TUNING).vjp(on_device(feeds_of(net)))
+    waits: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(cuda_run, "wait_for", lambda before, stream: waits.append((before, stream)))
+    pullback.stream = "forward"
+    pullback({"y": np.ones(out["y"].shape)}, stream=0)
+    assert waits == [("forward", 0), (0, "forward")]
 
 
 def test_no_layers() -> None:

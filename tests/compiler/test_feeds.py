@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,11 @@ def layouts(array: np.ndarray) -> dict[str, np.ndarray]:
     wide[..., ::2] = array
     read_only = array.copy()
     read_only.flags.writeable = False
+    unaligned = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    unaligned[...] = array
     return {
         "read-only": read_only,
+        "not aligned": unaligned,
         "every second": wide[..., ::2],
         "Fortran": np.asfortranarray(array),
         "backwards": array[..., ::-1].copy()[..., ::-1],
@@ -88,9 +92,133 @@ def test_dlpack_that_fails_is_a_named_error() -> None:
         def __dlpack__(self, **options: Any) -> Any:
             raise AssertionError("an error of the other library")
 
-    for value in (Broken(np.ones((3, 2))), Half()):
+    class Nowhere(Half):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise RuntimeError("of no device")
+
+    for value in (Broken(np.ones((3, 2))), Half(), Nowhere()):
         with pytest.raises(ro.FeedError, match="DLPack") as caught:
             on_device(product_net())(x=value, w=np.ones((2, 4)))
+        assert caught.value.blob == "x"
+
+
+class Negated(Exported):
+    """A tensor whose sign is a bit beside its memory, as PyTorch makes them."""
+
+    def __init__(self, array: np.ndarray, bit: bool = True) -> None:
+        super().__init__(-array if bit else array)
+        self.bit = bit
+
+    def is_neg(self) -> bool:
+        return self.bit
+
+    def resolve_neg(self) -> Negated:
+        return Negated(-self.array, bit=False)
+
+
+def test_signs_beside_the_memory_count() -> None:
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    x, dy = Negated(feeds["x"]), random_arrays(dy=(3, 4))["dy"]
+    same(run(x=x, w=feeds["w"]), run(feeds))
+    same(run.bind(x=x)(w=feeds["w"]), run(feeds))
+    same(run.vjp(x=x, w=feeds["w"])[1]({"y": Negated(dy)}), run.vjp(feeds)[1]({"y": dy}))
+
+
+class Stored(Exported):
+    """A tensor with a storage of some bytes."""
+
+    def __init__(self, array: np.ndarray, nbytes: int) -> None:
+        super().__init__(array)
+        self.bytes, self.shape = nbytes, array.shape
+
+    def untyped_storage(self) -> Any:
+        return SimpleNamespace(nbytes=lambda: self.bytes)
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(step // self.array.itemsize for step in self.array.strides)
+
+
+def test_tensors_without_memory_are_refused_by_name() -> None:
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    same(run(x=Stored(feeds["x"], 48), w=feeds["w"]), run(feeds))
+    for tensor in (Stored(feeds["x"], 40), Stored(feeds["x"], 0)):
+        with pytest.raises(ro.FeedError, match="cannot be read through DLPack") as caught:
+            run(x=tensor, w=feeds["w"])
+        assert caught.value.blob == "x"
+    with pytest.raises(
+        ro.GradientError, match="a gradient cannot be read through DLPack: there is no memory"
+    ) as refused:
+        run.vjp(feeds)[1]({"y": Stored(np.ones((3, 4)), 8)})
+    assert refused.value.blob == "y"
+
+
+def torch_tensors(torch: Any, x: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors with the values of an array, and tensors that cannot be read."""
+    plain = torch.from_numpy(x.copy())
+    freed, shrunk = plain.clone(), plain.clone()
+    freed.untyped_storage().resize_(0)
+    shrunk.untyped_storage().resize_(16)
+    readable = {
+        "plain": plain,
+        "negative bit": torch.complex(plain, -plain).conj().imag,
+        "real part of a conjugate": torch.complex(plain, plain).conj().real,
+        "parameter": torch.nn.Parameter(plain, requires_grad=False),
+        "transposed": plain.t().contiguous().t(),
+    }
+    unreadable = {
+        "requires a gradient": plain.clone().requires_grad_(),
+        "negative and requires a gradient": torch._neg_view(plain.clone().requires_grad_()),
+        "sparse": plain.to_sparse(),
+        "compressed rows": plain.to_sparse_csr(),
+        "bfloat16": plain.to(torch.bfloat16),
+        "half": plain.half(),
+        "complex": torch.complex(plain, plain).conj(),
+        "quantized": torch.quantize_per_tensor(plain.float(), 0.1, 0, torch.qint8),
+        "meta": plain.to("meta"),
+        "mkldnn": plain.float().to_mkldnn(),
+        "without memory": freed,
+        "with too little memory": shrunk,
+    }
+    return readable, unreadable
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 4), w=(4, 4))
+    dy = random_arrays(dy=(3, 4))["dy"]
+    wanted, grads = run(feeds), run.vjp(feeds)[1](dy)
+    for tensor in torch_tensors(torch, feeds["x"])[0].values():
+        same(run(x=tensor, w=feeds["w"]), wanted)
+        same(run.bind(x=tensor)(w=feeds["w"]), wanted)
+    readable, unreadable = torch_tensors(torch, dy)
+    for tensor in readable.values():
+        same(run.vjp(feeds)[1](tensor), grads)
+    for label, tensor in unreadable.items():
+        with pytest.raises(ro.FeedError) as caught:
+            run(x=tensor, w=feeds["w"])
+        assert caught.value.blob == "x", label
+        with pytest.raises(ro.GradientError) as refused:
+            run.vjp(feeds)[1]({"y": tensor})
+        assert refused.value.blob == "y", label
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_arrays_of_other_kinds_are_right_or_refused_by_name() -> None:
+    run, feeds = on_device(product_net()), random_arrays(x=(3, 2), w=(2, 4))
+    x = feeds["x"]
+    for array in (np.matrix(x), x.view(np.recarray)):
+        same(run(x=array, w=feeds["w"]), run(feeds))
+    swapped, frame = x.astype(x.dtype.newbyteorder()), SimpleNamespace(__array__=lambda: x)
+    for value in (swapped, x.astype(object), x.astype(np.longdouble), memoryview(x), frame, x.astype("S8")):
+        with pytest.raises(ro.FeedError) as caught:
+            run(x=value, w=feeds["w"])
         assert caught.value.blob == "x"
 
 

@@ -85,6 +85,11 @@ def sizes(like: ro.Blob, *values: int) -> ro.Blob:
     return like.net.constant(np.array(values, np.int64))
 
 
+def squared_by_its_slope(x: ro.Blob) -> ro.Blob:
+    """`x * x`, whose gradient is said and not derived."""
+    return ro.with_gradient(ro.stop_gradient(x * x), x, ro.stop_gradient(2.0 * x))
+
+
 def _unary() -> None:
     everywhere = {
         "Neg": ro.neg,
@@ -103,6 +108,9 @@ def _unary() -> None:
         "Gelu": ro.gelu,
         "Sin": ro.sin,
         "Cos": ro.cos,
+        "Expm1": ro.expm1,
+        "Sinh": ro.sinh,
+        "Cosh": ro.cosh,
         "Identity": ro.identity,
         "Reciprocal": ro.reciprocal,
         "Softmax": ro.softmax,
@@ -115,6 +123,9 @@ def _unary() -> None:
     for shape in SHAPES:
         case("Log", str(shape), ro.log, apart(shape, 0.3, 3.0))
         case("Sqrt", str(shape), ro.sqrt, apart(shape, 0.3, 3.0))
+        case("Log1p", str(shape), ro.log1p, apart(shape, -0.7, 3.0))
+        case("Tan", str(shape), ro.tan, apart(shape, -1.2, 1.2))
+        case("WithGradient", str(shape), squared_by_its_slope, apart(shape))
     x = apart((3, 4), -3.3, 3.1)
     for alpha in (0.3, 0.0, -0.5):
         case("LeakyRelu", f"alpha {alpha}", lambda x, a=alpha: ro.leaky_relu(x, alpha=a), x)

@@ -13,7 +13,7 @@ from gradient_cases import CASES, Case
 
 import rnnops as ro
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY, register
+from rnnops.schema import REGISTRY, no_gradient, register
 from rnnops.testing import check_gradient
 
 CONSTANT = {"Constant", "ConstantOfShape", "Shape", "Range"}  # their results depend on no input that has a gradient
@@ -80,6 +80,7 @@ def test_gradients_on_the_kinks() -> None:
 STOPPING: dict[str, Callable[..., Any]] = {
     "Sign": ro.sign,
     "Floor": ro.floor,
+    "Ceil": ro.ceil,
     "Equal": lambda a: ro.equal(a, 1.4),
     "Greater": lambda a: a > 0.1,
     "GreaterOrEqual": lambda a: a >= 0.1,
@@ -96,6 +97,15 @@ STOPPING: dict[str, Callable[..., Any]] = {
 }
 
 
+def test_stop_gradient_leaves_the_value_and_takes_the_gradient() -> None:
+    net, x = ro.Net("stopped"), np.array([0.3, -0.7])
+    a = net.inputs("a")
+    net.outputs(y=ro.stop_gradient(a * a) * a)
+    out, pullback = ro.compile(net, device="reference").vjp(a=x)
+    assert out["y"].tolist() == (x * x * x).tolist()
+    assert pullback(np.ones(2))["a"].tolist() == (x * x).tolist()
+
+
 @pytest.mark.parametrize("op", STOPPING)
 def test_gradients_stop(op: str) -> None:
     net, feeds = Case(op, "", lambda a: ro.cast(STOPPING[op](a), "float") * a, (np.array([0.3, -0.7, 1.4]),)).net()
@@ -110,11 +120,13 @@ def test_gradients_stop(op: str) -> None:
 
 def test_every_op_without_gradient_is_there() -> None:
     stopping = {name for name in ro.op_names() if not REGISTRY[name].differentiable} | CONSTANT
-    assert stopping <= STOPPING.keys()
+    assert stopping <= {*STOPPING, "StopGradient"}
 
 
 def test_an_op_without_gradient_on_a_needed_path_is_a_named_error() -> None:
     class Opaque(Unary):
+        gradient = no_gradient
+
         def reference(self, call: Any, x: np.ndarray) -> np.ndarray:
             return x + 1.0
 

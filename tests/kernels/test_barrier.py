@@ -161,7 +161,7 @@ print(sum(barrier_module.twice.stats.cache_hits.values()))
 
 def test_callers_are_kept_on_disk(tmp_path: Path) -> None:
     (tmp_path / "barrier_module.py").write_text(MODULE)
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", PROGRAM]
     runs = [
         subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60) for _ in range(2)

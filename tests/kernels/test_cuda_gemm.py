@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import in_simulator, on_cuda, own_products
 from gemm_cases import assert_product, operands
 from whole_grid import whole_grid
 from without_simulator import run_compiler, run_without_simulator
@@ -15,7 +16,7 @@ from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import TILING, TOGETHER, Matrix, Product, multiply
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(facade.missing()), reason=facade.missing() or "none")]
+pytestmark = on_cuda
 DTYPES = ("float32", "float64")
 
 
@@ -72,6 +73,7 @@ def test_nan_and_infinity_reach_their_rows_alone() -> None:
     np.testing.assert_array_equal(came[[0, 1, 3]], clean[[0, 1, 3]])
 
 
+@own_products
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_products_of_different_sizes_share_launches(count: int) -> None:
     random = np.random.default_rng(0)
@@ -88,6 +90,7 @@ def test_products_of_different_sizes_share_launches(count: int) -> None:
         assert_product(target.to_host().reshape(C.shape), A, B, np.zeros_like(C))
 
 
+@own_products
 @pytest.mark.parametrize("terms", [2, 3, 9])
 def test_products_that_go_on_with_the_one_before_share_launches(terms: int) -> None:
     """`C = A0 @ B0 + bias; C += A1 @ B1; ...; D = A0 @ B0`, sums of any length."""
@@ -112,7 +115,7 @@ def test_nothing_to_do() -> None:
     assert product(empty, np.zeros((3, 4), "float32"), np.zeros((0, 4), "float32")).shape == (0, 4)
 
 
-@pytest.mark.skipif(not facade.SIMULATED, reason="a device is at hand")
+@in_simulator
 def test_what_the_simulator_is_and_is_not() -> None:
     assert str(facade.card()).startswith("simulator")
     with pytest.raises(DeviceError, match="compiles nothing"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import on_cuda
 
 from rnnops.kernels.cuda import facade, replays
 from rnnops.kernels.cuda.device_array import on_device
@@ -13,7 +14,8 @@ from rnnops.kernels.cuda.facade import scan_kernel
 from rnnops.kernels.cuda.launches import Launches, ScanRun
 from rnnops.kernels.cuda.replays import Replays
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="counts launches of the simulator")]
+RECORDS = facade.SIMULATED or facade.optional("cupy") is not None
+pytestmark = [*on_cuda, pytest.mark.skipif(not RECORDS, reason="nothing is recorded without CuPy")]
 STEPS = 40
 
 

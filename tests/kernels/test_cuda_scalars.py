@@ -20,6 +20,7 @@ from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edg
 from rnnops.kernels.cpu import folds, parts, pointwise
 from rnnops.kernels.cpu.uniform import uniform as uniform_of_processors
 from rnnops.kernels.cuda import device_scalars, facade, random_numbers, scalars, trigonometry
+from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS, implementations
 from rnnops.philox import uniform_rows
 
 pytestmark = pytest.mark.skipif(
@@ -74,12 +75,18 @@ def wrapped(exact: list[int], dtype: str) -> list[int]:
 
 
 def test_the_simulator_has_the_functions_of_processors() -> None:
-    homes = (pointwise, folds, parts)
-    for name in scalars.__all__:
-        home = next((home for home in homes if hasattr(home, name)), None)
+    assert scalars.FUNCTIONS == pointwise.FUNCTIONS
+    names = [name for name in scalars.__all__ if name.islower()]
+    for name in names:
+        home = next((home for home in (folds, parts) if hasattr(home, name)), None)
         assert getattr(scalars, name) is (getattr(home, name) if home else uniform_of_processors)
+    for name in {*names, *scalars.FUNCTIONS} - {"abs"}:
         assert callable(device_function(name))
-    assert set(pointwise.FUNCTIONS) - {"abs"} <= set(scalars.__all__)
+
+
+def test_the_table_names_what_devices_have() -> None:
+    functions = implementations("cuda")
+    assert functions == {name: device_function(name) if name != "abs" else abs for name in SCALAR_FUNCTIONS}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

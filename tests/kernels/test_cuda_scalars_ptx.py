@@ -28,7 +28,7 @@ def kernel(functions):
     lines = ["def kernel(y, a, b, c, i):"]
     for name, count in functions.items():
         lines.append(f"    y[i] = {name}({', '.join(f'{x}[i]' for x in 'abc'[:count])}); i += 1")
-    module = {name: getattr(scalars, name, abs) for name in functions}
+    module = {name: scalars.FUNCTIONS.get(name) or getattr(scalars, name) for name in functions}
     exec("\\n".join(lines), module)
     return module["kernel"]
 

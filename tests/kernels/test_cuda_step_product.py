@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import on_cuda
 from gemm_cases import assert_product
 from whole_grid import whole_grid
 
@@ -15,7 +16,7 @@ from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers, source
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a module for the simulator")]
+pytestmark = on_cuda
 KERNEL = """\
 from typing import Any
 
@@ -36,8 +37,8 @@ def kernel(
     A, B, C, bias, a_row, rows, inner, columns, period, along, across, accumulate, bias_start, depth, staged, sums
 ):
     u0, u1 = part(cuda.blockIdx.x, cuda.gridDim.x, period, 1)
-    shared = cuda.shared.array(0, types.{dtype})
-    kept = cuda.shared.array(0, types.{weights})
+    shared = cuda.shared.array(0, types.{dtype}{aligned})
+    kept = cuda.shared.array(0, types.{weights}{aligned})
     load_columns(B, 1, along, across, inner, columns, period, u0, u1, at(kept, 0))
     step_product(
         A, 2, a_row, rows, inner, at(kept, 0), at(shared, staged), depth, at(shared, sums),
@@ -51,7 +52,9 @@ def run(
 ) -> Any:
     """`C` after the kernel; everything lies behind some numbers that nobody should read."""
     (rows, inner), columns, dtype = A.shape, B.shape[1], str(A.dtype)
-    module = load_module(KERNEL.format(functions=source(dtype, weights), dtype=dtype, weights=weights))
+    aligned = facade.choose(", alignment=16", "")
+    names = {"functions": source(dtype, weights), "dtype": dtype, "weights": weights, "aligned": aligned}
+    module = load_module(KERNEL.format(**names))
     need = shared_numbers(rows, inner, columns // period * -(-period // blocks), lanes)
     staged = padded(need.weights)
     sums = staged + need.row * (depth + TILE)

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_marks import in_simulator, on_cuda
 from elsewhere import Elsewhere
 
 from rnnops.kernels.cuda import facade, move
 from rnnops.kernels.cuda.device_array import empty, on_device, zeros
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(bool(facade.missing()), reason=facade.missing() or "none")]
+pytestmark = on_cuda
 X = np.arange(24.0).reshape(2, 3, 4)
 VIEWS: dict[str, Callable[[Any], Any]] = {
     "a step": lambda x: x[1],
@@ -166,7 +167,7 @@ def test_arrays_of_others_with_masks_or_backwards_are_refused() -> None:
         on_device(Elsewhere(X[::-1]))
 
 
-@pytest.mark.skipif(not facade.SIMULATED, reason="the memory is the host's")
+@in_simulator
 def test_arrays_of_others_are_read_where_they_are() -> None:
     x = X.copy()
     view = on_device(Elsewhere(x))

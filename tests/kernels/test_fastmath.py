@@ -14,7 +14,8 @@ from rnnops.kernels.cpu.fastmath import FLAGS, kernel
 MODULE = """
 import numpy as np
 from rnnops.kernels.cpu.fastmath import kernel
-from rnnops.kernels.cpu.pointwise import cos, sigmoid, tanh
+from rnnops.kernels.cpu.exponential import sigmoid, tanh
+from rnnops.kernels.cpu.trigonometry import cos
 
 @kernel
 def gate(result, x):
@@ -32,7 +33,7 @@ print(sum(gate_module.gate.stats.cache_hits.values()) if hasattr(gate_module.gat
 
 
 def run_program(folder: Path, **environment: str) -> str:
-    folders = {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    folders = {"PYTHONPATH": str(folder), "RNNOPS_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", PROGRAM]
     environ = {**os.environ, **folders, **environment}
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()

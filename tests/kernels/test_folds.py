@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from rnnops.kernels.cpu.bits import like
+from rnnops.kernels.cpu.exponential import exp
 from rnnops.kernels.cpu.fastmath import FLAGS, OPTIONS
 from rnnops.kernels.cpu.folds import ANY_ORDER, add_any_order, larger, smaller
-from rnnops.kernels.cpu.pointwise import exp
 from rnnops.kernels.cpu.vector_width import target_processor, width_of
 from rnnops.kernels.cpu.vectors import lanes
 

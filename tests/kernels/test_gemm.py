@@ -280,7 +280,7 @@ print(sum(sum(s.cache_hits.values()) for s in stats), sum(sum(s.cache_misses.val
 
 def test_kernels_and_their_callers_are_loaded_from_disk(tmp_path: Path) -> None:
     (tmp_path / "caller.py").write_text(CALLER)
-    folders = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    folders = {"PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache")}
     assert run_python(LOAD, **folders) == "0 5"
     assert run_python(LOAD, **folders) == "5 0"
 

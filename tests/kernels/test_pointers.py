@@ -14,10 +14,10 @@ import numba
 import numpy as np
 import pytest
 
+from rnnops.kernels.cpu.exponential import sigmoid, tanh
 from rnnops.kernels.cpu.fastmath import OPTIONS
 from rnnops.kernels.cpu.parts import matrix
 from rnnops.kernels.cpu.pointers import at, borrowed, row_program
-from rnnops.kernels.cpu.pointwise import sigmoid, tanh
 from rnnops.kernels.cpu.vector_width import target_processor, width_of
 from rnnops.kernels.cpu.vectors import lanes
 
@@ -79,7 +79,7 @@ def test_row_program_over_rows(dtype: str, forceinline: bool) -> None:
 
 
 def test_row_program_is_a_vector_loop_at_once() -> None:
-    compiled = numba.njit(**OPTIONS)(over_rows(row_program(gates, cache=False, forceinline=True)))
+    compiled = numba.njit(**OPTIONS)(over_rows(row_program(gates, forceinline=True)))
     compiled(*operands(2, 64))
     code = code_of(compiled)
     stored = [int(count) for count in re.findall(r"store <(\d+) x (?:float|i32)>", code)]
@@ -202,7 +202,7 @@ print(sum(row_module.driver.stats.cache_hits.values()) if compiled else "not com
 @pytest.mark.parametrize("disabled", ["0", "1"])
 def test_row_programs_are_kept_on_disk_and_run_uncompiled(tmp_path: Path, disabled: str) -> None:
     (tmp_path / "row_module.py").write_text(MODULE)
-    settings = {"PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_DISABLE_JIT": disabled}
+    settings = {"PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache"), "NUMBA_DISABLE_JIT": disabled}
     command, environment = [sys.executable, "-c", PROGRAM], {**os.environ, **settings}
     runs = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)]
     printed = [run.stdout.strip() for run in runs]

@@ -82,6 +82,33 @@ def test_arrays_that_do_not_fit_change_nothing(change: dict[str, Any], words: st
         assert all((model.get_params()[name] == array).all() for name, array in before.items())
 
 
+class Exported:
+    """An array of another library, whose sign may be a bit beside its memory."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def is_neg(self) -> bool:
+        return True
+
+    def resolve_neg(self) -> np.ndarray:
+        return -self.array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise AssertionError("the memory has the other sign")
+
+
+def test_arrays_of_other_libraries() -> None:
+    model = Perceptron()
+    model.compile(PERCEPTRON)
+    model.set_params({"hidden.b": Exported(np.full(H, -2.0, "float32"))})
+    assert (model.get_params()["hidden.b"] == 2).all()
+    broken = Exported(np.ones(H, "float32"))
+    broken.is_neg = lambda: False  # type: ignore[method-assign]
+    with pytest.raises(ro.ModelError, match=r"'hidden\.b': this array cannot be read through DLPack"):
+        model.set_params({"hidden.b": broken})
+
+
 def test_frozen_parameters_stay() -> None:
     model = Perceptron()
     model.set_optimizer(SGD(0.5), freeze=["hidden.*"])

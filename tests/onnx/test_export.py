@@ -238,6 +238,35 @@ def test_random_nets_in_onnx_runtime(seed: int, tmp_path: Path) -> None:
         np.testing.assert_allclose(result, wanted[value.name], rtol=1e-3, atol=1e-4)
 
 
+EDGES = np.array([1e-30, -1e-30, 1e-8, -3e-5, 0.0, -0.0, 0.7, -0.999, -1.0, 3.0, 80.0, 1e30, np.inf, -np.inf, np.nan])
+
+
+@pytest.mark.parametrize("function", ["log1p", "expm1"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_that_onnx_lacks_keep_the_digits_of_a_small_operand(
+    function: str, dtype: str, tmp_path: Path
+) -> None:
+    net, x = ro.Net("net"), EDGES.astype(dtype)
+    net.outputs(y=getattr(ro, function)(net.input("x")))
+    export(net, tmp_path / "net.onnx", shapes={"x": x}, dtype=dtype)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, function)(x)
+        came = evaluate(onnx.load(tmp_path / "net.onnx"), {"x": x})["y"]
+        read = ro.compile(load(tmp_path / "net.onnx"), device="reference")(x=x)["y"]
+    for result in (came, read):
+        np.testing.assert_allclose(result, wanted, rtol=4 * np.finfo(dtype).eps)
+
+
+def test_what_gradients_are_is_not_written(tmp_path: Path) -> None:
+    net = ro.Net("net")
+    x = net.input("x")
+    net.outputs(y=ro.with_gradient(ro.stop_gradient(ro.exp(x)), x, ro.stop_gradient(x)))
+    export(net, tmp_path / "net.onnx", shapes={"x": (3,)})
+    again, x = load(tmp_path / "net.onnx"), np.array([0.5, 1.0, -2.0], "float32")
+    np.testing.assert_array_equal(ro.compile(again, device="reference")(x=x)["y"], np.exp(x))
+    assert {op.type for op in again.ops} == {"Exp", "Identity"}
+
+
 def test_what_has_a_net_and_params_is_accepted(tmp_path: Path) -> None:
     net, feeds = CASES["GRU"]()
 

@@ -10,8 +10,10 @@ import numpy as np
 from op_cases import Array, Case, bools, floats, int64, integers, use
 
 import rnnops.ops as ro
+from rnnops.ops.base import quiet
 from rnnops.ops.internal import normalize, scatter_add, scatter_slice, sum_to
 from rnnops.ops.random import dropout_grad
+from rnnops.ops.select import mask_rows
 
 INF, NAN = math.inf, math.nan
 SHAPES = [(), (0,), (1,), (7,), (2, 7), (0, 2), (2, 1, 7)]
@@ -27,6 +29,10 @@ def unary_cases() -> Iterator[Case]:
         ro.neg,
         ro.sign,
         ro.floor,
+        ro.ceil,
+        ro.tan,
+        ro.sinh,
+        ro.cosh,
         ro.exp,
         ro.sin,
         ro.cos,
@@ -438,11 +444,33 @@ def internal_cases() -> Iterator[Case]:
     yield Case("Normalize", "bias", normalize, (*rows, floats(7)), normal)
     masked = (floats(7), np.ones(7, bool))
     yield Case("DropoutGrad", "inactive", use(dropout_grad, 0.5), masked, lambda dy, mask: (dy,))
+
+    def valid(x: Array, lengths: Array, t: Array, axis: int) -> tuple[Array]:
+        rows = zip(np.moveaxis(x, axis, 0), lengths, strict=True)
+        return (np.moveaxis(np.array([row * (t[0] < n) for row, n in rows]), 0, axis),)
+
+    lengths, step = np.array([1, 0, 3, 2, 2, 9, 0], np.int32), np.array([1], np.int32)
+    for axis, shape in ((0, (7,)), (0, (7, 2)), (1, (2, 7)), (1, (2, 7, 3)), (-1, (2, 3, 7))):
+        inputs = (floats(*shape), lengths, step)
+        yield Case("MaskRows", f"{axis}", use(mask_rows, axis), inputs, use(valid, axis))
     check = use(lambda i: i.net.append("CheckLabels", [i], {"classes": 7, "ignore_index": -1}))
     yield Case("CheckLabels", "", check, (integers(7, low=-1),), lambda i: (i,))
 
 
+def cases_without_twin() -> Iterator[Case]:
+    """Ops that ONNX has not."""
+    for shape in SHAPES:
+        yield Case("Log1p", "", ro.log1p, (floats(*shape, low=-0.75),), lambda x: (np.log1p(x),))
+        yield Case("Expm1", "", ro.expm1, (floats(*shape),), lambda x: (np.expm1(x),))
+        yield Case("WithGradient", "", ro.with_gradient, tuple(floats(*shape) for _ in range(3)), lambda y, x, d: (y,))
+    yield Case("Log1p", "edges", ro.log1p, (EDGES,), quiet(lambda x: (np.log1p(x),)))
+    yield Case("Expm1", "edges", ro.expm1, (EDGES,), quiet(lambda x: (np.expm1(x),)))
+    yield Case("StopGradient", "edges", ro.stop_gradient, (EDGES,), lambda x: (x,))
+    yield Case("StopGradient", "int64", ro.stop_gradient, (integers(7, dtype="int64"),), lambda x: (x,))
+
+
 GROUPS = (
+    cases_without_twin,
     unary_cases,
     activation_cases,
     activation_cases_in_numpy,

@@ -14,9 +14,9 @@ from op_cases import Case, Run, declare, evaluate, run_case
 from op_table import CASES, INTERNAL_CASES
 
 from rnnops.blob import Blob
+from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
 from rnnops.net import Net
-from rnnops.ops.reduction import Reduce
 from rnnops.schema import REGISTRY, Call, RunContext
 from rnnops.types import FLOAT
 
@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "divide_towards_zero": lambda a, b: int(a / b),
 }
-CONSTANTS = {"inf": math.inf, "nan": math.nan}
+CONSTANTS = {"inf": math.inf}
 WORDS = {*FUNCTIONS, *CONSTANTS, "and", "or", "not", "if", "else", "True", "False", "e"}
 
 
@@ -81,13 +81,14 @@ def compiled(text: str, call: Call, names: dict[str, str]) -> Callable[..., Any]
 
 
 def operands(run: Run) -> dict[int, Array]:
-    """Operands by position, each repeated to the result's shape; the rows of SelectValid are its first axis."""
+    """Operands by position, each repeated to the result's shape; lengths lie along the axis of rows."""
     shape, result = run.last.output_types[0].shape, {}
     for i, name in enumerate(run.last.op.inputs):
         if name and run.last.op.type != "ConstantOfShape":  # whose operand is a shape
             array = run.arrays[name]
-            if run.last.op.type == "SelectValid" and i == 2:
-                array = array.reshape(-1, *(1,) * (len(shape) - 1))
+            if (run.last.op.type, i) in (("SelectValid", 2), ("MaskRows", 1)):
+                axis = (run.last.attr("axis") or 0) % len(shape)
+                array = array.reshape(-1, *(1,) * (len(shape) - axis - 1))
             result[i] = np.broadcast_to(array, shape)
     return result
 
@@ -105,20 +106,20 @@ def test_pointwise_text_is_the_reference(run: Run) -> None:
 
 @pytest.mark.parametrize("run", cases_of(Reduction))
 def test_reduction_is_the_reference(run: Run) -> None:
-    call, form, schema = run.last, form_of(run), REGISTRY[run.last.op.type]
-    shape = call.shape(0)
-    kept = schema.kept_shape(call) if isinstance(schema, Reduce) else call.attr("shape")
-    kept = (1,) * (len(shape) - len(kept)) + kept
-    names = {"acc": "acc", "x": "x", "count": "count"}
-    initial, step, finish = (compiled(text, call, names) for text in (form.initial, form.step, form.finish))
-    accumulators = np.full(kept, initial(None, None, None), dtype=object)
+    call, form = run.last, form_of(run)
+    shape, folded = call.shape(0), REGISTRY[call.op.type].reduced_axes(call)
+    kept = tuple(1 if axis in folded else size for axis, size in enumerate(shape))
+    element = compiled(form.element, call, {"0": "x"})
+    combine = compiled(form.combine, call, {"a": "a", "b": "b"})
+    finish = compiled(form.finish, call, {"acc": "acc", "count": "count"})
+    accumulators = np.full(kept, form.start, dtype=object)
     x = run.arrays[call.op.inputs[0]]
     for place in np.ndindex(shape):
         target = tuple(0 if size == 1 else at for at, size in zip(place, kept, strict=True))
-        accumulators[target] = step(accumulators[target], x[place], None)
-    count, kind = np.float64(math.prod(shape) / max(math.prod(kept), 1)), call.output_types[0]
+        accumulators[target] = combine(accumulators[target], element(x[place]))
+    count, kind = np.float64(math.prod(shape[axis] for axis in folded)), call.output_types[0]
     number = np.float64 if kind.dtype == "float64" else np.asarray
-    came = [finish(number(acc), None, count) for acc in accumulators.ravel()]
+    came = [finish(number(acc), count) for acc in accumulators.ravel()]
     np.testing.assert_allclose(np.array(came, kind.dtype).reshape(kind.shape), run.results[0], rtol=TOLERANCE)
 
 
@@ -159,11 +160,17 @@ def test_products_and_kernels_are_few_and_named() -> None:
         "ScatterAdd": "scatter_add",
         "Dropout": "dropout",
         "DropoutGrad": "dropout_grad",
-        "Range": "range",
-        "Shape": "shape",
-        "Constant": "constant",
         "CheckLabels": "check_labels",
     }
+
+
+def test_ops_without_a_form_are_few_and_known_before_a_run() -> None:
+    runs = [run for run in RUNS.values() if form_of(run) is None]
+    assert {run.last.op.type for run in runs} == {"Range", "Shape", "Constant"}
+
+
+def test_every_scalar_function_has_a_meaning_here() -> None:
+    assert set(FUNCTIONS) == set(SCALAR_FUNCTIONS)
 
 
 def test_a_wrong_text_is_caught() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
@@ -21,6 +20,7 @@ from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.state_slots import state_tensors
 from rnnops.compiler.scan.totals import Totals, totals_of
 from rnnops.interpreter import Program, prepare
+from rnnops.lazy import cached_property
 from rnnops.op import Input, Op
 from rnnops.recurrent.op import backward_program
 from rnnops.recurrent.recurrence import Recurrence

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from rnnops.compiler.scan.layouts import dense
+from rnnops.compiler.scan.layouts import Layout, dense
 from rnnops.compiler.scan.statements import Access, Statement
 from rnnops.types import Shape, Type
 
@@ -117,6 +117,20 @@ def _is_row_local(statement: Statement, row: int, types: Mapping[str, Type], axe
             tuple(None if axis == row else axis for axis in range(len(statement.extents))),
             tuple(1 if axis == row else extent for axis, extent in enumerate(statement.extents)),
         )
-        if ((first_row.numbers() // stride) % size).any():
+        if not _is_within_row(first_row, stride, size):
             return False
     return True
+
+
+def _is_within_row(layout: Layout, stride: int, size: int) -> bool:
+    """Whether all elements lie at place 0 of the owner's axis of this stride and size.
+
+    The place is `number // stride % size`. Steps that are whole turns of the axis leave it; if all others lead upwards,
+    they end at `last`, which decides unless it is a turn further.
+    """
+    turn = stride * size
+    steps = [(extent, step) for extent, step in zip(layout.shape, layout.strides, strict=True) if step % turn]
+    last = layout.offset % turn + sum((extent - 1) * step for extent, step in steps)
+    if last < turn and all(step > 0 for _, step in steps):
+        return last < stride
+    return not ((layout.numbers() // stride) % size).any()

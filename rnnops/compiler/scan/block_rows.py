@@ -16,8 +16,8 @@ from collections.abc import Collection
 from rnnops.compiler.scan.nests import Nest
 from rnnops.compiler.scan.row_text import RowText, RowWriter
 from rnnops.compiler.scan.share_lanes import Share, share_lanes
-from rnnops.compiler.scan.statements import Statement
-from rnnops.kernels.cuda.lanes import fold_name
+from rnnops.compiler.scan.statements import FOLDS, Statement
+from rnnops.kernels.cuda.lanes import fold_name, fold_text
 
 ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
 
@@ -52,9 +52,17 @@ class BlockRowWriter(RowWriter):
         if who:
             name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
             lanes = ", ".join(self._scalars(*(TEAM if who == "team" else ALL)))
-            self._line(depth, f"{name} = {fold_name(statement.fold)}({name}, {lanes}, shared_{dtype})")
+            self._line(depth, f"{name} = {self._fold_of_lanes(statement)}({name}, {lanes}, shared_{dtype})")
             self._scalar(f"shared_{dtype}")
         super()._finish_register(statement, depth, needed)
+
+    def _fold_of_lanes(self, statement: Statement) -> str:
+        """The function that folds what lanes have gathered, written beside the program where no module has it."""
+        name: str = fold_name(statement.fold)
+        if statement.fold not in FOLDS:
+            name = f"{self.result.name}_fold_{len(self.result.functions)}"
+            self.result.functions.append(fold_text(name, self._combined(statement, "a", "b")))
+        return name
 
     def _write(self, depth: int, text: str) -> None:
         """A line that writes to memory, for one lane where several would write the same element."""
@@ -79,4 +87,5 @@ class BlockRowWriter(RowWriter):
 
 def block_program(program: RowText) -> str:
     """The text of a row program that a kernel calls."""
-    return program.text().replace("@row_program", "@device_function", 1)
+    text = program.text().replace("@row_program", "@device_function", 1)
+    return "\n\n\n".join([*program.functions, text])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -29,14 +27,16 @@ from rnnops.compiler.scan.places import Layouts
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
 from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText
+from rnnops.compiler.scan.set_apart import set_apart
 from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.shrink import shrink_rows
 from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
-from rnnops.compiler.scan.step_plan import StepPlan, plan_step
+from rnnops.compiler.scan.step_plan import StepPlan, carried_owners, plan_step
 from rnnops.compiler.scan.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.kernels.cpu.barrier import new_barrier
 from rnnops.kernels.cpu.gemm import gemm
+from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 from rnnops.types import Array
 
@@ -128,8 +128,7 @@ class CompiledScan:
     fixed: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
-    _pool: list[Scratch] = field(default_factory=list)
-    _lock: Any = field(default_factory=threading.Lock)
+    _pool: list[Scratch] = field(default_factory=list)  # `pop` and `append` need no lock
 
     def run(
         self, arrays: Mapping[str, Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
@@ -159,8 +158,7 @@ class CompiledScan:
         work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
         wrong = target.call(self._function(), self.team, work, self.plan.may_fail)
         scratch.packed = True
-        with self._lock:
-            self._pool.append(scratch)
+        self._pool.append(scratch)
         if going is None:
             memory.give_back(self.options.pool, block)
         else:
@@ -275,9 +273,12 @@ class CompiledScan:
         }
 
     def _scratch(self) -> Scratch:
-        with self._lock:
-            if self._pool:
-                return self._pool.pop()
+        try:
+            return self._pool.pop()
+        except IndexError:
+            return self._new_scratch()
+
+    def _new_scratch(self) -> Scratch:
         scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
         scratch["barrier"], scratch["status"] = new_barrier(), self.options.target.constant(np.zeros(4, np.int64))
         return Scratch(scratch)
@@ -341,7 +342,10 @@ def compile_scan(
     Raises UnsupportedError and RingError.
     """
     target, plan = options.target, plan_step(scan)
-    plan = shrink_rows(scan, plan, unseen) if target.shrinks else plan
+    if target.shrinks:
+        plan = shrink_rows(scan, plan, unseen)
+    else:
+        plan = replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
     _check_rings(scan, plan)
     tile = steps_of_tile(options, scan.steps, scan.batch)
     written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from rnnops.compiler.expand_ops import expand_ops
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
@@ -20,6 +19,7 @@ from rnnops.compiler.scan.state_slots import StateTensor, state_tensors
 from rnnops.compiler.scan.target import Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program
+from rnnops.lazy import cached_property
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext, schema_of

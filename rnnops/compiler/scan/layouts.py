@@ -10,6 +10,7 @@ Limits: the numbers of a blob are held while a plan is made, eight bytes an elem
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -60,6 +61,7 @@ class Layout:
         return Layout(self.offset, shape, strides)
 
 
+@lru_cache(maxsize=1024)
 def dense(shape: Shape) -> Layout:
     """Row-major order without gaps."""
     strides: list[int] = []

@@ -10,21 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rnnops.compiler.scan.lowered import Lowered
-from rnnops.loops import View
-from rnnops.schema import Call, schema_of
+from rnnops.compiler.scan.statements import fold_word
+from rnnops.loops import Reduction, View
+from rnnops.scalar_texts import normal_text
+from rnnops.schema import Call, form_of, schema_of
 
 SUMS = ("Add", "Sum", "Sub")  # linear in all operands at once
 SCALED = ("Mul", "MatMul")  # linear in either operand
-FIRST = (
-    "Div",
-    "Gather",
-    "Identity",
-    "Neg",
-    "ReduceMean",
-    "ReduceSum",
-    "ScatterAdd",
-    "SumTo",
-)  # linear in the first operand
+FIRST = ("Div", "Gather", "Identity", "Neg", "ScatterAdd")  # linear in the first operand, as sums and means are
 CHOICES = ("Where",)  # linear in all operands but the first
 
 
@@ -99,14 +92,22 @@ def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zero
         return False
     if kind in SCALED:
         return len(others) == 1
-    if kind == "Concat":
+    form = form_of(call)
+    if isinstance(form, View) and form.all_inputs:
         return all(name in zeros for name in others)
-    if isinstance(schema_of(kind).loop_form(call), View):
+    if isinstance(form, View):
         return names[0] in summed and (kind != "Pad" or _fills_with_zero(call, zeros))
-    return kind in FIRST and names[0] in summed and names.count(names[0]) == 1
+    first = kind in FIRST or (isinstance(form, Reduction) and is_linear(form))
+    return first and names[0] in summed and names.count(names[0]) == 1
 
 
 def _fills_with_zero(call: Call, zeros: Collection[str]) -> bool:
     if call.attr("mode") != "constant":
         return True
     return call.op.inputs[2] in zeros if call.has(2) else call.attr("constant_value") == 0
+
+
+def is_linear(form: Reduction) -> bool:
+    """Whether a reduction is a sum of its elements, or their mean."""
+    plain = fold_word(form.combine) == "add" and normal_text(form.element) == normal_text("{0}")
+    return plain and normal_text(form.finish) in map(normal_text, ("{acc}", "{acc} / {count}"))

@@ -6,14 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
+from rnnops.compiler.scalar_text import Constants, Place, expression_of, places_of_operands
+from rnnops.compiler.scan.check_fold import check_fold
 from rnnops.compiler.scan.lookups import lower_check_labels, lower_gather, lower_scatter_add
 from rnnops.compiler.scan.lowered import Lowered, UnsupportedError
 from rnnops.compiler.scan.movements import lower_movement
-from rnnops.compiler.scan.statements import Access, Statement
+from rnnops.compiler.scan.statements import Access, Number, Statement, fold_word, operands_of
+from rnnops.errors import OpError
 from rnnops.interpreter import Program
-from rnnops.loops import Pointwise, Reduction, View
-from rnnops.schema import Call, schema_of
-from rnnops.types import Array, Shape, Type
+from rnnops.loops import Kernel, Pointwise, Product, Reduction, View
+from rnnops.scalar_texts import normal_text, places_of
+from rnnops.schema import Call, form_of, schema_of
+from rnnops.types import BOOL, Array, Shape, Type
+
+ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # of the result's dtype
+RESULT, MEAN = normal_text("{acc}"), normal_text("{acc} / {count}")
 
 
 def lower_ops(program: Program, given: Mapping[str, Access], constants: Mapping[str, Array]) -> Lowered:
@@ -42,43 +49,57 @@ def lower_op(lowered: Lowered, call: Call) -> None:
     """Add one op's statements and views. Raises UnsupportedError for an op without a compiled form."""
     if len(call.op.outputs) == 1 and call.output_values and call.output_values[0] is not None:
         return lowered.know(call.op.outputs[0], call.output_values[0])
-    form = schema_of(call.op.type).loop_form(call)
-    if call.op.type in RULES:
-        RULES[call.op.type](lowered, call)
+    form = form_of(call)
+    if isinstance(form, Kernel) and form.name in RULES:
+        RULES[form.name](lowered, call)
+    elif isinstance(form, Product):
+        _product(lowered, call)
     elif isinstance(form, Pointwise):
-        _pointwise(lowered, call)
+        _pointwise(lowered, call, form)
     elif isinstance(form, View):
-        lower_movement(lowered, call)
+        lower_movement(lowered, call, form)
     elif isinstance(form, Reduction):
-        _reduction(lowered, call)
+        _reduction(lowered, call, form)
+    elif call.op.holds_net:
+        raise UnsupportedError("the cell holds a recurrence")
     else:
-        holds = "the cell holds a recurrence" if call.op.holds_net else f"{call.op.label} has no compiled form"
-        raise UnsupportedError(holds)
+        raise UnsupportedError(f"{call.op.label} has no loop form and runs by its reference")
     return None
 
 
-def _pointwise(lowered: Lowered, call: Call) -> None:
+def _pointwise(lowered: Lowered, call: Call, form: Pointwise) -> None:
+    """One scalar expression for each element; one that reads no operand is a number."""
     kind = call.output_types[0]
-    operands = tuple(lowered.operand(name, kind.shape) for name in call.op.inputs if name)
+    number = _number_of(call, form)
+    if number is not None:
+        lowered.numbers[call.op.outputs[0]] = number
+        return
+    begins, given = dict(form.begins), [(i, name) for i, name in enumerate(call.op.inputs) if name]
+    operands = tuple(
+        _placed_operand(lowered, name, begins[i], kind.shape) if i in begins else lowered.operand(name, kind.shape)
+        for i, name in given
+    )
     target = lowered.own(call.op.outputs[0], kind)
     lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "apply", call, kind.dtype))
 
 
-def _select_valid(lowered: Lowered, call: Call) -> None:
-    """The lengths lie along axis 0 of the other operands."""
-    kind = call.output_types[0]
-    new, previous = (lowered.operand(name, kind.shape) for name in call.op.inputs[:2])
-    lengths, timestep = (
-        lowered.operand(name, ()) if name in lowered.numbers else lowered.views[name] for name in call.op.inputs[2:]
-    )
-    if isinstance(lengths, Access):
-        lengths = replace(lengths, layout=lengths.layout.with_axes((0, *(None,) * (len(kind.shape) - 1)), kind.shape))
-    if isinstance(timestep, Access):
-        timestep = replace(timestep, layout=timestep.layout.with_axes((None,) * len(kind.shape), kind.shape))
-    target = lowered.own(call.op.outputs[0], kind)
-    lowered.statements.append(
-        Statement(call.op.outputs[0], kind.shape, target, (new, previous, lengths, timestep), "apply", call, kind.dtype)
-    )
+def _number_of(call: Call, form: Pointwise) -> Number | None:
+    """The attribute that all elements of a call are (`{value}`); None where they are something else."""
+    places = places_of(form.text)
+    if len(places) != 1 or places[0].isdigit() or form.text != f"{{{places[0]}}}":
+        return None
+    value: Number = call.attr(places[0])
+    return value
+
+
+def _placed_operand(lowered: Lowered, name: str, begin: int, shape: Shape) -> Access | Number:
+    """An operand whose axes are those of the statement from one on."""
+    if name in lowered.numbers:
+        return lowered.numbers[name]
+    access = lowered.views[name]
+    rank = len(access.layout.shape)
+    axes = (*(None,) * begin, *range(rank), *(None,) * (len(shape) - rank - begin))
+    return replace(access, layout=access.layout.with_axes(axes, shape))
 
 
 def _product(lowered: Lowered, call: Call) -> None:
@@ -124,58 +145,65 @@ def _placed(access: Access, axes: Mapping[int, int], extents: Shape) -> Access:
     return replace(access, layout=access.layout.with_axes(tuple(order), extents))
 
 
-def _reduction(lowered: Lowered, call: Call) -> None:
+def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
+    """A fold of what elements contribute, and what is made of it where that is not the result itself."""
     kind, shape, name = call.output_types[0], call.shape(0), call.op.outputs[0]
-    axes = reduced_axes(call)
-    fold, form = FOLD_OF[call.op.type], "square" if call.op.type == "ReduceSumSquare" else "copy"
-    if kind.dtype == "bool":
-        fold = {"max": "or", "min": "and"}[fold]
-    mean = call.op.type == "ReduceMean"
-    total = lowered.own(lowered.fresh(f"{name}/sum") if mean else name, kind)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    own = _axes_of_result(call, len(shape) - len(kind.shape), kept)
-    order: list[int | None] = [None] * len(shape)
-    for statement_axis, axis in zip(kept, own, strict=True):
-        order[statement_axis] = axis
-    target = replace(total, layout=total.layout.with_axes(tuple(order), shape))
-    operand = lowered.operand(call.op.inputs[0], shape)
-    start = 0 if fold == "add" else schema_of(call.op.type).start(call)  # type: ignore[attr-defined]
-    lowered.statements.append(Statement(name, shape, target, (operand,), form, call, kind.dtype, fold, start))
-    if mean:
-        count = prod(shape[axis] for axis in axes)
+    _check_texts(call, form)
+    fold, finish = _fold_of(form, kind.dtype), normal_text(form.finish)
+    label = f"{name}/sum" if fold == "add" else f"{name}/folded"
+    total = lowered.own(name if finish == RESULT else lowered.fresh(label), kind)
+    target = replace(total, layout=total.layout.with_axes(_axes_of_result(call), shape))
+    same, element = call.dtype(0) == kind.dtype, normal_text(form.element)
+    what, places = ELEMENTS.get(element, "element") if same else "element", operands_of(form)
+    operands = tuple(lowered.operand(call.op.inputs[i], shape) for i in places)
+    start = 0 if fold == "add" else form.start
+    lowered.statements.append(Statement(name, shape, target, operands, what, call, kind.dtype, fold, start))
+    if finish != RESULT:
+        count = float(prod(shape[axis] for axis in schema_of(call.op.type).reduced_axes(call)))
+        what = "quotient" if finish == MEAN else "finish"
         result = lowered.own(name, kind)
-        lowered.statements.append(
-            Statement(name, kind.shape, result, (total, float(count)), "quotient", call, kind.dtype)
+        lowered.statements.append(Statement(name, kind.shape, result, (total, count), what, call, kind.dtype))
+
+
+def _fold_of(form: Reduction, dtype: str) -> str:
+    """The word for a combination that kernels have steps for, else its text; `or` is one of bools alone."""
+    word = fold_word(form.combine)
+    return form.combine if not word or (word in ("or", "and") and dtype != BOOL) else word
+
+
+def _check_texts(call: Call, form: Reduction) -> None:
+    """Raise OpError where a form has no meaning for the dtypes of a call, or cannot be folded in parts."""
+    dtype = call.output_types[0].dtype
+    a, b = Place("a", dtype), Place("b", dtype)
+    expression_of(call, form.element, places_of_operands(call, ["a"] * len(call.types)), dtype, Constants())
+    expression_of(call, form.combine, {"a": a, "b": b}, dtype, Constants())
+    expression_of(call, form.finish, {"acc": a, "count": b}, dtype, Constants())
+    check_fold(call, form)
+
+
+def _axes_of_result(call: Call) -> tuple[int | None, ...]:
+    """The result's axis for each axis of the operand, None where that is folded."""
+    shape, result = call.shape(0), call.output_types[0].shape
+    folded = call.axes(schema_of(call.op.type).reduced_axes(call), len(shape))
+    kept = [axis for axis in range(len(shape)) if axis not in folded]
+    missing = len(shape) - len(result)
+    own = range(len(kept)) if len(result) == len(kept) else [axis - missing for axis in kept]
+    order: list[int | None] = [None] * len(shape)
+    for axis, place in zip(kept, own, strict=True):
+        order[axis] = place
+    sizes = [1] * len(result)
+    if all(0 <= place < len(result) for place in own):
+        for axis, place in zip(kept, own, strict=True):
+            sizes[place] = shape[axis]
+    if tuple(sizes) != result:
+        raise OpError(
+            "its shape is not that of its operand without the axes that `reduced_axes` names",
+            net=call.net,
+            op=call.op.label,
+            wanted=f"{list(result)}, as `shapes` says",
+            came=f"axes {list(folded)} of {list(shape)}",
         )
-
-
-def _axes_of_result(call: Call, missing: int, kept: list[int]) -> list[int]:
-    """The result's axis for each axis of the operand that is kept."""
-    if call.op.type == "SumTo" or call.attr("keepdims"):
-        return [axis - missing for axis in kept]
-    return list(range(len(kept)))
-
-
-def reduced_axes(call: Call) -> tuple[int, ...]:
-    """The axes that a reduction folds."""
-    if call.op.type != "SumTo":
-        axes: tuple[int, ...] = schema_of(call.op.type).reduced_axes(call)  # type: ignore[attr-defined]
-        return axes
-    shape, out = call.shape(0), call.output_types[0].shape
-    missing = len(shape) - len(out)
-    return tuple(
-        axis for axis in range(len(shape)) if axis < missing or (out[axis - missing] == 1 and shape[axis] != 1)
-    )
-
-
-FOLD_OF = {
-    "ReduceSum": "add",
-    "ReduceMean": "add",
-    "ReduceSumSquare": "add",
-    "SumTo": "add",
-    "ReduceMax": "max",
-    "ReduceMin": "min",
-}
+    return tuple(order)
 
 
 def _dropout(lowered: Lowered, call: Call) -> None:
@@ -197,17 +225,10 @@ def _dropout_grad(lowered: Lowered, call: Call) -> None:
     lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, operands, "dropped", call, kind.dtype))
 
 
-def _constant_of_shape(lowered: Lowered, call: Call) -> None:
-    lowered.numbers[call.op.outputs[0]] = call.attr("value")
-
-
-RULES: Mapping[str, Callable[[Lowered, Call], None]] = {
-    "MatMul": _product,
-    "ConstantOfShape": _constant_of_shape,
-    "SelectValid": _select_valid,
-    "Gather": lower_gather,
-    "ScatterAdd": lower_scatter_add,
-    "CheckLabels": lower_check_labels,
-    "Dropout": _dropout,
-    "DropoutGrad": _dropout_grad,
+RULES: Mapping[str, Callable[[Lowered, Call], None]] = {  # by the name of a Kernel
+    "gather": lower_gather,
+    "scatter_add": lower_scatter_add,
+    "check_labels": lower_check_labels,
+    "dropout": _dropout,
+    "dropout_grad": _dropout_grad,
 }

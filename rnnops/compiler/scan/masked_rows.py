@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from rnnops.compiler.scan.layouts import dense
 from rnnops.compiler.scan.products import Contraction, Product
 from rnnops.compiler.scan.stages import Node, node_writes
-from rnnops.compiler.scan.statements import Access, Number, Statement
+from rnnops.compiler.scan.statements import IDEMPOTENT, Access, Number, Statement
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.schema import Call, schema_of
 
@@ -22,9 +23,11 @@ def simplify_rows(plan: StepPlan, lengths: str, timestep: str, over: bool) -> li
         `h = SelectValid(new, previous, lengths, timestep)`  -->  `h = previous`, with drop `h = 0`
         `v = Less(timestep, lengths); y = Where(v, a, b)`    -->  `y = b`
         `a = 0; y = a * x; z = y @ w; s += z`                -->  `a = 0; y = 0; z = 0`, whatever x and w hold
+        `a = MaskRows(x, lengths, timestep)`                 -->  `a = 0`
     rewrite, not over:
         `h = SelectValid(new, previous, lengths, timestep)`  -->  `h = new`
         `a = Where(v, 0, x); y = a + b; a += y @ w`          -->  `y = b; a = y @ w`
+        `a = MaskRows(x, lengths, timestep); y = a @ w`      -->  `a = x; y = x @ w`, where x is what a step reads
 
     Args:
         lengths: the owner of `[N]` numbers of steps.
@@ -43,18 +46,22 @@ class _Simplifier:
     Args:
         nodes: what is left.
         writers: owner -> what writes it.
+        same: owner that is a copy of what a step reads -> that.
     """
 
     def __init__(self, plan: StepPlan, lengths: str, timestep: str, over: bool) -> None:
         self.plan, self.lengths, self.timestep, self.over = plan, lengths, timestep, over
         self.nodes: list[Node] = []
         self.writers: dict[str, list[Node]] = {}
+        self.same: dict[str, str] = {}
 
     def take(self, node: Node) -> None:
         """Simplify a node by what is known of its operands."""
         if isinstance(node, Statement):
             self._keep(self._simplified(node))
-        elif isinstance(node, Contraction):
+            return
+        node = self._without_copies(node)
+        if isinstance(node, Contraction):
             self._keep(None if self.over and 0 in (self._number(node.left), self._number(node.right)) else node)
         elif self.over and self._number(node.left) == 0 and node.bias is None:
             self._keep(None if node.accumulate else _zeros(node, self.plan))
@@ -80,8 +87,16 @@ class _Simplifier:
         return numbers.pop() if len(numbers) == 1 else None
 
     def _known(self, operand: Access | Number) -> Access | Number:
-        number = self._number(operand.owner) if isinstance(operand, Access) else operand
-        return operand if number is None else number
+        if not isinstance(operand, Access):
+            return operand
+        number = self._number(operand.owner)
+        return replace(operand, owner=self.same.get(operand.owner, operand.owner)) if number is None else number
+
+    def _without_copies(self, node: Product | Contraction) -> Product | Contraction:
+        left = self.same.get(node.left, node.left)
+        if isinstance(node, Product):
+            return replace(node, left=left)
+        return replace(node, left=left, right=self.same.get(node.right, node.right))
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -93,7 +108,19 @@ class _Simplifier:
             return _short_sum(statement)
         if not isinstance(value, Access) and statement.fold:
             return _folded_number(statement, value)
+        if isinstance(value, Access) and self._is_read(value) and self._is_whole(statement, value):
+            self.same[statement.target.owner] = value.owner
         return replace(statement, operands=(value,), form="copy")
+
+    def _is_read(self, operand: Access) -> bool:
+        """Whether it is what a step reads from a tensor, and nothing writes."""
+        return operand.owner in self.plan.slots and operand.owner not in self.writers
+
+    def _is_whole(self, statement: Statement, value: Access) -> bool:
+        """Whether elements of a value and of all of a target have the same numbers."""
+        target, kind = statement.target, self.plan.types[statement.target.owner]
+        whole = not statement.fold and prod(statement.extents) == kind.size and kind.dtype == statement.dtype
+        return whole and value.index is None and value.layout == target.layout
 
     def _value(self, statement: Statement) -> Access | Number | None:
         """The one operand or number that a statement's value is; None where it must be computed."""
@@ -112,6 +139,8 @@ class _Simplifier:
         kind = call.op.type
         if kind == "SelectValid" and self._compares(operands[3], operands[2]):
             return operands[0] if not self.over else 0 if call.attr("drop") else operands[1]
+        if kind == "MaskRows" and self._compares(operands[2], operands[1]):
+            return call.attr("fill") if self.over else operands[0]
         if kind in ("Less", "Greater") and self._compares(*(operands if kind == "Less" else operands[::-1])):
             return not self.over
         if not any(isinstance(operand, Access) for operand in operands):
@@ -153,7 +182,7 @@ def _folded_number(statement: Statement, value: Number) -> Statement | None:
     unchanged = _is_zero(value) if statement.fold in ("add", "or") else False
     if statement.start is None:
         return None if unchanged else replace(statement, operands=(value,), form="copy")
-    if statement.fold == "add" and not unchanged:
+    if statement.fold not in IDEMPOTENT and not unchanged:
         return replace(statement, operands=(value,), form="copy")
     kept = tuple(axis for axis in range(len(statement.extents)) if axis not in statement.folded_axes())
     bare = replace(statement, operands=(), form="copy", fold="", start=None)

@@ -11,13 +11,13 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rnnops.lazy import cached_property
 from rnnops.types import Array, Shape
 
 ALIGNMENT = 64  # bytes: a line of the cache
@@ -68,7 +68,7 @@ def on_host(array: Any) -> Any:
 
 def contiguous(array: Array) -> Array:
     """The array, or a copy without gaps; arrays of another device than the host too."""
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()
+    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array.contiguous()
 
 
 class Block:

@@ -1,7 +1,7 @@
 """Generated modules on disk: text goes into a file named by its hash, and is imported from there.
 
-numba keeps the machine code of functions beside their file, so that a text is compiled once on a machine. The folder is
-`RNNOPS_CACHE_DIR`, else `rnnops` in the user's cache folder, else one for this process.
+The folder is that of `rnnops.kernels.cache_folder`, where machine code lies too, so that a text is compiled once on a
+machine.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import importlib.util
 import os
 import sys
 import tempfile
-import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-_LOCK = threading.Lock()
+from rnnops.forks import LOADING
+from rnnops.kernels.cache_folder import cache_folder
 
 
 def load_module(source: str) -> ModuleType:
     """The module of a generated text."""
-    with _LOCK:
+    with LOADING:
         return _load(source)
 
 
@@ -47,22 +47,3 @@ def _written(path: Path, source: str) -> Path:
             file.write(source)
         os.replace(temporary, path)
     return path
-
-
-def cache_folder() -> Path:
-    """Where generated modules lie."""
-    given = os.environ.get("RNNOPS_CACHE_DIR")
-    if given:
-        return Path(given)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(home) / "rnnops"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _own_folder()
-    return folder if os.access(folder, os.W_OK) else _own_folder()
-
-
-@cache
-def _own_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="rnnops-"))

@@ -5,6 +5,7 @@ What such an op does is read off its reference, run on element numbers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -14,29 +15,73 @@ import numpy as np
 from rnnops.compiler.scan.layouts import Layout, affine, box, dense
 from rnnops.compiler.scan.lowered import Lowered, UnsupportedError
 from rnnops.compiler.scan.statements import Access, Number, Statement
+from rnnops.errors import OpError
+from rnnops.loops import View
 from rnnops.schema import Call, schema_of
 from rnnops.types import Array, Type
 
+SHIFT = 1 << 41  # between two ways to number elements, above all numbers of one
+LARGEST = 1 << 27  # elements of what is moved; their numbers are held while a plan is made, eight bytes each
 
-def lower_movement(lowered: Lowered, call: Call) -> None:
-    """Run the reference on element numbers, and read off what it does."""
-    schema, neutral = schema_of(call.op.type), _without_fill(call)
-    moved = [i for i in range(len(call.op.inputs)) if call.has(i) and (i == 0 or call.op.type == "Concat")]
+
+def lower_movement(lowered: Lowered, call: Call, form: View) -> None:
+    """Run the reference on element numbers, and read off what it does.
+
+    Raises UnsupportedError where what goes where depends on a run, or is too much, OpError where the reference
+    computes.
+    """
+    moved = [i for i in range(len(call.op.inputs)) if call.has(i) and (i == 0 or form.all_inputs)]
+    unknown = [i for i in range(len(call.op.inputs)) if i not in moved and call.has(i) and _known(call, i) is None]
+    if unknown:
+        raise UnsupportedError(f"{call.op.label}: what moves where depends on '{call.op.inputs[unknown[0]]}'")
+    if max(prod(shape) for shape in (*map(call.shape, moved), *(kind.shape for kind in call.output_types))) > LARGEST:
+        raise UnsupportedError(f"{call.op.label}: it moves too many elements to plan how")
     starts = np.cumsum([1, *(prod(call.shape(i)) for i in moved)])
-    arrays: list[Any] = [None if not name else np.zeros(1) for name in call.op.inputs]
-    for start, i in zip(starts, moved, strict=False):
-        arrays[i] = np.arange(start, start + prod(call.shape(i)), dtype=np.int64).reshape(call.shape(i))
-    for i in range(len(arrays)):
-        if i not in moved and call.has(i) and i < len(call.values) and call.values[i] is not None:
-            arrays[i] = call.values[i]
-    if call.op.type == "Pad" and call.has(2):
-        arrays[2] = np.zeros((), np.int64)
-    result = schema.reference(neutral, *arrays)
-    for name, kind, numbers in zip(
-        call.op.outputs, call.output_types, result if isinstance(result, tuple) else (result,), strict=True
-    ):
+    results = moved_numbers(call, moved, starts)
+    for name, kind, numbers in zip(call.op.outputs, call.output_types, results, strict=True):
         if name:
-            lower_numbers(lowered, call, name, kind, np.asarray(numbers), [call.op.inputs[i] for i in moved], starts)
+            lower_numbers(lowered, call, name, kind, numbers, [call.op.inputs[i] for i in moved], starts)
+
+
+def moved_numbers(call: Call, moved: Sequence[int], starts: Sequence[int] | Array) -> list[Array]:
+    """For each result, the numbers of the elements that its elements are; 0 for what is filled in.
+
+    Args:
+        moved: the inputs whose elements move.
+        starts: numbers of their first elements, above 0.
+
+    Raises OpError where other numbers of elements do not come out as those numbers: the reference computes.
+    """
+    results = _referenced(call, moved, starts)
+    for one, other, kind in zip(results, _referenced(call, moved, starts, SHIFT, -1), call.output_types, strict=True):
+        same = one.shape == kind.shape and one.dtype == other.dtype == np.int64
+        if not same or (one < 0).any() or not np.array_equal(np.where(one > 0, -one - SHIFT, one), other):
+            raise OpError(
+                "its loop form is View(), and its reference does more than move elements and fill in zeros",
+                net=call.net,
+                op=call.op.label,
+                hint="Give it the form of what it computes, or none.",
+            )
+    return results
+
+
+def _referenced(
+    call: Call, moved: Sequence[int], starts: Sequence[int] | Array, shift: int = 0, sign: int = 1
+) -> list[Array]:
+    """What the reference makes of the numbers of elements, shifted, with a sign."""
+    arrays: list[Any] = [None if not name else _known(call, i) for i, name in enumerate(call.op.inputs)]
+    for start, i in zip(starts, moved, strict=False):
+        first = start + shift
+        arrays[i] = sign * np.arange(first, first + prod(call.shape(i)), dtype=np.int64).reshape(call.shape(i))
+    result = schema_of(call.op.type).reference(_without_fill(call), *arrays)
+    return [np.asarray(numbers) for numbers in (result if isinstance(result, tuple) else (result,))]
+
+
+def _known(call: Call, i: int) -> Array | None:
+    """An input that is known before a run; what Pad fills in is 0 here, which is no element's number."""
+    if call.op.type == "Pad" and i == 2:
+        return np.zeros((), np.int64)
+    return call.values[i] if i < len(call.values) else None
 
 
 def _without_fill(call: Call) -> Call:

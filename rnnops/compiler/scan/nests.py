@@ -34,10 +34,11 @@ def fuse_nests(statements: Sequence[Statement], folds_last: bool = False) -> lis
     own = [_within_row(statement) for statement in statements]
     own = folds_innermost(own) if folds_last else [_streaming(s) if s.form == "product" else s for s in own]
     local = [part for statement in own for part in _from_start(statement)]
-    nests: list[Nest] = []
+    nests: list[_GrowingNest] = []
     for part in reversed(local) if folds_last else local:
-        _place(nests, part, before=folds_last)
-    return [_collapsed(nest) for nest in (reversed(nests) if folds_last else nests)]
+        _place(nests, part)
+    found = [nest.finished(backwards=folds_last) for nest in (reversed(nests) if folds_last else nests)]
+    return [_collapsed(nest) for nest in found]
 
 
 def _within_row(statement: Statement) -> Statement:
@@ -82,40 +83,54 @@ def _start(statement: Statement) -> Statement:
     return replace(filled, operands=(start,))
 
 
-def _place(nests: list[Nest], statement: Statement, before: bool = False) -> None:
-    """Put a statement into a nest, or into one of its own.
+class _GrowingNest:
+    """A nest that statements join one after another, by what they write and touch."""
 
-    Args:
-        before: whether it comes before all that are there, and the nests are in reverse order.
-    """
+    def __init__(self, extents: Shape) -> None:
+        self.extents = extents
+        self.statements: list[Statement] = []
+        self.writers: dict[str, list[Statement]] = {}
+        self.touched: dict[str, list[Access]] = {}
+
+    def join(self, statement: Statement) -> None:
+        """Take a statement in."""
+        self.statements.append(statement)
+        self.writers.setdefault(statement.target.owner, []).append(statement)
+        for access in statement.accesses():
+            self.touched.setdefault(access.owner, []).append(access)
+
+    def shared(self, statement: Statement) -> Iterator[tuple[Statement, Access]]:
+        """What is written by one and touched by the other: the writer and the other's access."""
+        for access in statement.accesses():
+            for other in self.writers.get(access.owner, ()):
+                if _overlap(access, other.target):
+                    yield other, access
+        for access in self.touched.get(statement.target.owner, ()):
+            if _overlap(access, statement.target):
+                yield statement, access
+
+    def finished(self, backwards: bool) -> Nest:
+        """The nest; its last statement joined first where they came backwards."""
+        return Nest(self.extents, self.statements[::-1] if backwards else self.statements)
+
+
+def _place(nests: list[_GrowingNest], statement: Statement) -> None:
+    """Put a statement into a nest, or into one of its own, behind all (or before all) that are there."""
     best = None
-    for position in reversed(range(len(nests))):
-        nest = nests[position]
+    for nest in reversed(nests):
         if nest.extents == statement.extents and _shares_elements(nest, statement):
-            best = position
+            best = nest
         if _conflicts(nest, statement):
             break
     if best is None:
-        nests.append(Nest(statement.extents, [statement]))
-    else:
-        there = nests[best].statements
-        there.insert(0 if before else len(there), statement)
+        best = _GrowingNest(statement.extents)
+        nests.append(best)
+    best.join(statement)
 
 
-def _conflicts(nest: Nest, statement: Statement) -> bool:
+def _conflicts(nest: _GrowingNest, statement: Statement) -> bool:
     """Whether the statement must come after the nest, or into it."""
-    return any(True for _ in _shared(nest, statement))
-
-
-def _shared(nest: Nest, statement: Statement) -> Iterator[tuple[Statement, Access]]:
-    """What is written by one and touched by the other: the writer and the other's access."""
-    for other in nest.statements:
-        for access in statement.accesses():
-            if access.owner == other.target.owner and _overlap(access, other.target):
-                yield other, access
-        for access in other.accesses():
-            if access.owner == statement.target.owner and _overlap(access, statement.target):
-                yield statement, access
+    return any(True for _ in nest.shared(statement))
 
 
 def _overlap(a: Access, b: Access) -> bool:
@@ -126,9 +141,9 @@ def _overlap(a: Access, b: Access) -> bool:
     return a_first <= b_last and b_first <= a_last
 
 
-def _shares_elements(nest: Nest, statement: Statement) -> bool:
+def _shares_elements(nest: _GrowingNest, statement: Statement) -> bool:
     """Whether everything that is written there or here and touched by the other is touched at the same element."""
-    return all(_same_element(writer, access) for writer, access in _shared(nest, statement))
+    return all(_same_element(writer, access) for writer, access in nest.shared(statement))
 
 
 def _same_element(writer: Statement, access: Access) -> bool:

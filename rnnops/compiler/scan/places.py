@@ -170,7 +170,9 @@ def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
             is_row = isinstance(node, Statement)
             segment += before is not None and before != is_row
             before = is_row
-            for owner in {*node_reads(node), node_writes(node)} - placed:
+            for owner in dict.fromkeys((*node_reads(node), node_writes(node))):
+                if owner in placed:
+                    continue
                 first = home.setdefault(owner, (number, segment))
                 extent = (
                     "tile"

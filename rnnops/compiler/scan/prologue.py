@@ -10,7 +10,7 @@ from rnnops.interpreter import Program, prepare
 from rnnops.loops import View
 from rnnops.op import Input
 from rnnops.prune import prune
-from rnnops.schema import Call, schema_of
+from rnnops.schema import Call, form_of, schema_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
     stay = [call for call in program.calls if id(call) not in outside]
     made = {name for call in stay for name in call.op.outputs}
     read = {name for call in stay for name in call.op.inputs} | set(wanted)
-    results = [name for call in moved for name in call.op.outputs if name in read - made]
+    wanted_outside = read - made
+    results = [name for call in moved for name in call.op.outputs if name in wanted_outside]
     inputs = [*(spec for spec in program.net.input_specs if spec.name in read), *(_input(program, n) for n in results)]
     net = program.net.with_ops([call.op for call in stay], outputs={}, inputs=inputs)
     step = prepare(net, {spec.name: program.types[spec.name] for spec in inputs}, program.float_dtype)
@@ -77,7 +78,8 @@ def _is_known(call: Call) -> bool:
 
 def _is_view(call: Call) -> bool:
     """Whether results lie in memory that is there; several blobs side by side are memory of their own."""
-    return isinstance(schema_of(call.op.type).loop_form(call), View) and call.op.type != "Concat"
+    form = form_of(call)
+    return isinstance(form, View) and not form.all_inputs
 
 
 def _input(program: Program, name: str) -> Input:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from rnnops.compiler.fuse_ops import body_program, fuse_ops
 from rnnops.compiler.row_groups import RowGroup, group_of
@@ -17,6 +16,7 @@ from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.totals import Totals, totals_of
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program
+from rnnops.lazy import cached_property
 from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import Array
 

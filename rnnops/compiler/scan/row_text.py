@@ -8,9 +8,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnops.compiler.scalar_text import Constants, Place, scalar_expression, typed_expression
+from rnnops.compiler.scalar_text import (
+    Constants,
+    Place,
+    expression_of,
+    places_of_operands,
+    scalar_expression,
+    typed_expression,
+)
 from rnnops.compiler.scan.nests import Nest, is_register_fold
-from rnnops.compiler.scan.statements import FORMS, Access, Number, Statement
+from rnnops.compiler.scan.statements import FORMS, Access, Number, Statement, operands_of
+from rnnops.loops import Reduction
+from rnnops.schema import form_of
 from rnnops.types import BOOL, Type
 
 INDENT = "    "
@@ -51,6 +60,7 @@ class RowText:
         sizes: names of the sizes it takes.
         scalars: names of further numbers it takes (`n`, `t`, ...).
         lines: of the body.
+        functions: texts of those that it calls, beside what all modules have.
     """
 
     name: str
@@ -58,6 +68,7 @@ class RowText:
     sizes: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
 
     def text(self) -> str:
         parameters = [*self.scalars, *self.pointers.values(), *self.sizes]
@@ -137,7 +148,7 @@ class RowWriter:
         """Join what a register has gathered with what lies in memory."""
         place = self._element(statement.target, depth)
         old = f"({place} != 0)" if self.types[statement.target.owner].dtype == BOOL else place
-        self._write(depth, f"{place} = {ADD_TO_MEMORY[statement.fold].format(acc=old, x=name)}")
+        self._write(depth, f"{place} = {self._joined(statement, old, name, depth, ADD_TO_MEMORY)}")
         self.local = {key: known for key, known in self.local.items() if key[0] != statement.target.owner}
 
     def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
@@ -164,7 +175,22 @@ class RowWriter:
         if statement.form == "product" and statement.fold == "add":
             factors = ", ".join(self._operand(o, depth) for o in statement.operands if isinstance(o, Access))
             return f"{'add_product_any_order' if texts is FOLD_TEXT else 'add_product'}({old}, {factors})"
-        return texts[statement.fold].format(acc=old, x=self._value(statement, depth))
+        return self._joined(statement, old, self._value(statement, depth), depth, texts)
+
+    def _joined(self, statement: Statement, old: str, value: str, depth: int, texts: Mapping[str, str]) -> str:
+        if statement.fold in texts:
+            return texts[statement.fold].format(acc=old, x=value if value.isidentifier() else f"({value})")
+        return self._combined(statement, self._named(old, depth), self._named(value, depth))
+
+    def _combined(self, statement: Statement, a: str, b: str) -> str:
+        """Two numbers joined as the `combine` of a loop form says."""
+        places = {"a": Place(a, statement.dtype), "b": Place(b, statement.dtype)}
+        return expression_of(statement.made_by(), statement.fold, places, statement.dtype, self.constants)
+
+    def _named(self, value: str, depth: int) -> str:
+        name = self._variable()
+        self._line(depth, f"{name} = {value}")
+        return name
 
     def _keep(self, statement: Statement, name: str, depth: int, needed: Collection[str]) -> None:
         """Remember a value under its owner, and store it where others read it from memory."""
@@ -191,6 +217,8 @@ class RowWriter:
         operands = [self._operand(o, depth) if isinstance(o, Access) else o for o in statement.operands]
         if statement.form == "apply":
             return scalar_expression(statement.made_by(), self._with_missing(statement, operands), self.constants)
+        if statement.form in ("element", "finish"):
+            return self._of_reduction(statement, operands)
         if statement.form == "uniform":
             return self._uniform(statement, depth)
         if statement.form == "labels":
@@ -200,6 +228,19 @@ class RowWriter:
         text = FORMS.get(statement.form) or " + ".join(f"{{{i}}}" for i in range(len(operands)))
         places = {str(i): self._place(o, statement, i) for i, o in enumerate(operands)}
         return typed_expression(text, places, statement.dtype, self.constants)
+
+    def _of_reduction(self, statement: Statement, operands: Sequence[str | Number]) -> str:
+        """What an element contributes to a fold, or what is made of all of them."""
+        call = statement.made_by()
+        form = form_of(call)
+        assert isinstance(form, Reduction)
+        if statement.form == "finish":
+            text, places = form.finish, {"acc": self._place(operands[0], statement, 0), "count": Place(operands[1])}
+        else:
+            given = dict(zip(operands_of(form), operands, strict=True))
+            text = form.element
+            places = places_of_operands(call, [given.get(i, 0) for i in range(len(call.types))])
+        return expression_of(call, text, places, statement.dtype, self.constants)
 
     def _place(self, operand: str | Number, statement: Statement, i: int) -> Place:
         original = statement.operands[i]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import ClassVar
 
@@ -61,6 +62,15 @@ class _Part:
     places: Mapping[str, Place]
     shares: AllRows
 
+    @cached_property
+    def readers(self) -> dict[str, set[int]]:
+        """Owner -> ids of the nodes that read it."""
+        readers: dict[str, set[int]] = {}
+        for node in (node for stage in self.stages for node in stage.nodes):
+            for owner in node_reads(node):
+                readers.setdefault(owner, set()).add(id(node))
+        return readers
+
 
 @dataclass
 class ScanWriter:
@@ -110,13 +120,17 @@ class ScanWriter:
         head = module_head(self.dtype, self.width, self.compiled, self.constants.lines())
         return [head, *(program.text() for program in self.programs), driver]
 
+    @cached_property
+    def _owners(self) -> dict[str, str]:
+        """Array parameter -> whose memory it is."""
+        return {name: owner for owner, name in self.layouts.arrays.items()}
+
     def _dtype_of(self, array: str) -> str:
         """The dtype of an array parameter; bools come as bytes."""
-        owners = {name: owner for owner, name in self.layouts.arrays.items()}
         if array in ROW_ARRAYS:
             return "int64"
-        if array in owners:
-            owner = owners[array]
+        if array in self._owners:
+            owner = self._owners[array]
             tensor = self.scan.tensors.get(owner.removeprefix("tensor "))
             found = tensor.dtype if owner.startswith("tensor ") and tensor else self.plan.types[owner].dtype
         else:
@@ -206,17 +220,10 @@ class ScanWriter:
             self._line(3, "wait(barrier, shares)")
 
     def _rows(self, statements: Sequence[Statement]) -> None:
-        own = {id(s) for s in statements}
-        outside = {
-            owner
-            for stage in self.part.stages
-            for node in stage.nodes
-            if id(node) not in own
-            for owner in node_reads(node)
-        }
         self._block(3, self.part.shares.each_row())
-        written = {s.target.owner for s in statements}
-        stored = written & {*outside, *self.plan.slots, *self.plan.accumulators}
+        own, written = {id(s) for s in statements}, {s.target.owner for s in statements}
+        outside = {owner for owner in written if not self.part.readers.get(owner, own) <= own}
+        stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
         writer = self.row_writer(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
         program = writer.write(fuse_nests(statements))

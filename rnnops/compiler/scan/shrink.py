@@ -69,8 +69,8 @@ def _lengths(scan: Scan) -> list[str]:
     names = []
     for call in scan.program.calls:
         inputs = call.op.inputs
-        if call.op.type == "SelectValid":
-            names.append(inputs[2])
+        if call.op.type in ("SelectValid", "MaskRows"):
+            names.append(inputs[-2])
         elif call.op.type in ("Less", "Greater") and scan.timestep in inputs:
             names += [name for name in inputs if name != scan.timestep]
     rows = Type("int32", (scan.batch,))

@@ -7,7 +7,7 @@ its steps (odd numbers); elementwise work stays in the loop that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -54,17 +54,18 @@ def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> l
     """
     edges = dependencies(nodes)
     back = carried_edges(nodes, carried)
-    groups = _components(len(nodes), [*edges, *back])
+    groups = components(len(nodes), [*edges, *back])
     cyclic = {groups[a] for a, b in back if groups[a] == groups[b]}
     across = [*edges, *((a, b) for a, b in back if groups[a] != groups[b])]
     number = _latest(nodes, across, groups, cyclic, _earliest(nodes, across, groups, cyclic))
-    stages = []
-    for stage in sorted(set(number)):
-        members = [i for i in range(len(nodes)) if number[i] == stage]
-        loops = any(groups[i] in cyclic for i in members)
-        order = _alternating(members, nodes, edges)
-        stages.append(Stage(tuple(nodes[i] for i in order), bool(stage % 2), loops))
-    return stages
+    members: dict[int, list[int]] = {stage: [] for stage in sorted(set(number))}
+    for i, stage in enumerate(number):
+        members[stage].append(i)
+    order = _alternating(members, number, nodes, edges)
+    return [
+        Stage(tuple(nodes[i] for i in order[stage]), bool(stage % 2), any(groups[i] in cyclic for i in members[stage]))
+        for stage in members
+    ]
 
 
 def node_reads(node: Node) -> list[str]:
@@ -108,20 +109,24 @@ def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:
 
 def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
     """Pairs (writer, reader in a later step)."""
-    return [
-        (i, j)
-        for i, writer in enumerate(nodes)
-        for j, reader in enumerate(nodes)
-        if any((owner, node_writes(writer)) in carried for owner in node_reads(reader))
-    ]
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for i, node in enumerate(nodes):
+        writers.setdefault(node_writes(node), []).append(i)
+        for owner in set(node_reads(node)):
+            readers.setdefault(owner, []).append(i)
+    return sorted(
+        {(i, j) for read, written in carried for i in writers.get(written, ()) for j in readers.get(read, ())}
+    )
 
 
-def _components(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+def components(count: int, edges: Sequence[tuple[int, int]], connection: str = "strong") -> list[int]:
+    """For each node of a graph the number of its component: strongly or weakly connected."""
     if not edges:
         return list(range(count))
     rows, columns = zip(*edges, strict=True)
     graph = coo_array((np.ones(len(edges)), (rows, columns)), shape=(count, count))
-    _, labels = connected_components(graph, directed=True, connection="strong")
+    _, labels = connected_components(graph, directed=True, connection=connection)
     return [int(label) for label in labels]
 
 
@@ -134,6 +139,10 @@ def _earliest(
 ) -> list[int]:
     """The first stage in which each node can run: a fixed point, as members of a cyclic group share theirs."""
     number = [1 if _is_loop(node, groups[i], cyclic) else 0 for i, node in enumerate(nodes)]
+    together: dict[int, list[int]] = {group: [] for group in cyclic}
+    for i, group in enumerate(groups):
+        if group in cyclic:
+            together[group].append(i)
     changed = True
     while changed:
         changed = False
@@ -141,8 +150,7 @@ def _earliest(
             low = number[a] if number[a] % 2 == number[b] % 2 else number[a] + 1
             if number[b] < low:
                 number[b], changed = low, True
-        for group in cyclic:
-            members = [i for i, own in enumerate(groups) if own == group]
+        for members in together.values():
             top = max(number[i] for i in members)
             if any(number[i] != top for i in members):
                 changed = True
@@ -171,18 +179,32 @@ def _latest(
     return number
 
 
-def _alternating(members: Sequence[int], nodes: Sequence[Node], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """An order of few changes between products and row programs: as much of one kind as can run, then of the other."""
-    inside = set(members)
-    waiting = {i: {a for a, b in edges if b == i and a in inside} for i in members}
-    order: list[int] = []
-    products = True
-    while waiting:
-        while ready := [i for i in waiting if not waiting[i] and isinstance(nodes[i], Statement) != products]:
-            for i in ready:
-                del waiting[i]
-                order.append(i)
-                for rest in waiting.values():
-                    rest.discard(i)
-        products = not products
-    return order
+def _alternating(
+    members: Mapping[int, Sequence[int]], number: Sequence[int], nodes: Sequence[Node], edges: Sequence[tuple[int, int]]
+) -> dict[int, list[int]]:
+    """For each stage an order of few changes between products and row programs: as much of one kind as can run, then
+    of the other."""
+    after: list[list[int]] = [[] for _ in nodes]
+    waiting = [0] * len(nodes)
+    for a, b in edges:
+        if number[a] == number[b]:
+            after[a].append(b)
+            waiting[b] += 1
+    orders: dict[int, list[int]] = {}
+    for stage, own in members.items():
+        ready: dict[bool, list[int]] = {True: [], False: []}  # statements, and products
+        for i in own:
+            if not waiting[i]:
+                ready[isinstance(nodes[i], Statement)].append(i)
+        orders[stage] = order = []
+        statements = False
+        while ready[True] or ready[False]:
+            while now := sorted(ready[statements]):
+                ready[statements] = []
+                order += now
+                for then in (then for i in now for then in after[i]):
+                    waiting[then] -= 1
+                    if not waiting[then]:
+                        ready[isinstance(nodes[then], Statement)].append(then)
+            statements = not statements
+    return orders

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from rnnops.compiler.scan.layouts import Layout
+from rnnops.loops import Reduction
+from rnnops.scalar_texts import normal_text, places_of
 from rnnops.schema import Call
 from rnnops.types import Shape
 
@@ -40,10 +42,11 @@ class Statement:
 
     Args:
         blob: what is computed, for people.
-        form: `apply` (the call's Pointwise form), one of `FORMS`, or what row programs have words for: `sum`,
-            `uniform`, `dropped`, `labels`.
+        form: `apply` (the call's Pointwise form), `element` and `finish` (those of its Reduction form), one of `FORMS`,
+            or what row programs have words for: `sum`, `uniform`, `dropped`, `labels`.
         call: the op it comes from, None for copies.
-        fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`.
+        fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`, or the
+            `combine` of the call's Reduction form.
         start: what a fold starts from; None where it goes on from what is there.
         dtype: of the value computed.
     """
@@ -111,7 +114,27 @@ class Statement:
 
 
 FORMS = {"copy": "{0}", "product": "{0} * {1}", "square": "{0} * {0}", "quotient": "{0} / {1}"}
-FOLDS = ("add", "max", "min", "or", "and")
+FOLDS = {  # the combinations that kernels have steps of their own for
+    "add": "{a} + {b}",
+    "max": "maximum({a}, {b})",
+    "min": "minimum({a}, {b})",
+    "or": "{a} or {b}",
+    "and": "{a} and {b}",
+}
+WORDS = {
+    normal_text(text.format(a=f"{{{a}}}", b=f"{{{b}}}")): word for word, text in FOLDS.items() for a, b in ("ab", "ba")
+}
+IDEMPOTENT = ("max", "min", "or", "and")  # which make x of any number of x
+
+
+def fold_word(combine: str) -> str:
+    """The word of `FOLDS` for a combination, its places in either order; empty for any other."""
+    return WORDS.get(normal_text(combine), "")
+
+
+def operands_of(form: Reduction) -> list[int]:
+    """The inputs whose elements a reduction reads, which are the operands of an `element`."""
+    return sorted(int(place) for place in places_of(form.element) if place.isdigit())
 
 
 def moved_access(access: Access, order: tuple[int, ...], extents: Shape) -> Access:

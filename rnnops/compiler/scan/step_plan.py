@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 from rnnops.compiler.scan.batch_axis import find_batch_axes
@@ -28,6 +27,7 @@ from rnnops.compiler.scan.products import (
 from rnnops.compiler.scan.scan import Scan, Slot
 from rnnops.compiler.scan.stages import Node, Stage, live_nodes, node_reads, split_stages
 from rnnops.compiler.scan.statements import Access, Number, Statement
+from rnnops.lazy import cached_property
 from rnnops.schema import Call
 from rnnops.types import Array, Type
 
@@ -182,10 +182,11 @@ class _Planner:
         """Sums over time that are products of whole tiles, and all other statements."""
         writers = Counter(statement.target.owner for statement in statements)
         found: dict[str, Contraction] = {}
+        sizes = self._step_sizes()
         for statement in statements:
             owner = statement.target.owner
             if owner in self.accumulators and writers[owner] == 1:
-                contraction = as_contraction(statement, self._step_sizes(), invariant, whole=True)
+                contraction = as_contraction(statement, sizes, invariant, whole=True)
                 if contraction is not None:
                     found[owner] = contraction
         return [statement for statement in statements if statement.target.owner not in found], found
@@ -280,13 +281,13 @@ class _Planner:
         """Sums over rows: products over whole tiles, or one sum for each row, added up at the end."""
         result: list[Statement] = []
         contractions: dict[str, Contraction] = {}
-        axes = dict(axes)
+        axes, sizes = dict(axes), self._step_sizes()
         for statement in statements:
             owner = statement.target.owner
             if owner not in frontier:
                 result.append(statement)
             elif owner in self.frontier_wanted:
-                contraction = as_contraction(statement, self._step_sizes(), invariant)
+                contraction = as_contraction(statement, sizes, invariant)
                 if contraction is not None:
                     contractions[owner] = contraction
                     self.accumulators[owner] = False

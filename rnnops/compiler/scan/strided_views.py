@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from rnnops.compiler.scan.layouts import Layout, affine
-from rnnops.interpreter import run_reference
+from rnnops.compiler.scan.movements import moved_numbers
 from rnnops.loops import View
-from rnnops.schema import Call, RunContext, schema_of
+from rnnops.schema import Call, form_of
 from rnnops.types import Array
 
 FIRST = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
@@ -28,8 +26,7 @@ def stays_there(call: Call) -> bool:
 def views_of(call: Call) -> tuple[Layout, ...]:
     """Where each result's elements lie in the op's first input; empty where one is no view of it."""
     if "views" not in call.derived:
-        schema = schema_of(call.op.type)
-        call.derived["views"] = _views(call) if isinstance(schema.loop_form(call), View) else ()
+        call.derived["views"] = _views(call) if isinstance(form_of(call), View) else ()
     found: tuple[Layout, ...] = call.derived["views"]
     return found
 
@@ -38,9 +35,7 @@ def _views(call: Call) -> tuple[Layout, ...]:
     if any(call.has(i) and call.values[i] is None for i in range(1, len(call.op.inputs))):
         return ()
     shape = call.shape(0)
-    numbers = FIRST + np.arange(prod(shape)).reshape(shape)
-    results = run_reference(call, schema_of(call.op.type), [numbers, *call.values[1:]], RunContext())
-    layouts = [_layout(result - FIRST, prod(shape)) for result in results]
+    layouts = [_layout(result - FIRST, prod(shape)) for result in moved_numbers(call, [0], [FIRST])]
     return tuple(layout for layout in layouts if layout) if all(layouts) else ()
 
 

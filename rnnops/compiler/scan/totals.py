@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from rnnops.compiler.scan.memory import GRADIENT, SUMS, Buffer, Memory
 from rnnops.compiler.scan.once import ON_SUMS, Once
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.scan.target import Target
 from rnnops.interpreter import Program, prepare
+from rnnops.lazy import cached_property
 from rnnops.op import Input
 from rnnops.types import Array, Shape
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from math import prod
 
@@ -19,6 +18,7 @@ from rnnops.compiler.scan.products import Product
 from rnnops.compiler.scan.stages import Node, Stage, node_writes
 from rnnops.compiler.scan.statements import Access, Statement
 from rnnops.compiler.scan.step_plan import StepPlan
+from rnnops.lazy import cached_property
 
 BY_ROWS = 0  # the period of a unit whose rows blocks share out
 

@@ -17,6 +17,7 @@ from rnnops.compiler.scan.layouts import dense
 from rnnops.compiler.scan.lower_ops import lower_ops
 from rnnops.compiler.scan.lowered import Lowered
 from rnnops.compiler.scan.statements import Access, Statement
+from rnnops.compiler.scan.target import Target
 from rnnops.interpreter import Program, prepare
 from rnnops.schema import schema_of
 from rnnops.types import Type
@@ -45,11 +46,13 @@ def lowered_step(cell: ro.Net, **kinds: Any) -> Lowered:
     return lower_ops(program, {name: Access(name, dense(program.types[name].shape)) for name in kinds}, {})
 
 
-def training_scans(net: ro.Net, tile: int | None = 2, **kinds: Any) -> tuple[list[ForwardScan], list[BackwardScan]]:
+def training_scans(
+    net: ro.Net, tile: int | None = 2, device: Target | None = None, **kinds: Any
+) -> tuple[list[ForwardScan], list[BackwardScan]]:
     """The compiled passes of all recurrences of a net, forward and backward; none may be left to the interpreter."""
     types = types_of(**kinds)
     wrt = tuple(name for name, kind in types.items() if kind.dtype == "float64")
-    plan = plan_training(live_net(net), types, "float64", wrt, Options(compiled=False, tile=tile))
+    plan = plan_training(live_net(net), types, "float64", wrt, Options(compiled=False, tile=tile, device=device))
     assert not plan.compiled.interpreted
     scans = plan.compiled.kernels
     return [s for s in scans if isinstance(s, ForwardScan)], [s for s in scans if isinstance(s, BackwardScan)]

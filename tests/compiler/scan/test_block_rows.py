@@ -19,6 +19,7 @@ from rnnops.compiler.scan.nests import fuse_nests
 from rnnops.compiler.scan.row_text import Sizes
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.lanes import source
+from rnnops.kernels.scalar_functions import import_lines
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="a device has functions of its own")]
 
@@ -30,7 +31,7 @@ from numba import cuda
 
 from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
 from rnnops.kernels.cpu.parts import inside
-from rnnops.kernels.cpu.pointwise import cos, exp, log, maximum, minimum, pow, sigmoid, sqrt, tanh
+{functions}
 
 device_function = cuda.jit(device=True)
 """
@@ -96,7 +97,8 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     outside = [name for name in program.scalars if name == "status"]
     parameters = [*outside, *program.pointers.values(), *values]
     arguments = ", ".join([*program.scalars, *program.pointers.values(), *program.sizes])
-    text = [HEAD, *constants.lines(), source(), block_program(program)]
+    head = HEAD.format(functions="\n".join(import_lines("cpu")))
+    text = [head, *constants.lines(), source(), block_program(program)]
     filled = {"parameters": ", ".join(parameters), "arguments": arguments, "teams": "\n    ".join(TEAMS)}
     module = load_module("\n\n".join(text) + KERNEL.format(**filled))
     memory = {

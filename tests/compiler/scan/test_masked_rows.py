@@ -13,6 +13,7 @@ from rnnops.compiler.scan.masked_rows import simplify_rows
 from rnnops.compiler.scan.scan import Scan, Slot, Tensor
 from rnnops.compiler.scan.step_plan import StepPlan, plan_step
 from rnnops.interpreter import prepare
+from rnnops.ops.select import mask_rows
 from rnnops.types import Type
 
 N, D = 4, 3
@@ -53,6 +54,20 @@ def test_select_valid_with_drop() -> None:
     _, plan = planned(lambda x, h, w, lengths, t: ro.select_valid(x * 2.0, h, lengths, t, drop=True))
     assert text(plan, over=True)[-1] == "y[4, 3] = copy(0)"
     assert text(plan, over=False)[-1] == "y[4, 3] = copy(mul_0)"
+
+
+def test_masks_of_operands() -> None:
+    """Rows that are not over read what is there without a copy; for others there is no product."""
+    _, plan = planned(lambda x, h, w, lengths, t: ro.select_valid(mask_rows(x, lengths, t) @ w, h, lengths, t))
+    assert text(plan, over=True)[-1] == "y[4, 3] = copy(h)"
+    assert any(line.endswith("= x @ w: [4, 3] @ [3, 3]") for line in text(plan, over=False))
+
+
+@pytest.mark.parametrize("read", [lambda x: x * 1.0, lambda x: ro.concat([x, x], axis=1)])
+def test_masks_of_what_a_step_makes_are_copies(read: Any) -> None:
+    """Only what lies in tensors is there for sure when a mask's readers run."""
+    _, plan = planned(lambda x, h, w, lengths, t: mask_rows(ro.slice(read(x), [0], [D], [1]), lengths, t) @ w + h)
+    assert any("mask_rows_0[4, 3] = copy(" in line for line in text(plan, over=False))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rnnops.compiler.scan import modules
-from rnnops.compiler.scan.modules import cache_folder, load_module
+from rnnops.compiler.scan.modules import load_module
 
 ROOT = Path(__file__).parents[3]
 
@@ -58,31 +58,6 @@ def test_a_half_written_file_is_written_again(folder: Path, left: str) -> None:
     modules._load.cache_clear()
     assert load_module("NUMBER = 1\n").NUMBER == 1
     assert path.read_text() == "NUMBER = 1\n"
-
-
-def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "chosen"))
-    assert cache_folder() == tmp_path / "chosen"
-    monkeypatch.delenv("RNNOPS_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "rnnops"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "rnnops"
-
-
-def test_without_a_folder_of_the_users_there_is_one_for_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.delenv("RNNOPS_CACHE_DIR", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    own = cache_folder()
-    assert own.is_dir()
-    assert own == cache_folder()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "locked"))
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert cache_folder() == own, "a folder that may not be written to is as good as none"
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
+from rnnops.compiler.cuda_target import Cuda
 from rnnops.compiler.scan.place_waits import place_waits
 from rnnops.compiler.scan.share_blocks import Blocks, Loop, share_loop
 from rnnops.compiler.scan.unit_periods import BY_ROWS, periods, units_of
 
-T, N, H = 5, 2, 8
+T, N, D, H = 5, 2, 3, 8
 BLOCKS = Blocks(4, 8, 1 << 20)
 
 
@@ -32,6 +33,16 @@ def preset(cell: Any) -> list[Loop]:
     net = ro.Net("preset")
     net.outputs(h=cell(net, net.input("x"), None, None, H, H)[0])
     return loops(net, x=(T, N, H), **{spec.name: spec.shape for spec in net.parameters})
+
+
+@pytest.mark.parametrize("cell", [ro.LSTM, ro.MILSTM])
+def test_masks_of_padding_need_no_wait(cell: Any) -> None:
+    net = ro.Net("preset")
+    lengths = net.input("lengths", "int32")
+    net.outputs(h=cell(net, net.input("x"), lengths, None, D, H)[0])
+    kinds = {"x": (T, N, D), "lengths": ("int32", (N,)), **{spec.name: spec.shape for spec in net.parameters}}
+    found = loops(net, device=Cuda(), **kinds)
+    assert [len(loop.waits) for loop in found] == [1, 1]
 
 
 @pytest.mark.parametrize(

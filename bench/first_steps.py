@@ -1,0 +1,177 @@
+"""What `python -m bench --device cuda --first-minutes` goes through: seven steps, each of processes with a time limit.
+
+The order is that in which they tell most, in the table and within a step, as time may be up before its end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from bench.cuda_cases import TINY as TINY_CASE
+from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.problems import Size
+
+CELLS = ("lstm", "gru", "layer_norm_lstm", "milstm", "attention_decoder")
+SIZES = (Size(8, 16, 64), Size(8, 16, 768))
+SANITIZED = ("lstm", "layer_norm_lstm")
+CHECKS = ("memcheck", "racecheck", "synccheck", "initcheck")
+SHORT, PROFILED = Size(3, 16, 64), Size(32, 16, 768)
+WIDTHS, ENDS, ROWS = (768, 512, 1024), (64, 512), (16, 64)  # of the loops that are timed; ends of the slope over T
+TINY = Size(2, 2, 2)  # for numba's simulator
+KERNEL_TESTS = ("test_cuda_gemm.py", "test_device_array.py", "test_cuda_step_product.py", "test_cuda_replays.py")
+TESTS = Path("tests") / "kernels"
+MOST_TESTERS = 8
+PROCESS_SECONDS = 30.0
+GATE_SECONDS = 60.0  # of the first process, without which there is no other: libraries come from a cold disk
+
+
+@dataclass(frozen=True)
+class Part:
+    """One process.
+
+    Args:
+        seconds: after which it counts as hanging and is ended; less where the step has less left.
+        tool: that looks at it: `SANITIZER` or `PROFILER`; their last words say how it went.
+        missing: why it cannot be started; empty where it can.
+        told: whether it is told how many seconds it has.
+    """
+
+    label: str
+    command: tuple[str, ...]
+    seconds: float = PROCESS_SECONDS
+    tool: str = ""
+    missing: str = ""
+    told: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """Parts one after another.
+
+    Args:
+        seconds: of all; what steps before it have left over is added.
+        first: parts that run before the others, side by side: compilers.
+        rest: whether it has all the time that is left.
+    """
+
+    title: str
+    seconds: float
+    parts: tuple[Part, ...]
+    first: tuple[Part, ...] = ()
+    rest: bool = False
+
+
+def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
+    """All seven.
+
+    Args:
+        tiny: for numba's simulator.
+        output: folder of the results of the benchmark that the last step is.
+    """
+    look = job("look", tiny, seconds=GATE_SECONDS)
+    return (
+        Step("the machine", 15, (look, job("versions", tiny))),
+        Step("the kernel tests, on the device", 45, (kernel_tests(tiny),)),
+        Step("cells beside the reference", 150, tuple(agreements(tiny)), tuple(compilations(tiny))),
+        Step("compute-sanitizer", 90, tuple(sanitized(tiny))),
+        Step("how long loops take", 120, tuple(timings(tiny))),
+        Step("ncu on a loop each way", 60, tuple(profiles(tiny))),
+        Step("LSTM in the benchmark", 0, tuple(benchmarks(tiny, output)), rest=True),
+    )
+
+
+def job(name: str, tiny: bool, *words: str, seconds: float = PROCESS_SECONDS, label: str = "") -> Part:
+    """A job of `first_jobs.py`."""
+    command = sys.executable, "-m", "bench.first_jobs", name, *words, *(["--tiny"] if tiny else [])
+    return Part(label or " ".join((name, *words)), command, seconds)
+
+
+def kernel_tests(tiny: bool) -> Part:
+    """Tests of kernels; warnings that nobody has seen yet are no failures."""
+    files = [str(TESTS / name) for name in KERNEL_TESTS]
+    side_by_side = ["-n", str(min(MOST_TESTERS, os.cpu_count() or 1))] if find_spec("xdist") and not tiny else []
+    chosen = ["-k", "bools or nothing_to_do"] if tiny else []
+    options = ["-v", "--tb=short", "-W", "default", "-p", "no:cacheprovider", *side_by_side, *chosen]
+    lacking = "" if find_spec("pytest") else "pytest is not installed"
+    return Part("tests/kernels", (sys.executable, "-m", "pytest", *options, *files), 120.0, missing=lacking)
+
+
+def compilations(tiny: bool) -> Iterator[Part]:
+    """Kernels go to the disk before anything is measured; those of a cell at all sizes that come, side by side."""
+    if tiny:
+        yield from (
+            job("compile", tiny, net, f"--size={size}", f"--weights={kept}") for net, kept, size in checked(tiny)
+        )
+        return
+    for kept in ("float32", "float16"):
+        for net in CELLS:
+            yield compilation(net, kept, (*SIZES, SHORT))
+    for width in WIDTHS:
+        sizes = [Size(T, N, width) for T in ENDS for N in ROWS]
+        yield compilation("lstm", "float32", (PROFILED, *sizes) if width == PROFILED.H else sizes)
+
+
+def compilation(net: str, kept: str, sizes: Sequence[Size]) -> Part:
+    words = f"--size={sizes[0]}", f"--weights={kept}", *(f"--also={size}" for size in sizes[1:])
+    return job("compile", False, net, *words, seconds=75.0, label=f"compile {net} {kept}, from {sizes[0]}")
+
+
+def agreements(tiny: bool) -> Iterator[Part]:
+    repeats = 1 if tiny else 20
+    for net, weights, size in checked(tiny):
+        yield job("agree", tiny, net, f"--size={size}", f"--weights={weights}", f"--repeats={repeats}")
+
+
+def checked(tiny: bool) -> list[tuple[str, str, Size]]:
+    """Cells, in which dtype their weights lie on chip, and sizes."""
+    if tiny:
+        return [("lstm", "float32", TINY), ("gru", "float16", TINY)]
+    return [(net, weights, size) for weights in ("float32", "float16") for size in SIZES for net in CELLS]
+
+
+def sanitized(tiny: bool) -> Iterator[Part]:
+    """Compiled already, but for the few kernels beside loops."""
+    checks = CHECKS[:1] if tiny else CHECKS
+    for check in checks:
+        options = ["--tool", check, "--error-exitcode", "9", "--print-limit", "20"]
+        options += ["--report-api-errors", "no"] if check == "memcheck" else []
+        for net in SANITIZED[: 1 if tiny else None]:
+            words = net, f"--size={TINY if tiny else SHORT}"
+            yield looked_at(SANITIZER, options, job("train", tiny, *words), f"{check} {net}")
+
+
+def timings(tiny: bool) -> Iterator[Part]:
+    yield job("rates", tiny, f"--size={TINY if tiny else Size(8, 16, WIDTHS[0])}", seconds=45.0)
+    for width in (TINY.H,) if tiny else WIDTHS:
+        yield job("loops", tiny, "lstm", f"--size={Size(8, 16, width)}", seconds=60.0)
+
+
+def profiles(tiny: bool) -> Iterator[Part]:
+    options = ["--set", "full", "--launch-count", "1", "--profile-from-start", "off"]
+    options += ["--kernel-name-base", "mangled", "--kernel-name", "regex:loop_"]
+    for which in ("forward", "backward"):
+        words = "lstm", f"--size={TINY if tiny else PROFILED}", f"--profile={which}"
+        yield looked_at(PROFILER, options, job("train", tiny, *words), f"ncu {which}")
+
+
+def looked_at(tool: str, options: Sequence[str], part: Part, label: str) -> Part:
+    """A part under a tool."""
+    found = find_tool(tool)
+    lacking = "" if found else f"{tool} is not on the path, nor where NVIDIA's toolkits put it"
+    return Part(label, (found or tool, *options, *part.command), part.seconds, tool, lacking)
+
+
+def benchmarks(tiny: bool, output: Path) -> Iterator[Part]:
+    """The benchmark itself, one case at a time, into one file."""
+    sizes = [TINY_CASE] if tiny else [Size(1024, rows, 768) for rows in (16, 64)]
+    for size in sizes:
+        for mode in ("forward",) if tiny else ("forward", "training"):
+            name = f"lstm {mode} {size}"
+            words = ["--device", "cuda", "--quick", "--resume", "--only", name, "--output", str(output)]
+            words += ["--scale", "tiny"] if tiny else []
+            yield Part(name, (sys.executable, "-m", "bench", *words), 240.0, told=True)

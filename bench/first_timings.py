@@ -1,0 +1,157 @@
+"""How long loops take, for `first_minutes.py`: microseconds of a step; and the barrier, products, graphs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from bench.cuda_place import Place, find_place
+from bench.first_runs import compiled_run, passes, placed, tell
+from bench.first_steps import ENDS, ROWS
+from bench.problems import Problem, Size
+
+ROUNDS = 3
+GRAPH_STEPS, GRAPH_RUNS = 64, 5  # steps with more launches than are worth recording
+
+
+def loops(options: argparse.Namespace) -> None:
+    """Microseconds of a step: of each kernel of a loop, and of whole passes, by the slope between two lengths."""
+    place = find_place(options.tiny)
+    ends = (1, 2) if options.tiny else ENDS
+    for rows in (2,) if options.tiny else ROWS:
+        timed = [loop_seconds(options, Size(T, rows, options.size.H), place) for T in ends]
+        steps = ends[1] - ends[0]
+        slopes = {name: (timed[1][name] - timed[0][name]) / steps * 1e6 for name in timed[0] if name in timed[1]}
+        tell(**{f"N {rows}": {name: round(slope, 3) for name, slope in slopes.items()}})
+
+
+def loop_seconds(options: argparse.Namespace, size: Size, place: Place) -> dict[str, float]:
+    """Seconds of both passes, and of their kernels that are loops; medians, compiled before."""
+    from bench.nets import make_feeds
+
+    feeds, heads = map(placed, make_feeds(Problem(options.net, size)))
+    options = argparse.Namespace(**{**vars(options), "size": size})
+    run, start = compiled_run(options), time.perf_counter()
+    passes(run, feeds, heads)
+    tell(**{f"first seconds {size}": round(time.perf_counter() - start, 2)})
+    found: dict[str, list[float]] = {}
+    rounds = 1 if options.tiny else ROUNDS
+    for _ in range(rounds):
+        _, pullback = timed(place, found, "forward", partial(run.vjp, feeds))
+        timed(place, found, "backward", partial(pullback, heads))
+    for _ in range(rounds):
+        with timed_kernels(place, found, "forward"):
+            _, pullback = run.vjp(feeds)
+        with timed_kernels(place, found, "backward"):
+            pullback(heads)
+    return {name: median(values) for name, values in found.items()}
+
+
+def timed(place: Place, found: dict[str, list[float]], label: str, call: Callable[[], Any]) -> Any:
+    """What a call returns, whose time is noted."""
+    returned: list[Any] = []
+    found.setdefault(label, []).append(place.seconds(lambda: returned.append(call())))
+    return returned[0]
+
+
+@contextmanager
+def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> Iterator[None]:
+    """Time each launch of a kernel that is a loop, one by one; a pass has several where it goes tile by tile."""
+    from rnnops.kernels.cuda import launches
+
+    real, sums = launches.launch, dict[str, float]()
+
+    def launch(kernel: Any, *given: Any) -> None:
+        name = kernel.__name__ if hasattr(kernel, "__name__") else kernel.fn.__name__
+        if not name.startswith("loop_"):
+            real(kernel, *given)
+            return
+        label = f"{which} {name}"
+        sums[label] = sums.get(label, 0.0) + place.seconds(partial(real, kernel, *given))
+
+    with mock.patch.object(launches, "launch", launch):
+        yield
+    for label, seconds in sums.items():
+        found.setdefault(label, []).append(seconds)
+
+
+def rates(options: argparse.Namespace) -> None:
+    """The barrier of a grid, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
+    from bench.cuda_floor import sync_seconds
+
+    place = find_place(options.tiny)
+    if options.tiny:
+        tell(barriers="not measured: the simulator has none")
+    else:
+        tried("barrier of the grid, us", lambda: round(sync_seconds(place) * 1e6, 3))
+        tell(**{"barrier of a group": "not built: the grid's is the only one"})
+    tried("products, GFLOP/s", lambda: product_rates(options, place))
+    tried("graphs", lambda: graphs(options))
+
+
+def tried(what: str, measure: Callable[[], Any]) -> None:
+    """Tell a number, or why there is none."""
+    try:
+        tell(**{what: measure()})
+    except Exception as error:  # of any library
+        tell(**{what: f"not measured: {type(error).__name__}: {' '.join(str(error).split())[:200]}"})
+
+
+def product_rates(options: argparse.Namespace, place: Place) -> dict[str, Any]:
+    """The input projection of a tile, `[rows, H] @ [H, 4H]`."""
+    import rnnops as ro
+    from rnnops.kernels.cuda import blas, gemm
+    from rnnops.kernels.cuda.gemm import Matrix, Product
+
+    H = options.size.H
+    rows = 4 if options.tiny else 16 * 1024
+    random = np.random.default_rng(0)
+    a, b, c = (
+        ro.on_device(random.standard_normal(count, dtype=np.float32)) for count in (rows * H, H * 4 * H, rows * 4 * H)
+    )
+    one = Product(Matrix(a, 0, H), Matrix(b, 0, 4 * H), Matrix(c, 0, 4 * H), rows, 4 * H, H)
+    library = blas.cublas()
+    ways: dict[str, Callable[[], object]] = {"ours": lambda: gemm._launch([one], 0)}
+    if library is not None:
+        ways[str(library)] = lambda: library.multiply(*one[:6], 0, 0)
+    flops = 2.0 * rows * H * 4 * H
+    return {name: round(flops / typical(place, way) / 1e9, 3) for name, way in ways.items()}
+
+
+def typical(place: Place, block: Callable[[], object]) -> float:
+    """Median seconds of a block, after one that compiles."""
+    block()
+    place.wait()
+    return median(place.seconds(block) for _ in range(ROUNDS))
+
+
+def graphs(options: argparse.Namespace) -> dict[str, Any]:
+    """A recurrence step by step: whether it is recorded, why not, and seconds of its runs one after another."""
+    import rnnops as ro
+    from bench.nets import build_net, make_feeds
+    from rnnops.compiler.cuda_target import cuda_target
+    from rnnops.compiler.scan.compiled_scan import Options
+
+    problem = Problem("lstm", Size(4, 1, 2) if options.tiny else replace(options.size, T=GRAPH_STEPS))
+    net, target = build_net(problem), replace(cuda_target("graphs", None), shared_bytes=0)
+    run, feeds = ro.compile(net, device="cuda", tuning=Options(device=target)), placed(make_feeds(problem)[0])
+    place, seconds = find_place(options.tiny), []
+    for _ in range(3 if options.tiny else GRAPH_RUNS):
+        start = time.perf_counter()
+        run(feeds)
+        place.wait()
+        seconds.append(round(time.perf_counter() - start, 5))
+    known = list(target.replays.values())
+    refused = next((one.refused for one in known if one.refused), "")
+    launches = [one.launches for one in known]
+    recorded = sum(one.recorded for one in known)
+    return {"recorded": recorded, "refused": refused, "launches": launches, "seconds of runs": seconds}

@@ -1,0 +1,41 @@
+"""Where generated modules and machine code lie: never inside the installed package, which belongs to its installer.
+
+The folder is `RNNOPS_CACHE_DIR`, else `rnnops` in the user's cache folder, else one that goes with this process. It may
+be deleted at any time; what is missing is compiled again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """The folder, which need not exist yet where `RNNOPS_CACHE_DIR` names it."""
+    given = os.environ.get("RNNOPS_CACHE_DIR")
+    if given:
+        return Path(given).expanduser().absolute()
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(home) / "rnnops"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _folder_of_process()
+    return folder if os.access(folder, os.W_OK) else _folder_of_process()
+
+
+@cache
+def _folder_of_process() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rnnops-"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove what a process made; its forked children end first, or go on without."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

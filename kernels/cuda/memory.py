@@ -1,0 +1,101 @@
+"""Pieces of a CUDA device's memory, and the streams that use them.
+
+A stream that reads a piece waits for the one that has written it, and one that writes it for all that have used it.
+The host waits for nothing: an event in the one stream is what the other waits for. Work that stays in one stream, as
+that of a run does, has no events.
+
+Limits: what other libraries do with memory of ours, they order themselves; what they have is ordered as they say.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cuda.facade import SIMULATED, address_of, allocate, wait_for
+
+_STATE = threading.local()
+
+
+def current_stream() -> Any:
+    """The stream that arrays of this thread are read and written in; 0 for the default one."""
+    return getattr(_STATE, "stream", 0)
+
+
+@contextmanager
+def in_stream(stream: Any, ordered: bool = True) -> Iterator[None]:
+    """Let all that this thread does with arrays of the device go into a stream.
+
+    Args:
+        ordered: False where streams need not wait for each other: in a run, whose arrays were looked at before it. A
+            stream that is recorded could not wait for one that is not, and is soon gone.
+    """
+    before = current_stream(), _is_ordered()
+    _STATE.stream, _STATE.ordered = stream, ordered
+    try:
+        yield
+    finally:
+        _STATE.stream, _STATE.ordered = before
+
+
+def _is_ordered() -> bool:
+    return getattr(_STATE, "ordered", True)
+
+
+class Memory:
+    """A piece of the device's memory.
+
+    Args:
+        nbytes: of it.
+        owner, pointer: of memory that is somebody else's; new memory if left out.
+
+    Attributes:
+        writer: the stream in which it was written last; None where that is done.
+        users: by their addresses, the streams that have used it since.
+    """
+
+    def __init__(self, nbytes: int, owner: Any = None, pointer: int = 0) -> None:
+        self.nbytes = nbytes
+        self.frame = np.zeros(nbytes, np.uint8)  # what twins are views of
+        self.start: int = self.frame.__array_interface__["data"][0]
+        self.owner, self.pointer = (owner, pointer) if owner is not None else _allocated(nbytes)
+        self.host = _bytes_at(self.pointer, nbytes) if SIMULATED else None
+        self.writer: Any = current_stream() if owner is None else None
+        self.users: dict[int, Any] = {}
+
+    def read_in(self, stream: Any) -> None:
+        """Let what a stream does from now on see what is written here."""
+        address = address_of(stream)
+        if address not in self.users and _is_ordered():
+            if self.writer is not None:
+                wait_for(self.writer, stream)
+            self.users[address] = stream
+
+    def write_in(self, stream: Any) -> None:
+        """Let what a stream writes from now on come after all that has been done with it."""
+        if not _is_ordered():
+            return
+        for other in (self.writer, *self.users.values()):
+            if other is not None:
+                wait_for(other, stream)
+        self.writer, self.users = stream, {}
+
+    def done(self) -> None:
+        """No stream has to wait: the host has."""
+        self.writer, self.users = None, {}
+
+
+def _allocated(nbytes: int) -> tuple[Any, int]:
+    if not SIMULATED:
+        return allocate(nbytes, current_stream())
+    owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read that nobody has written
+    return owner, owner.ctypes.data
+
+
+def _bytes_at(pointer: int, nbytes: int) -> Any:
+    return np.frombuffer((ctypes.c_char * nbytes).from_address(pointer), np.uint8) if nbytes else np.empty(0, np.uint8)

@@ -1,0 +1,139 @@
+"""aten ops that move or repeat elements: views, slices, joins, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import rnnops as ro
+from rnnops.blob import Blob
+from rnnops.torch.aten.table import Node, normal_axis, rule
+
+END = 2**62  # beyond any axis
+
+
+@rule("clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "lift")
+def _same(node: Node, x: Blob, **_: Any) -> Blob:
+    return x
+
+
+@rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
+def _reshape(node: Node, x: Blob, *_: Any) -> Blob:
+    shape = node.out_shape
+    return x if shape == node.shape_of(0) else ro.reshape(x, shape, allowzero=int(0 in shape))
+
+
+@rule("t")
+def _t(node: Node, x: Blob) -> Blob:
+    return ro.transpose(x, [1, 0]) if len(node.shape_of(0)) == 2 else x
+
+
+@rule("transpose")
+def _transpose(node: Node, x: Blob, i: int, j: int) -> Blob:
+    order = list(range(len(node.shape_of(0))))
+    if order:
+        order[i], order[j] = order[j], order[i]
+    return ro.transpose(x, order)
+
+
+@rule("permute")
+def _permute(node: Node, x: Blob, order: Sequence[int]) -> Blob:
+    return ro.transpose(x, [normal_axis(axis, len(order)) for axis in order])
+
+
+@rule("expand")
+def _expand(node: Node, x: Blob, *_: Any, **__: Any) -> Blob:
+    return x if node.out_shape == node.shape_of(0) else ro.expand(x, node.out_shape)
+
+
+@rule("slice")
+def _slice(node: Node, x: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Blob:
+    return ro.slice(x, [start or 0], [min(END if end is None else end, END)], axes=[dim], steps=[step])
+
+
+@rule("select")
+def _select(node: Node, x: Blob, dim: int, index: int) -> Blob:
+    at = index % node.shape_of(0)[dim]
+    return ro.squeeze(ro.slice(x, [at], [at + 1], axes=[dim]), [dim])
+
+
+@rule("slice_scatter", "select_scatter")
+def _scatter(node: Node, x: Blob, part: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Blob:
+    """The pieces before, the part, the pieces behind."""
+    count, rank = node.out_shape[dim], len(node.out_shape)
+    if node.name == "select_scatter":
+        start, part = start % count, ro.unsqueeze(part, [normal_axis(dim, rank)])
+        end = start + 1
+    begin, stop, stride = slice(start, end, step).indices(count)
+    if stride != 1:
+        node.fail("a part with a step is written into a tensor", wanted="step 1", came=stride)
+    pieces = [ro.slice(x, [0], [begin], axes=[dim])] if begin else []
+    pieces.append(node.blob(part))
+    pieces += [ro.slice(x, [stop], [count], axes=[dim])] if stop < count else []
+    return pieces[0] if len(pieces) == 1 else ro.concat(pieces, axis=dim)
+
+
+@rule("cat")
+def _cat(node: Node, blobs: Sequence[Blob], dim: int = 0) -> Blob:
+    """PyTorch leaves out tensors `[0]` of any other rank."""
+    rank = len(node.out_shape)
+    tensors = [argument.meta["val"] for argument in node.node.args[0]]
+    kept = [node.blob(blob) for blob, tensor in zip(blobs, tensors, strict=True) if tensor.dim() == rank]
+    return kept[0] if len(kept) == 1 else ro.concat(kept, axis=dim)
+
+
+@rule("stack")
+def _stack(node: Node, blobs: Sequence[Blob], dim: int = 0) -> Blob:
+    axis = normal_axis(dim, len(node.out_shape))
+    parts = [ro.unsqueeze(node.blob(blob), [axis]) for blob in blobs]
+    return parts[0] if len(parts) == 1 else ro.concat(parts, axis=axis)
+
+
+@rule("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
+def _split(node: Node, x: Blob, _: Any, dim: int = 0) -> tuple[Blob, ...]:
+    parts: Any = node.node.meta["val"]
+    return ro.split(x, [node.size(part.shape[dim]) for part in parts], axis=dim)
+
+
+@rule("unbind")
+def _unbind(node: Node, x: Blob, dim: int = 0) -> tuple[Blob, ...]:
+    parts: Any = node.node.meta["val"]
+    pieces = ro.split(x, [1] * len(parts), axis=dim) if len(parts) > 1 else (x,)
+    return tuple(ro.squeeze(piece, [dim]) for piece in pieces)
+
+
+@rule("constant_pad_nd")
+def _pad(node: Node, x: Blob, pads: Sequence[int], value: float = 0.0) -> Blob:
+    count, rank = len(pads) // 2, len(node.out_shape)
+    return ro.pad(x, [*pads[-2::-2], *pads[::-2]], value, axes=list(range(rank - count, rank)))
+
+
+@rule("repeat")
+def _repeat(node: Node, x: Blob, repeats: Sequence[int]) -> Blob:
+    shape = node.shape_of(0)
+    missing = len(repeats) - len(shape)
+    return ro.tile(ro.reshape(x, [1] * missing + shape, allowzero=1) if missing else x, list(repeats))
+
+
+@rule("copy")
+def _copy(node: Node, old: Blob, new: Blob, *_: Any) -> Blob:
+    cast = node.blob(new)
+    return cast if node.shape_of(1) == node.out_shape else ro.expand(cast, node.out_shape)
+
+
+@rule("embedding")
+def _embedding(node: Node, weight: Blob, indices: Blob, *_: Any) -> Blob:
+    return ro.gather(weight, indices, axis=0)
+
+
+@rule("index_select")
+def _index_select(node: Node, x: Blob, dim: int, indices: Blob) -> Blob:
+    return ro.gather(x, indices, axis=dim)
+
+
+@rule("index")
+def _index(node: Node, x: Blob, indices: Sequence[Blob | None]) -> Blob:
+    given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
+    if len(given) != 1 or given[0][1].dtype == "bool":
+        node.fail("a tensor is indexed by several tensors or by a mask", hint="Use torch.where for masks.")
+    return ro.gather(x, given[0][1], axis=given[0][0])

@@ -1,0 +1,142 @@
+"""The table of aten ops: how each is written as ops of rnnops, and what a rule knows of the node that it translates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+import rnnops as ro
+from rnnops.blob import Blob
+from rnnops.net import Net
+from rnnops.torch.errors import StepError
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}  # name of an aten op, with its overload where that matters -> its rule
+KINDS = {torch.bool: "bool", torch.int32: "int32", torch.int64: "int64", torch.int8: "int8", torch.uint8: "uint8"}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register `function(node, *arguments)`: blobs for tensors, else what the graph has, sizes as integers."""
+
+    def put(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return put
+
+
+@dataclass(frozen=True)
+class Node:
+    """One op of a traced step while it is written as ops of a net.
+
+    Args:
+        net: that the ops go to.
+        node: of the graph.
+        float_dtype: of the run; tensors of another float dtype are refused.
+        size: a size of the graph as a number.
+        draw: uniform random numbers in [0, 1) of a shape, for ops that need them.
+    """
+
+    net: Net
+    node: fx.Node
+    float_dtype: torch.dtype
+    size: Callable[[Any], int]
+    draw: Callable[[fx.Node, Sequence[int]], Blob]
+
+    @property
+    def name(self) -> str:
+        """The aten op's name without its overload."""
+        return op_name(self.node)
+
+    def result(self, i: int | None = None) -> Tensor:
+        """The result's dtype and shape, as a tensor without data."""
+        value: Any = self.node.meta["val"]
+        return value if i is None else value[i]
+
+    def operand(self, i: int) -> Any:
+        """Those of an operand; a number where it is one."""
+        value = self.node.args[i]
+        return value.meta["val"] if isinstance(value, fx.Node) else value
+
+    def shape(self, tensor: Tensor) -> list[int]:
+        return [self.size(size) for size in tensor.shape]
+
+    @property
+    def out_shape(self) -> list[int]:
+        return self.shape(self.result())
+
+    def shape_of(self, i: int) -> list[int]:
+        return self.shape(self.operand(i))
+
+    def kind(self, dtype: torch.dtype) -> str:
+        """rnnops's name of a dtype. Raises StepError for those that it has not."""
+        if dtype == self.float_dtype:
+            return "float"
+        if dtype in KINDS:
+            return KINDS[dtype]
+        self.fail(
+            "a tensor of a dtype that this run does not have",
+            wanted=f"{self.float_dtype}, bool or integers",
+            came=dtype,
+            hint="Give states, inputs and parameters one float dtype, and convert outside of the step.",
+        )
+
+    @property
+    def out_kind(self) -> str:
+        return self.kind(self.result().dtype)
+
+    def blob(self, value: Any, kind: str | None = None) -> Blob:
+        """A blob of a kind, the result's if left out; numbers become constants."""
+        kind = kind or self.out_kind
+        if isinstance(value, Blob):
+            return value if value.dtype == kind else ro.cast(value, kind)
+        number = {"float": float, "bool": bool}.get(kind, int)(value)
+        return self.net.constant(number, kind)
+
+    def number_or_blob(self, value: Any, kind: str | None = None) -> Any:
+        """As `blob`, but a number stays one, which an op takes as it is."""
+        return self.blob(value, kind) if isinstance(value, Blob) else value
+
+    def full(self, value: Any, shape: Sequence[int], kind: str) -> Blob:
+        """A blob of this shape with one number everywhere."""
+        filled = ro.constant_of_shape(
+            self.net, list(shape), 1 if kind == "bool" else value, "int64" if kind == "bool" else kind
+        )
+        return (
+            ro.cast(filled, "bool")
+            if kind == "bool" and value
+            else ~ro.cast(filled, "bool")
+            if kind == "bool"
+            else filled
+        )
+
+    def known(self, name: str, value: Any, *wanted: Any) -> None:
+        """Raise StepError where an argument has a value that is not translated."""
+        if value not in wanted:
+            self.fail(f"argument {name} is not translated", wanted=" or ".join(map(repr, wanted)), came=repr(value))
+
+    def fail(self, problem: str, **details: Any) -> NoReturn:
+        """Raise a StepError that names the op and the line of the step that it comes from."""
+        raise StepError(problem, op=f"{self.node.target}", blob=self.node.name, **details)
+
+
+def op_name(node: fx.Node) -> str:
+    """`add` for `aten.add.Tensor`."""
+    packet: Any = node.target
+    return str(packet.overloadpacket._qualified_op_name).split("::")[1]
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    return axis % rank if rank else 0
+
+
+def array_of(tensor: Tensor) -> Any:
+    """The numbers of a tensor that is known."""
+    return np.array(tensor.detach().cpu().resolve_neg().resolve_conj().numpy())

@@ -1,0 +1,113 @@
+"""A recurrence as one node of PyTorch's autograd graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+from rnnops.compiler.run import Run
+from rnnops.torch.errors import StepError
+from rnnops.types import Array
+
+SEEDS = 2**63 - 1
+
+
+class Recurrence(torch.autograd.Function):
+    """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
+
+    Where backward runs a second time (`retain_graph`) the forward pass runs again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, names: Sequence[str], wanted: Sequence[str], seed: int, *tensors: Tensor) -> Any:
+        """All outputs of the net, in its order; `wanted` are the inputs whose gradients are."""
+        feeds = {name: _array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
+        out, ctx.pullback = run.vjp(feeds, wrt=wanted, seed=seed)
+        outputs = tuple(_tensor(array) for array in out.values())
+        ctx.run, ctx.names, ctx.wanted, ctx.seed = run, names, wanted, seed
+        ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        tensors = ctx.saved_tensors[: len(ctx.names)]
+        pullback, ctx.pullback = ctx.pullback, None
+        if pullback is None:
+            feeds = {name: _array(name, tensor) for name, tensor in zip(ctx.names, tensors, strict=True)}
+            _, pullback = ctx.run.vjp(feeds, wrt=ctx.wanted, seed=ctx.seed)
+        outputs = ctx.run.net.output_blobs
+        given = {name: _array(name, grad) for name, grad in zip(outputs, grads, strict=True) if grad is not None}
+        found = pullback(given)
+        results = [_tensor(found[name]) if name in found else None for name in ctx.names]
+        if torch.is_grad_enabled():
+            kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
+            results = [None if r is None else next(kept) for r in results]
+        return (None, None, None, None, *results)
+
+
+class OnlyOnce(torch.autograd.Function):
+    """Gradients that have no gradient themselves: asking for one is an error, not a zero."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, *tensors: Tensor) -> Any:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Any:
+        raise StepError(
+            "a gradient of a gradient of a recurrence is asked for, which rnnops does not have",
+            hint="Leave create_graph=True out, or detach what the recurrence gives from the second derivative.",
+        )
+
+
+def run_recurrence(
+    run: Run, names: Sequence[str], wanted: Sequence[str], is_random: bool, tensors: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Outputs of a recurrence by name.
+
+    Args:
+        names: of the net's inputs, in the order of `tensors`.
+        wanted: those whose gradients are wanted; without any nothing is kept.
+    """
+    _check_surroundings(tensors)
+    seed = int(torch.randint(SEEDS, ()).item()) if is_random else 0
+    if wanted:
+        outputs = Recurrence.apply(run, names, wanted, seed, *tensors)
+        return dict(zip(run.net.output_blobs, outputs, strict=True))
+    feeds = {name: _array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
+    return {name: _tensor(array) for name, array in run(feeds, seed=seed, training=True).items()}
+
+
+def _check_surroundings(tensors: Sequence[Tensor]) -> None:
+    if torch._C._are_functorch_transforms_active():
+        raise StepError(
+            "a recurrence runs under torch.func (vmap, grad, jvp), which rnnops does not support",
+            hint="Use torch.autograd.grad; states and inputs have a batch axis already.",
+        )
+    if torch.is_autocast_enabled("cpu"):
+        raise StepError(
+            f"a recurrence runs under autocast to {torch.get_autocast_dtype('cpu')}, which its kernels do not have",
+            hint="Put it under torch.autocast('cpu', enabled=False), its inputs as float32.",
+        )
+
+
+def _array(name: str, tensor: Tensor) -> Array:
+    """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
+    if tensor.device.type != "cpu":
+        raise StepError("a tensor of another device", blob=name, wanted="a tensor on the CPU", came=tensor.device)
+    array: Array = tensor.detach().resolve_conj().resolve_neg().contiguous().numpy()
+    return array
+
+
+def _tensor(array: Array) -> Tensor:
+    """An output or gradient as a tensor over its memory; PyTorch itself finds out who changes it too early."""
+    if not array.flags.writeable:
+        array.flags.writeable = True
+    return torch.from_numpy(np.asarray(array))

@@ -1,0 +1,95 @@
+"""The self-check of a step: two steps by the interpreter against PyTorch's own, with all gradients, before first use.
+
+What a trace cannot see (a custom gradient that is not elementwise, a hook, a decision by data) becomes an error here
+instead of a wrong number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, autocast, enable_grad, inference_mode
+
+import rnnops as ro
+from rnnops.torch.errors import SelfCheckError
+from rnnops.torch.layout import Kind, Layout
+from rnnops.torch.step_modes import Decisions, RestoredModules
+from rnnops.torch.translate import Translation
+
+if TYPE_CHECKING:
+    from rnnops.torch.prepare import Step
+
+STEPS = 2  # the second one reads states that the first one made
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the largest element; wrong gradients are far off
+
+
+def check_step(step: Step, translation: Translation, layout: Layout) -> None:
+    """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(inference_mode(False))
+        stack.enter_context(enable_grad())
+        stack.enter_context(autocast("cpu", enabled=False))
+        stack.enter_context(RestoredModules(step.modules))
+        torch.manual_seed(0)
+        states = [_random(kind, kind.shape) for kind in layout.states]
+        inputs = [_random(kind, (STEPS, *kind.shape)) for kind in layout.inputs]
+        closed_over = [
+            tensor.detach().clone().requires_grad_(tensor.requires_grad) if False else tensor
+            for tensor in translation.closed_over
+        ]
+        theirs = _loop(step, states, inputs, layout)
+        _compare(translation, [*states, *inputs, *closed_over], theirs)
+
+
+def _random(kind: Kind, shape: Sequence[int]) -> Tensor:
+    if not kind.dtype.is_floating_point:
+        return torch.randint(0, 2, tuple(shape)).to(kind.dtype)
+    return torch.rand(tuple(shape), dtype=kind.dtype).requires_grad_()
+
+
+def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+    """Last states, then results of all steps, by PyTorch."""
+    count, carried, rows = len(layout.states), list(states), []
+    for t in range(STEPS):
+        with Decisions(step.assume):
+            results = list(step.function(*carried, *[sequence[t] for sequence in inputs]))
+        carried = results[:count]
+        rows.append(results[count:])
+    return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
+
+
+def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
+    named = dict(zip(translation.names, tensors, strict=True))
+    feeds = {name: tensor.detach().numpy() for name, tensor in named.items()}
+    leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
+    results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
+    run = ro.compile(translation.net, device="reference")
+    out, pullback = run.vjp(feeds, wrt=list(leaves), seed=0)
+    for name, tensor in results.items():
+        _expect_equal(f"output {name}", out[name], tensor)
+    live = {name: tensor for name, tensor in results.items() if tensor.requires_grad}
+    given = {name: torch.rand_like(tensor) for name, tensor in live.items()}
+    mine = pullback({name: grad.numpy() for name, grad in given.items()})
+    if not live:
+        return
+    grads = torch.autograd.grad(list(live.values()), list(leaves.values()), list(given.values()), allow_unused=True)
+    for (name, tensor), grad in zip(leaves.items(), grads, strict=True):
+        _expect_equal(f"the gradient of {name}", mine[name], torch.zeros_like(tensor) if grad is None else grad)
+
+
+def _expect_equal(what: str, mine: Any, theirs: Tensor) -> None:
+    wanted = theirs.detach().numpy()
+    tolerance = TOLERANCE.get(theirs.dtype, 0)
+    scale = 1 + np.abs(wanted).max(initial=0)
+    if not np.allclose(mine, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True):
+        raise SelfCheckError(
+            f"the translated step is not PyTorch's own: {what} differs",
+            wanted=f"at most {tolerance * scale:.2g} apart",
+            came=f"{np.abs(mine - wanted).max():.2g}",
+            hint="The step does what its graph does not show; write that part by PyTorch's own ops.",
+        )

@@ -1,0 +1,124 @@
+"""Prepared steps: traced once, translated for each batch size, checked before first use, compiled by shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+import rnnops as ro
+from rnnops.compiler.run import Run
+from rnnops.torch.autograd import run_recurrence
+from rnnops.torch.check import check_step
+from rnnops.torch.layout import Layout
+from rnnops.torch.trace import Example, Trace, trace_step
+from rnnops.torch.translate import Translation, translate
+
+FlatStep = Callable[..., Sequence[Tensor]]
+Place = tuple[Module, str] | int | None  # of a tensor that a step closes over: parameter or buffer, number, itself
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step as a function of tensors.
+
+    Args:
+        function: states, then inputs -> states, then results.
+        modules: whose parameters it uses, and whose attributes it may set.
+        tensors: others that it reaches.
+        assume: answers to `if tensor:`.
+    """
+
+    function: FlatStep
+    modules: tuple[Module, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    assume: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a recurrence runs: its direction, and what `ro.compile` takes."""
+
+    reverse: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A step compiled for a batch size."""
+
+    translation: Translation
+    run: Run
+    places: tuple[Place, ...]
+    is_random: bool
+
+    def closed_over(self, reached: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors that the step closes over, as they are now.
+
+        Args:
+            reached: those that the step reaches at this call.
+        """
+        now = []
+        for tensor, place in zip(self.translation.closed_over, self.places, strict=True):
+            found = tensor if place is None else reached[place] if isinstance(place, int) else getattr(*place)
+            now.append(self.translation.as_fed(found))
+        return now
+
+    def __call__(
+        self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Last states, and results of all steps."""
+        named = [] if lengths is None else [lengths]
+        tensors = [*states, *inputs, *named, *self.closed_over(reached)]
+        names = self.translation.names
+        wanted: tuple[str, ...] = ()
+        if torch.is_grad_enabled():
+            wanted = tuple(name for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad)
+        out = run_recurrence(self.run, names, wanted, self.is_random, tensors)
+        return [out[name] for name in self.translation.last], [out[name] for name in self.translation.steps]
+
+
+@dataclass
+class Prepared:
+    """All that was made of one step with one structure of states and inputs."""
+
+    step: Step
+    settings: Settings
+    traces: list[Trace] = field(default_factory=list)
+    compiled: dict[Any, Compiled] = field(default_factory=dict)
+
+    def for_layout(self, layout: Layout, lengths: bool) -> Compiled:
+        """The step compiled for a layout, traced anew only where the batch size changes the way that it takes."""
+        key = (layout, lengths)
+        if key not in self.compiled:
+            self.compiled[key] = self._compile(layout, lengths)
+        return self.compiled[key]
+
+    def _compile(self, layout: Layout, lengths: bool) -> Compiled:
+        trace = next((trace for trace in self.traces if trace.fits(layout.batch)), None)
+        if trace is None:
+            examples = [
+                Example(kind.without_data(), None if layout.batch is None else kind.batch_axis) for kind in layout.kinds
+            ]
+            trace = trace_step(self.step.function, examples, self.step.modules, self.step.assume)
+            translation = translate(trace, layout, self.settings.reverse, lengths)
+            check_step(self.step, translate(trace, layout, False, False), layout)
+            self.traces.append(trace)
+        else:
+            translation = translate(trace, layout, self.settings.reverse, lengths)
+        places = _places(self.step, translation.closed_over)
+        is_random = any(op.type == "Dropout" for op in translation.cell.ops)
+        return Compiled(translation, ro.compile(translation.net, **dict(self.settings.options)), places, is_random)
+
+
+def _places(step: Step, tensors: Sequence[Tensor]) -> tuple[Place, ...]:
+    """Where each tensor is found again at the next call, when it may be another."""
+    found: dict[int, Place] = {id(tensor): number for number, tensor in enumerate(step.tensors)}
+    for module in (module for root in step.modules for module in root.modules()):
+        held: Mapping[str, Any] = {**module._parameters, **module._buffers}
+        found.update({id(tensor): (module, name) for name, tensor in held.items() if tensor is not None})
+    return tuple(found.get(id(tensor)) for tensor in tensors)

@@ -1,0 +1,178 @@
+"""What is different while a step is traced: each class is a context around the step's own code.
+
+Functionalization keeps what a step computes, and loses four things that decide its gradient or its graph: custom
+autograd functions, `no_grad`, decisions by a tensor's value, and what a module remembers. Limits: a custom autograd
+function is taken for elementwise in what it differentiates, which the self-check of a step proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd.function import _SingleLevelFunction
+from torch.nn import Module
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rnnops.torch.errors import StepError
+
+detach = torch.ops.aten.detach.default
+
+
+@torch.library.custom_op("rnnops::with_slopes", mutates_args=())
+def with_slopes(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
+    """`y`, whose gradient for each x is that of y times a slope: a custom autograd function in a traced graph."""
+    return y.clone()
+
+
+@with_slopes.register_fake
+def _(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
+    return torch.empty_like(y)
+
+
+class DetachWithoutGrad(TorchDispatchMode):
+    """What runs under `no_grad` is followed by `detach`, which a graph keeps."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if torch.is_grad_enabled() or func is detach or func._schema.is_mutable:
+            return out
+        return pytree.tree_map_only(Tensor, lambda t: detach(t) if t.is_floating_point() else t, out)
+
+
+class Decisions(TorchFunctionMode):
+    """`if tensor:` gets the answers that the caller gave, in order, and is an error where there are none left."""
+
+    def __init__(self, answers: Sequence[bool]) -> None:
+        super().__init__()
+        self._answers = list(answers)
+
+    def __enter__(self) -> Decisions:
+        self._before = FunctionalTensor.__bool__
+        FunctionalTensor.__bool__ = self._answer
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        FunctionalTensor.__bool__ = self._before
+        super().__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._answer() if getattr(func, "__name__", "") == "__bool__" else func(*args, **(kwargs or {}))
+
+    def _answer(self, *_: Any) -> bool:
+        if self._answers:
+            return self._answers.pop(0)
+        raise StepError(
+            "the step decides by the value of a tensor (if tensor:), which differs from step to step",
+            hint="Choose by torch.where, or give the answers to all such tests in order: assume=[False].",
+        )
+
+
+class PlainCells(TorchFunctionMode):
+    """PyTorch's cells as the ops that they consist of: their C++ would fix the batch size."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cell = CELLS.get(func)
+        return func(*args, **(kwargs or {})) if cell is None else cell(*args, **(kwargs or {}))
+
+
+def _gates(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    return torch.nn.functional.linear(x, w, b)
+
+
+def _lstm_cell(x: Tensor, states: Any, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Any:
+    h, c = states
+    i, f, g, o = (_gates(x, w_x, b_x) + _gates(h, w_h, b_h)).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def _gru_cell(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:
+    (r, z, n), (r_h, z_h, n_h) = _gates(x, w_x, b_x).chunk(3, 1), _gates(h, w_h, b_h).chunk(3, 1)
+    n = (n + (r + r_h).sigmoid() * n_h).tanh()
+    return (h - n) * (z + z_h).sigmoid() + n
+
+
+def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    def cell(x: Tensor, h: Tensor, w_x: Tensor, w_h: Tensor, b_x: Any = None, b_h: Any = None) -> Tensor:
+        return activation(_gates(x, w_x, b_x) + _gates(h, w_h, b_h))
+
+    return cell
+
+
+CELLS: dict[Any, Callable[..., Any]] = {
+    torch.lstm_cell: _lstm_cell,
+    torch.gru_cell: _gru_cell,
+    torch.rnn_tanh_cell: _plain_cell(torch.tanh),
+    torch.rnn_relu_cell: _plain_cell(torch.relu),
+}
+
+
+class RestoredModules:
+    """Attributes and buffers that a step sets on its modules (`self.mem = ...`) are put back when this ends."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        self._modules = [module for root in modules for module in root.modules()]
+
+    def __enter__(self) -> None:
+        self._before = [(module, dict(module.__dict__), dict(module._buffers)) for module in self._modules]
+
+    def __exit__(self, *error: Any) -> None:
+        for module, attributes, buffers in self._before:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+
+class ElementwiseFunctions:
+    """Custom autograd functions become a value and a slope for each operand: their backward pass is traced with ones.
+
+    `apply` of the class behind `autograd.Function` is replaced, which also reaches an `apply` that was bound before.
+    """
+
+    def __enter__(self) -> None:
+        def apply(function: Any, *args: Any) -> Any:
+            return _applied(function, super(_SingleLevelFunction, function).apply, args)  # type: ignore[misc]
+
+        _SingleLevelFunction.apply = classmethod(apply)
+
+    def __exit__(self, *error: Any) -> None:
+        del _SingleLevelFunction.apply
+
+
+def _applied(function: Any, apply: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    name = function.__name__
+    if name == "CheckpointFunction":  # torch.utils.checkpoint: what it recomputes is chosen here otherwise
+        return args[0](*args[2:])
+    if not torch.is_grad_enabled() or name.startswith("GeneratedBackwardFor_"):
+        return apply(*args)
+    leaves = [a.detach().requires_grad_() if _is_float(a) else a for a in args]
+    y = apply(*leaves)
+    if not isinstance(y, Tensor):
+        raise StepError(f"the autograd function {name} has several results", wanted="one tensor")
+    if not y.requires_grad:
+        return y
+    places = [i for i, leaf in enumerate(leaves) if _is_float(leaf)]
+    slopes = torch.autograd.grad(y, [leaves[i] for i in places], torch.ones_like(y), allow_unused=True)
+    pairs = [(args[i], slope) for i, slope in zip(places, slopes, strict=True) if slope is not None]
+    for x, slope in pairs:
+        if not x.shape == slope.shape == y.shape:
+            raise StepError(
+                f"the autograd function {name} is not elementwise",
+                wanted="operands, result and gradients of one shape",
+                came=f"{list(x.shape)}, {list(y.shape)} and {list(slope.shape)}",
+                hint="Write what it does by PyTorch's own ops.",
+            )
+    with torch._C._AutoDispatchBelowAutograd():  # above it the op would cut the graph
+        return with_slopes(y, [x for x, _ in pairs], [slope for _, slope in pairs])
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()

@@ -1,0 +1,122 @@
+"""What a step function reaches beside its arguments: tensors, modules and plain values, however it got hold of them.
+
+A trace is used again where modules are the same objects, tensors have the same places and types, and plain values are
+equal; tensors themselves may be others at each call, as the encoder's outputs are that an attention's step closes over.
+Limit: objects are searched to a depth of four; what lies deeper counts as the object that holds it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+DEPTH = 4
+
+
+@dataclass
+class Surroundings:
+    """What a function reaches, in the order in which it is found.
+
+    Args:
+        modules, tensors: each once.
+        values: all else that a trace depends on; objects count by identity, and `objects` keeps them alive.
+    """
+
+    modules: list[Module] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+
+    def key(self) -> Any:
+        """What must be equal for a trace to be used again."""
+        kinds = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in self.tensors)
+        return tuple(map(id, self.modules)), kinds, tuple(self.values), fingerprint(self.modules)
+
+    def add(self, value: Any, depth: int = DEPTH) -> None:
+        """Add a value and what it holds."""
+        if isinstance(value, SCALARS):
+            self.values.append(value)
+        elif id(value) not in self._seen:
+            self._seen.add(id(value))
+            if isinstance(value, Tensor):
+                self.tensors.append(value)
+            elif isinstance(value, Module):
+                self.modules.append(value)
+            else:
+                self._add_object(value, depth)
+
+    def _add_object(self, value: Any, depth: int) -> None:
+        self.objects.append(value)
+        parts = list(_parts(value)) if depth else []
+        self.values.append(id(value) if not parts or _is_opaque(value) else type(value))
+        for part in parts:
+            self.add(part, depth - 1)
+
+
+def surroundings_of(function: Callable[..., Any]) -> Surroundings:
+    """What a function reaches: its closure, defaults, globals that it names, the object that it is a method of."""
+    found = Surroundings()
+    found.add(function)
+    return found
+
+
+def fingerprint(modules: list[Module] | tuple[Module, ...]) -> tuple[Any, ...]:
+    """What a trace of modules depends on beside their tensors: modes and plain values that they hold."""
+    return tuple(
+        tuple(value for value in module.__dict__.values() if type(value) in SCALARS)
+        for root in modules
+        for module in root.modules()
+    )
+
+
+def _is_opaque(value: Any) -> bool:
+    """Whether two objects of the same parts may still differ."""
+    return not isinstance(value, tuple | list | dict | types.FunctionType | types.MethodType | partial)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, types.FunctionType):
+        yield value.__code__
+        yield from (value.__defaults__ or ())
+        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
+        yield from (
+            value.__globals__[name] for name in _names(value.__code__) if _is_state(value.__globals__.get(name))
+        )
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif isinstance(value, partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, dict):
+        yield from (part for pair in value.items() for part in pair)
+    elif isinstance(value, tuple | list):
+        yield from value
+    elif not isinstance(value, type | types.ModuleType | types.CodeType | types.BuiltinFunctionType):
+        yield from getattr(value, "__dict__", {}).values()
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a global is something that a trace depends on: no library, and no class."""
+    return isinstance(value, (*SCALARS, Tensor, Module, types.FunctionType, list, tuple, dict)) and value is not None
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that has no value yet
+        return False

@@ -1,0 +1,120 @@
+"""Tracing: a step of PyTorch code, run once on tensors without data, as a graph of ops that change nothing in place.
+
+`make_fx` over functionalization, on fake tensors whose batch size is a symbol: a graph serves all batch sizes for which
+the decisions that the step took by sizes come out the same (`Trace.fits`). Sizes 0 and 1 are traced by themselves, as
+PyTorch broadcasts and squeezes by them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from torch import SymInt, Tensor, autocast, enable_grad, fx
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.source import ConstantSource
+from torch._guards import tracing
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+from torch.backends import mkldnn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn import Module
+
+from rnnops.torch.aten import RULES
+from rnnops.torch.step_modes import Decisions, DetachWithoutGrad, ElementwiseFunctions, PlainCells, RestoredModules
+
+SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
+DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
+    op: rule for op, rule in core_aten_decompositions().items() if op._schema.name.removeprefix("aten::") not in RULES
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """What stands for an argument of a step: a tensor without data, and which of its axes is the batch, if any."""
+
+    like: Tensor
+    batch_axis: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A step as a graph.
+
+    Args:
+        module: the graph, with the tensors that the step closes over as attributes.
+        env: what was decided about the batch size while it was traced.
+        symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
+    """
+
+    module: fx.GraphModule
+    env: ShapeEnv
+    symbols: tuple[Any, ...]
+
+    def fits(self, batch: int | None) -> bool:
+        """Whether the step would take the same way with this batch size."""
+        if not self.symbols or batch is None:
+            return True
+        where = dict.fromkeys(self.symbols, batch)
+        return batch >= SYMBOLIC_FROM and all(bool(guard.expr.subs(where)) for guard in self.env.guards)
+
+    def size(self, value: int | SymInt, batch: int | None) -> int:
+        """A size of the graph as a number."""
+        if isinstance(value, int):
+            return value
+        return int(value.node.expr.subs(dict.fromkeys(self.symbols, batch)))
+
+
+def trace_step(
+    step: Callable[..., Sequence[Tensor]],
+    examples: Sequence[Example],
+    modules: Sequence[Module] = (),
+    assume: Sequence[bool] = (),
+) -> Trace:
+    """Trace a function of tensors that gives tensors.
+
+    Args:
+        modules: whose attributes the step may set; they are put back.
+        assume: answers to `if tensor:` in the step, in order.
+
+    Raises StepError where the step decides by a tensor's value, and for custom autograd functions that are not
+    elementwise.
+    """
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    with ExitStack() as stack:
+        stack.enter_context(unset_fake_temporarily())  # Dynamo may be at work around us
+        stack.enter_context(tracing(None))
+        stack.enter_context(autocast("cpu", enabled=False))
+        stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM
+        stack.enter_context(RestoredModules(modules))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        fakes = [_fake(mode, number, example) for number, example in enumerate(examples)]
+        symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
+
+        def run(*tensors: Tensor) -> Sequence[Tensor]:
+            with enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells(), Decisions(assume):
+                return step(*tensors)
+
+        traced = dispatch_functionalize(run, FunctionalTensorMode())
+        module = make_fx(traced, DECOMPOSED, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+    module.graph.eliminate_dead_code(_has_effect)
+    return Trace(module, env, tuple(symbols))
+
+
+def _fake(mode: FakeTensorMode, number: int, example: Example) -> Tensor:
+    sizes = [
+        DimDynamic.DUCK if axis == example.batch_axis and size >= SYMBOLIC_FROM else DimDynamic.STATIC
+        for axis, size in enumerate(example.like.shape)
+    ]
+    context = StatelessSymbolicContext(dynamic_sizes=sizes)
+    return mode.from_tensor(example.like, source=ConstantSource(f"argument_{number}"), symbolic_context=context)
+
+
+def _has_effect(node: fx.Node) -> bool:
+    return node.op in ("placeholder", "output") or "copy_" in str(node.target)

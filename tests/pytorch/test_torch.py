@@ -1,0 +1,245 @@
+"""`rnnops.torch`: steps and cells of PyTorch over time equal their own loops, with all gradients, or are refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+import torch.utils._pytree as pytree  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+from rnnops.torch.errors import SelfCheckError, StepError  # noqa: E402
+
+D, H = 3, 4
+DOUBLE = torch.float64
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=DOUBLE).requires_grad_()
+
+
+def loop(step: Callable[..., Any], carry: Any, xs: Any) -> tuple[Any, Any]:
+    """The carry and the results of all steps, by PyTorch."""
+    ys = []
+    for t in range(pytree.tree_leaves(xs)[0].shape[0]):
+        carry, y = step(carry, pytree.tree_map(lambda x, t=t: x[t], xs))
+        ys.append(y)
+    return carry, pytree.tree_map(lambda *rows: torch.stack(rows), *ys)
+
+
+def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
+    """All outputs, and all gradients of random sums of them."""
+    one, other = pytree.tree_leaves(mine), pytree.tree_leaves(theirs)
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    weights = [numbers(*b.shape, seed=i).detach() for i, b in enumerate(other)]
+    grads = [
+        torch.autograd.grad(
+            sum((a * w).sum() for a, w in zip(outputs, weights, strict=True)), leaves, allow_unused=True
+        )
+        for outputs in (one, other)
+    ]
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(
+            torch.zeros(()) if b is None else a, torch.zeros(()) if b is None else b, rtol=1e-10, atol=1e-10
+        )
+
+
+CELLS: dict[str, Callable[[], tuple[Any, int]]] = {
+    "LSTMCell": lambda: (torch.nn.LSTMCell(D, H), 2),
+    "GRUCell": lambda: (torch.nn.GRUCell(D, H), 1),
+    "RNNCell": lambda: (torch.nn.RNNCell(D, H, nonlinearity="relu"), 1),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_of_pytorch_equal_their_loop_for_any_length_and_batch(name: str) -> None:
+    cell, count = CELLS[name]()
+    cell = cell.to(DOUBLE)
+    rnn = rt.RNN(cell)
+    for T, N in ((5, 3), (2, 3), (4, 2), (3, 1)):
+        xs, states = numbers(T, N, D), [numbers(N, H, seed=i) for i in range(count)]
+        init = tuple(states) if count > 1 else states[0]
+        ys, carry = rnn(xs, init)
+        wanted = loop(lambda carry, x: rt.rnn.cell_step(cell, carry, x), init, xs)
+        expect_equal((carry, ys), wanted, [xs, *states, *cell.parameters()])
+    (prepared,) = rnn._prepared.values()
+    assert len(prepared.traces) == 2, "one for all batches of two rows or more, one for a single row"
+
+
+def test_batch_first_reverse_and_zeros_for_init() -> None:
+    cell = torch.nn.GRUCell(D, H).to(DOUBLE)
+    xs = numbers(5, 2, D)
+    ys, carry = rt.RNN(cell, batch_first=True, reverse=True)(xs.transpose(0, 1))
+    last, rows = loop(lambda h, x: (cell(x, h),) * 2, torch.zeros(2, H, dtype=DOUBLE), xs.flip(0))
+    expect_equal((carry, ys.transpose(0, 1)), (last, rows.flip(0)), [xs, *cell.parameters()])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_end_where_lengths_say(reverse: bool) -> None:
+    cell, lengths = torch.nn.LSTMCell(D, H).to(DOUBLE), torch.tensor([3, 5, 1], dtype=torch.int32)
+    xs, init = numbers(5, 3, D), (numbers(3, H), numbers(3, H, seed=1))
+    ys, carry = rt.RNN(cell, reverse=reverse)(xs, init, lengths=lengths)
+    rows, last = [], []
+    for n, length in enumerate(lengths.tolist()):
+        x = xs[:length, n : n + 1]
+        end, y = loop(
+            lambda c, x: rt.rnn.cell_step(cell, c, x), tuple(s[n : n + 1] for s in init), x.flip(0) if reverse else x
+        )
+        rows.append(torch.cat([y.flip(0) if reverse else y, torch.zeros(5 - length, 1, H, dtype=DOUBLE)]))
+        last.append(end)
+    wanted = tuple(torch.cat([end[i] for end in last]) for i in range(2)), torch.cat(rows, 1)
+    expect_equal((carry, ys), wanted, [xs, *init, *cell.parameters()])
+
+
+def test_a_state_whose_batch_is_not_its_first_axis() -> None:
+    layers = torch.nn.LSTM(D, H, 2).to(DOUBLE)
+
+    def step(cell: Any, carry: Any, x: Any) -> tuple[Any, Any]:
+        y, carry = cell(x[None], carry)
+        return carry, {"y": y[0], "sum": y.sum()}
+
+    xs, init = numbers(4, 3, D), (numbers(2, 3, H), numbers(2, 3, H, seed=1))
+    ys, carry = rt.RNN(layers, step, batch_axis=1)(xs, init)
+    expect_equal((carry, ys), loop(lambda c, x: step(layers, c, x), init, xs), [xs, *init, *layers.parameters()])
+
+
+def test_scan_follows_tensors_that_a_step_closes_over() -> None:
+    """An attention decoder whose encoder is another tensor at each call; the step is traced once."""
+    known = len(rt.rnn._known)
+    for seed in range(3):
+        encoder, w, xs, h0 = (numbers(*shape, seed=seed) for shape in ((6, 3, H), (D, H), (5, 3, D), (3, H)))
+
+        def step(h: Any, x: Any, encoder: Any = encoder, w: Any = w) -> tuple[Any, Any]:
+            weights = torch.softmax((encoder * h).sum(-1), 0)
+            h = torch.tanh(x @ w + (weights[..., None] * encoder).sum(0))
+            return h, (h, weights)
+
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [encoder, w, xs, h0])
+    assert len(rt.rnn._known) == known + 1
+
+
+class Spike(torch.autograd.Function):
+    """A step, differentiated as a sigmoid."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        s = torch.sigmoid(ctx.saved_tensors[0])
+        return grad * s * (1 - s)
+
+
+class Rolled(torch.autograd.Function):
+    """What is not elementwise, though its shapes say nothing of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return torch.cat([x[..., 1:], x[..., :1]], -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return torch.cat([grad[..., -1:], grad[..., :-1]], -1)
+
+
+def spiking(carry: Any, x: Any) -> tuple[Any, Any]:
+    with torch.no_grad():
+        reset = (carry > 1).to(carry.dtype)
+    membrane = 0.9 * carry + x - reset * carry.detach()
+    return membrane, Spike.apply(membrane - 1)
+
+
+def test_surrogate_gradients_no_grad_and_detach() -> None:
+    xs, m0 = numbers(6, 2, H), numbers(2, H)
+    expect_equal(rt.scan(spiking, m0, xs), loop(spiking, m0, xs), [xs, m0])
+
+
+def test_what_wants_no_gradient_keeps_nothing_and_is_no_part_of_a_graph() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H).to(DOUBLE)), numbers(3, 2, D)
+    with torch.no_grad():
+        assert not rnn(xs)[0].requires_grad
+    with torch.inference_mode():
+        assert rnn(xs)[0].is_inference()
+    rnn.requires_grad_(False)
+    assert not rnn(xs.detach())[0].requires_grad
+
+
+def test_backward_twice_gradcheck_and_copies() -> None:
+    rnn = rt.RNN(torch.nn.RNNCell(D, H).to(DOUBLE))
+    xs, h0 = numbers(3, 2, D), numbers(2, H)
+    ys, _ = rnn(xs, h0)
+    first = torch.autograd.grad(ys.sum(), xs, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(ys.sum(), xs)[0])
+    assert torch.autograd.gradcheck(lambda xs, h0: rnn(xs, h0), (xs, h0))
+    twin = copy.deepcopy(rnn)
+    assert twin.state_dict().keys() == {f"cell.{name}" for name in rnn.cell.state_dict()}
+    assert torch.equal(twin(xs, h0)[0], ys)
+    with torch.no_grad():
+        twin.cell.weight_ih.zero_()
+    assert not torch.equal(twin(xs, h0)[0], ys)
+
+
+def random_step(carry: Any, x: Any) -> tuple[Any, Any]:
+    carry = torch.nn.functional.dropout(carry, 0.5) + x
+    return carry, carry
+
+
+def deciding(carry: Any, x: Any) -> tuple[Any, Any]:
+    return (carry + x, x) if carry.sum() > 0 else (carry, x)
+
+
+def shrinking(carry: Any, x: Any) -> tuple[Any, Any]:
+    return carry[:, :2], x
+
+
+REFUSED = {
+    "random numbers": (random_step, "not translated"),
+    "a decision by a value": (deciding, "decides by the value of a tensor"),
+    "a state of another shape": (shrinking, "state 0 is not what it was"),
+    "half precision within": (lambda c, x: ((c.half() + 1).to(c.dtype), x), "a dtype that this run does not have"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_translated_is_refused(name: str) -> None:
+    step, problem = REFUSED[name]
+    with pytest.raises(StepError, match=problem):
+        rt.scan(step, numbers(2, D), numbers(3, 2, D))
+
+
+def test_what_a_trace_cannot_see_fails_the_self_check() -> None:
+    with pytest.raises(SelfCheckError, match="the gradient of"):
+        rt.scan(lambda c, x: (Rolled.apply(c) * x, c), numbers(2, D), numbers(3, 2, D))
+
+
+def test_answers_to_decisions_are_taken() -> None:
+    xs, init = numbers(3, 2, D), numbers(2, D)
+    mine = rt.scan(deciding, init, xs, assume=[False])
+    expect_equal(mine, loop(lambda c, x: (c, x), init, xs), [xs, init])
+
+
+def test_misuse_has_a_name() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(3, 2, D, requires_grad=True)
+    with pytest.raises(StepError, match="autocast"), torch.autocast("cpu"):
+        rnn(xs)
+    with pytest.raises(StepError, match=r"torch\.func"):
+        torch.func.vmap(lambda x: rnn(x)[0])(torch.randn(2, 3, 2, D))
+    ys, _ = rnn(xs)
+    (grad,) = torch.autograd.grad(ys.sum(), xs, create_graph=True)
+    with pytest.raises(StepError, match="a gradient of a gradient"):
+        grad.sum().backward()
+    ys, _ = rnn(xs)
+    with torch.no_grad():
+        ys.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        ys.sum().backward()
