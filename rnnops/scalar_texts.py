@@ -35,7 +35,10 @@ def read_text(text: str) -> ast.expr:
         raise ValueError(f"'{text}' is no expression") from None
     if PREFIX in text:
         raise ValueError(f"'{text}' has a word that begins with '{PREFIX}'")
-    _check(tree, text)
+    try:
+        _check(tree, text)
+    except RecursionError:
+        raise ValueError(f"'{text[:40]}...' is nested too deeply") from None
     return tree
 
 

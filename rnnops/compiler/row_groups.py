@@ -6,7 +6,8 @@ the same row of its operands, or if it sums over rows; what is such a sum is for
 levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less than reading what they make
 (constants, views, one-hot codes), are free: each group that reads one has it.
 
-Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out.
+Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
+do ops of more than `MANY_BLOBS` operands and results.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rnnops.types import OPAQUE, Type
 
 LARGEST_VIEW = 1 << 22  # elements
 LARGEST_GROUP = 64  # ops
+MANY_BLOBS = 128  # operands and results of an op that joins groups: each group that it tries lowers all of them
 CANDIDATES = 8  # groups that an op tries to join, the last ones first
 EXPANDS = 4  # times as large as what it is computed from: such an op is free
 PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
@@ -420,6 +422,8 @@ def _over_rows(product: Statement) -> Statement:
 
 
 def _may_join(call: Call) -> bool:
+    if len(call.op.inputs) + len(call.op.outputs) > MANY_BLOBS:
+        return False
     if not _is_view(call):
         return not call.op.holds_net
     return all(kind is None or kind.size <= LARGEST_VIEW for kind in (*call.types, *call.output_types))

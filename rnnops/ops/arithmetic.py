@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
-from rnnops.ops.base import Binary, Unary, Variadic, fold, quiet
+from rnnops.ops.base import Binary, Unary, Variadic, fold, quiet, summed
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, NUMERIC, Array
 
@@ -259,8 +259,8 @@ class Sum(Variadic):
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         return (blobs[-1],) * len(call.op.inputs)
 
-    def loop_form(self, call: Call) -> LoopForm:
-        return Pointwise(" + ".join(f"{{{i}}}" for i in range(len(call.op.inputs))))
+    def text(self, count: int) -> str:
+        return summed(count)
 
 
 class Mean(Variadic):
@@ -276,9 +276,8 @@ class Mean(Variadic):
         share = blobs[-1] * (1.0 / len(call.op.inputs))
         return (share,) * len(call.op.inputs)
 
-    def loop_form(self, call: Call) -> LoopForm:
-        total = " + ".join(f"{{{i}}}" for i in range(len(call.op.inputs)))
-        return Pointwise(f"({total}) / {len(call.op.inputs)}")
+    def text(self, count: int) -> str:
+        return f"({summed(count)}) / {count}"
 
 
 def erf_array(x: Array) -> Array:

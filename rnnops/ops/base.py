@@ -11,10 +11,12 @@ import numpy as np
 
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
+from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import Net, common_net
 from rnnops.schema import Call, OpSchema
 from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
 
+MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep
 Sizes = Union[Blob, int, Sequence[int], Array]  # noqa: UP007 - a shape-valued input: a blob, or a Python value
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -68,7 +70,7 @@ class Comparison(Binary):
 
 
 class Variadic(OpSchema):
-    """Any number of operands that broadcast, one result of their dtype."""
+    """Any number of operands that broadcast, one result of their dtype; more than `MANY_OPERANDS` run by reference."""
 
     inputs = ("A", "more*")
     outputs = ("C",)
@@ -84,6 +86,13 @@ class Variadic(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (call.broadcast(*(call.shape(i) for i in range(len(call.types)))),)
 
+    def text(self, count: int) -> str:
+        """The scalar expression of so many operands."""
+        raise NotImplementedError
+
+    def loop_form(self, call: Call) -> LoopForm | None:
+        return Pointwise(self.text(len(call.op.inputs))) if len(call.op.inputs) <= MANY_OPERANDS else None
+
 
 def fold(function: np.ufunc, arrays: Sequence[Array]) -> Array:
     """`function` over all arrays, left to right; a copy where there is but one."""
@@ -91,6 +100,11 @@ def fold(function: np.ufunc, arrays: Sequence[Array]) -> Array:
     for array in arrays[1:]:
         result = np.asarray(function(result, array))
     return result
+
+
+def summed(count: int) -> str:
+    """`{0} + {1} + {2}`: a sum as a scalar expression."""
+    return " + ".join(f"{{{i}}}" for i in range(count))
 
 
 def nested(function: str, count: int) -> str:

@@ -26,8 +26,8 @@ class Min(Variadic):
         operands = blobs[: len(call.op.inputs)]
         return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
 
-    def loop_form(self, call: Call) -> LoopForm:
-        return Pointwise(nested("minimum", len(call.op.inputs)))
+    def text(self, count: int) -> str:
+        return nested("minimum", count)
 
 
 class Max(Variadic):
@@ -42,8 +42,8 @@ class Max(Variadic):
         operands = blobs[: len(call.op.inputs)]
         return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
 
-    def loop_form(self, call: Call) -> LoopForm:
-        return Pointwise(nested("maximum", len(call.op.inputs)))
+    def text(self, count: int) -> str:
+        return nested("maximum", count)
 
 
 class Clip(OpSchema):

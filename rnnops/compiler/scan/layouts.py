@@ -50,6 +50,14 @@ class Layout:
             total += steps.reshape(-1, *(1,) * (len(self.shape) - axis - 1))
         return total
 
+    def numbers_at(self, positions: Array) -> Array:
+        """The owner's element numbers at these positions, counted row by row."""
+        total = np.full(positions.shape, self.offset, np.int64)
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            positions, place = np.divmod(positions, size)
+            total += place * stride
+        return total
+
     def broadcast_to(self, shape: Shape) -> Layout:
         """The layout as an operand of something of another shape: axes of size 1 and missing ones do not move."""
         missing = len(shape) - len(self.shape)

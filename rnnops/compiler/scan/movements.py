@@ -106,7 +106,7 @@ def lower_numbers(
         return
     if len(sources) == 1 and sources[0] in lowered.views and (numbers > 0).all():
         access = lowered.views[sources[0]]
-        layout = affine(access.layout.numbers().reshape(-1)[numbers - 1])
+        layout = affine(access.layout.numbers_at(numbers - 1))
         if layout is not None:
             lowered.views[name] = replace(access, layout=layout)
             return
@@ -135,7 +135,7 @@ def _copied_part(lowered: Lowered, call: Call, name: str, kind: Type, mask: Arra
         operand: Access | Number = lowered.numbers[source]
     else:
         access = lowered.views[source]
-        layout = affine(access.layout.numbers().reshape(-1)[numbers[region]])
+        layout = affine(access.layout.numbers_at(numbers[region]))
         operand = (
             replace(access, layout=layout) if layout is not None else _by_table(lowered, name, access, numbers[region])
         )
@@ -145,7 +145,7 @@ def _copied_part(lowered: Lowered, call: Call, name: str, kind: Type, mask: Arra
 def _by_table(lowered: Lowered, name: str, access: Access, numbers: Array) -> Access:
     """Elements in an order that no strides describe: an array of their numbers is the index."""
     table = lowered.fresh(f"{name}/table")
-    lowered.constants[table] = np.ascontiguousarray(access.layout.numbers().reshape(-1)[numbers])
+    lowered.constants[table] = np.ascontiguousarray(access.layout.numbers_at(numbers))
     index = lowered.own(table, Type("int64", numbers.shape))
     still = Layout(0, numbers.shape, (0,) * numbers.ndim)
     return Access(access.owner, still, index, 1)

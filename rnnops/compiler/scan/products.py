@@ -348,24 +348,28 @@ def _is_sum(statement: Statement) -> bool:
 
 
 def _leaves(statement: Statement, makers: Mapping[str, Statement], inner: Collection[str]) -> list[object]:
+    """The operands of a sum in order, an inner sum's in its place; a loop, as a sum may be thousands deep."""
     leaves: list[object] = []
-    for operand in statement.operands:
+    ahead = [*reversed(statement.operands)]
+    while ahead:
+        operand = ahead.pop()
         if isinstance(operand, Access) and operand.owner in inner:
-            leaves += _leaves(makers[operand.owner], makers, inner)
+            ahead += reversed(makers[operand.owner].operands)
         else:
             leaves.append(operand)
     return leaves
 
 
 def _whole_sum(statement: Statement, makers: Mapping[str, Statement], inner: Collection[str]) -> list[Statement]:
-    """The sums inside a sum that is left as it is, then the sum."""
-    before = [
-        part
-        for operand in statement.operands
-        if _is_sum(statement) and isinstance(operand, Access) and operand.owner in inner
-        for part in _whole_sum(makers[operand.owner], makers, inner)
-    ]
-    return [*before, statement]
+    """The sums inside a sum that is left as it is, then the sum: found from the last to the first."""
+    found: list[Statement] = []
+    ahead = [statement]
+    while ahead:
+        found.append(ahead.pop())
+        if _is_sum(found[-1]):
+            owners = [operand.owner for operand in found[-1].operands if isinstance(operand, Access)]
+            ahead += [makers[owner] for owner in owners if owner in inner]
+    return found[::-1]
 
 
 def _summed(

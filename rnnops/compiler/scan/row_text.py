@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,9 +96,8 @@ class RowWriter:
         self.count = 0
 
     def write(self, nests: Sequence[Nest]) -> RowText:
-        later = [_read_later(nests, i) for i in range(len(nests))]
         self.writes = Counter(s.target.owner for nest in nests for s in nest.statements)
-        for nest, needed in zip(nests, later, strict=True):
+        for nest, needed in zip(nests, _read_elsewhere(nests), strict=True):
             self._nest(nest, needed)
         if "status" in self.result.scalars:
             self.result.lines.insert(0, f"{INDENT}wrong = 0")
@@ -360,15 +359,21 @@ def element(access: Access) -> Element:
     return access.owner, access.layout.offset, access.layout.strides
 
 
-def _read_later(nests: Sequence[Nest], position: int) -> set[str]:
-    """Owners whose values other nests, or other elements, read from memory."""
-    found: set[str] = set()
+def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:
+    """For each nest the owners that it writes and whose values other nests, or other elements, read from memory."""
+    readers: dict[str, set[int]] = {}
     for i, nest in enumerate(nests):
-        if i != position:
-            for statement in nest.statements:
-                found.update(access.owner for access in statement.reads())
-                if statement.target.index is not None:
-                    found.add(statement.target.index.owner)
-                if statement.fold and statement.start is None:
-                    found.add(statement.target.owner)
-    return found
+        for owner in _owners_read(nest):
+            readers.setdefault(owner, set()).add(i)
+    written = [{statement.target.owner for statement in nest.statements} for nest in nests]
+    return [{owner for owner in owners if readers.get(owner, set()) - {i}} for i, owners in enumerate(written)]
+
+
+def _owners_read(nest: Nest) -> Iterator[str]:
+    """What statements of a nest read from memory: operands, indices, and sums that go on."""
+    for statement in nest.statements:
+        yield from (access.owner for access in statement.reads())
+        if statement.target.index is not None:
+            yield statement.target.index.owner
+        if statement.fold and statement.start is None:
+            yield statement.target.owner
