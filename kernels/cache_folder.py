@@ -24,12 +24,13 @@ def cache_folder() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return _folder_of_process()
-    return folder if os.access(folder, os.W_OK) else _folder_of_process()
+        return folder_of_process()
+    return folder if os.access(folder, os.W_OK) else folder_of_process()
 
 
 @cache
-def _folder_of_process() -> Path:
+def folder_of_process() -> Path:
+    """A folder that goes with this process."""
     folder = Path(tempfile.mkdtemp(prefix="rnnops-"))
     atexit.register(_remove, folder, os.getpid())
     return folder

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rnnops.blob import Blob
-from rnnops.errors import GradientError
+from rnnops.errors import GradientError, named_rule
 from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Input, Op
@@ -97,7 +97,9 @@ class _Builder:
         with name_scope(self.prefix), self.net.in_layer(op.layer):
             arguments = self._arguments(call, schema)
             before = len(self.net.ops)
-            grads = _gradients(call, schema.gradient(call, *arguments))
+            with named_rule("gradient", call.net, op.label):
+                found = schema.gradient(call, *arguments)
+            grads = _gradients(call, found)
             for i in wanted:
                 if (grad := grads[i]) is not None:
                     fitted = self._fitted(call, schema, i, grad)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RnnopsError(Exception):
     """Base of all errors that rnnops raises on purpose.
@@ -50,6 +53,25 @@ class NetError(RnnopsError):
 
 class OpError(RnnopsError):
     """An op is declared wrongly, or does not do what it declares."""
+
+
+OWN_ERRORS = (RnnopsError, MemoryError)  # these say by themselves what they are about
+
+
+def failed_rule(rule: str, error: Exception, net: str, op: str) -> OpError:
+    """The error that says whose rule it was that raised one."""
+    return OpError(f"its rule `{rule}` fails with {type(error).__name__}: {error}", net=net, op=op)
+
+
+@contextmanager
+def named_rule(rule: str, net: str, op: str) -> Iterator[None]:
+    """Give what a rule of an op raises the names of net, op and rule; errors of rnnops have names already."""
+    try:
+        yield
+    except OWN_ERRORS:
+        raise
+    except Exception as error:
+        raise failed_rule(rule, error, net, op) from error
 
 
 class TypeRuleError(RnnopsError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.errors import OpError, TypeRuleError, op_label
+from rnnops.errors import OpError, TypeRuleError, named_rule, op_label
 from rnnops.schema import Call, OpSchema, schema_of
 from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rnnops.op import Op
 
 KNOWN = (*ANY, OPAQUE)  # dtypes that an output may have
+MOST_AXES = 32  # of arrays in NumPy before version 2
 FOLD_LIMIT = 4096  # elements; shape arithmetic is far below, data far above
 TOO_LARGE = "Look at the sizes that decide its shape: a file or a computation may have them wrong."
 
@@ -62,11 +63,14 @@ def infer_call(
     out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
     given = (op, tuple(types), tuple(values), net)
     scalars = tuple(Type(dtype, ()) for dtype in out_dtypes)
-    shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
+    with named_rule("shapes", net, op.label):
+        shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
     _check_declared(op, net, "shapes", shapes, isinstance(shapes, tuple | list) and all(map(_is_shape, shapes)))
     out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
     call = Call(*given, out_types, float_dtype=float_dtype)
     for name, kind in zip(op.outputs, out_types, strict=True):
+        if kind.rank > MOST_AXES:
+            call.fail("no array has so many axes", blob=name, wanted=f"at most {MOST_AXES}", came=kind.rank)
         if is_too_large(kind.shape):
             call.fail("no memory can hold this result", blob=name, came=kind.in_words(), hint=TOO_LARGE)
     folded = _fold(schema, call)
@@ -75,7 +79,8 @@ def infer_call(
 
 def output_dtypes(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> list[str]:
     """Dtypes of the outputs; `float_dtype` is what `"float"` stands for. Raises OpError where the rule has others."""
-    found = schema.dtypes(dtypes, op.attributes)
+    with named_rule("dtypes", net, op.label):
+        found = schema.dtypes(dtypes, op.attributes)
     right = isinstance(found, tuple | list) and all(dtype in KNOWN for dtype in found)
     _check_declared(op, net, "dtypes", found, right)
     return [float_dtype if dtype == FLOAT else dtype for dtype in found]

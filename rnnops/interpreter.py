@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.errors import NetError, OpError, OutOfMemoryError
+from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule
 from rnnops.infer import infer
 from rnnops.lazy import cached_property
 from rnnops.net import Net
@@ -150,7 +150,12 @@ def run_call(
 def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
     """The results of one op, by its reference."""
     extra: dict[str, Any] = {"context": context} if schema.uses_context else {}
-    result = schema.reference(call, *arrays, **extra)
+    try:
+        result = schema.reference(call, *arrays, **extra)
+    except OWN_ERRORS:
+        raise
+    except Exception as error:  # caught here and not by `named_rule`, which costs as much as a small op
+        raise failed_rule("reference", error, call.net, call.op.label) from error
     results = result if isinstance(result, tuple) else (result,)
     if "checked" not in call.derived:
         _check_results(call, results)
@@ -169,8 +174,9 @@ def _check_results(call: Call, results: Sequence[Any]) -> None:
         if not name or kind.dtype == OPAQUE:
             continue
         shape, dtype = getattr(array, "shape", None), getattr(array, "dtype", None)
-        if shape != kind.shape or dtype != kind.dtype:
-            came = type(array).__name__ if shape is None else f"{dtype}{list(shape)}"
+        special = isinstance(array, np.ndarray) and type(array) is not np.ndarray  # masked arrays, matrices
+        if shape != kind.shape or dtype != kind.dtype or special:
+            came = type(array).__name__ if shape is None or special else f"{dtype}{list(shape)}"
             raise OpError(problem, net=call.net, op=call.op.label, blob=name, wanted=kind, came=came)
 
 

@@ -60,7 +60,20 @@ def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) ->
     for name, default in known.items():
         if default is REQUIRED and name not in given:
             raise NetError(f"attribute '{name}' is missing", net=net, op=op_type)
+        if isinstance(default, float) and name in given and not is_a_float(given[name]):
+            came = repr(given[name])[:40]
+            raise NetError(f"attribute '{name}' is no number of a float's size", net=net, op=op_type, came=came)
     return given
+
+
+def is_a_float(value: object) -> bool:
+    """Whether a plain value is a number that a float holds, if rounded."""
+    if not isinstance(value, int | float):
+        return isinstance(value, np.ndarray) and value.ndim == 0
+    try:
+        return isinstance(float(value), float)
+    except OverflowError:
+        return False
 
 
 def check_ports(op: Op, net: str) -> None:

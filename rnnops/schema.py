@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.contract import check_form, check_op
-from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, op_label
+from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, named_rule, op_label
 from rnnops.loops import LoopForm, is_cheap
 from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
 
@@ -237,12 +237,17 @@ class NotKept:
     def __init__(self, call: Call, port: str) -> None:
         self._call, self._port = call, port
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def _refuse(self, *others: Any) -> NoReturn:
         raise GradientError(
             f"the gradient rule reads '{self._port}', which the op does not list in `keeps`",
             net=self._call.net,
             op=op_label(self._call.op.type, self._call.op.outputs),
         )
+
+    __getattr__ = __neg__ = __abs__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __getitem__ = _refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 def no_gradient(schema: OpSchema, call: Call, *blobs: Any, **more: Any) -> Gradients:
@@ -282,7 +287,8 @@ def form_of(call: Call) -> LoopForm | None:
     """
     if "form" not in call.derived:
         schema = schema_of(call.op.type, call.net)
-        form = schema.loop_form(call)
+        with named_rule("loop_form", call.net, call.op.label):
+            form = schema.loop_form(call)
         if form is not None and form is not schema.loop:
             given = frozenset(i for i, name in enumerate(call.op.inputs) if name)
             numbers = frozenset(name for name in schema.attributes if is_number(call.attr(name)))

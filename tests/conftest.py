@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
 import devices
 import pytest
+
+SLOW = Path(__file__).with_name("slow.txt")
+
+
+def slow_cases() -> list[str]:
+    """The lines of `slow.txt`: names of tests, in which * and ? stand for any characters."""
+    lines = SLOW.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def pattern_of(line: str) -> str:
+    """A line of `slow.txt` as a regular expression; brackets stand for themselves."""
+    return re.escape(line).replace(r"\*", ".*").replace(r"\?", ".")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of `slow.txt`."""
+    pattern = re.compile("|".join(map(pattern_of, slow_cases())))
+    for item in items:
+        if pattern.fullmatch(item.nodeid.removeprefix("tests/")):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="module")

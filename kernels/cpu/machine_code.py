@@ -83,13 +83,13 @@ class MachineCode(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _warn_once(str(self.cache_path), str(error))
+            _warn_once(str(cache_folder()), error.strerror or str(error))
 
     def _forget(self) -> None:
         try:
             self.flush()
         except OSError as error:
-            _warn_once(str(self.cache_path), str(error))
+            _warn_once(str(cache_folder()), error.strerror or str(error))
 
 
 @cache

@@ -11,12 +11,13 @@ import importlib.util
 import os
 import sys
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from rnnops.forks import LOADING
-from rnnops.kernels.cache_folder import cache_folder
+from rnnops.kernels.cache_folder import cache_folder, folder_of_process
 
 
 def load_module(source: str) -> ModuleType:
@@ -28,7 +29,7 @@ def load_module(source: str) -> ModuleType:
 @cache
 def _load(source: str) -> ModuleType:
     name = f"rnnops_generated_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
-    path = _written(cache_folder() / f"{name}.py", source)
+    path = _placed(f"{name}.py", source)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"generated module {path} cannot be imported")
@@ -38,9 +39,24 @@ def _load(source: str) -> ModuleType:
     return module
 
 
+def _placed(name: str, source: str) -> Path:
+    """Write a module into the cache folder, or into one that goes with this process where that takes none."""
+    try:
+        return _written(cache_folder() / name, source)
+    except OSError as error:
+        _warn_once(str(cache_folder()), error.strerror or str(error))
+        return _written(folder_of_process() / name, source)
+
+
+@cache
+def _warn_once(folder: str, problem: str) -> None:
+    text = f"generated modules cannot be kept in {folder} ({problem}): set RNNOPS_CACHE_DIR to a folder for them"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
 def _written(path: Path, source: str) -> Path:
     """Write a file as a whole or not at all; what is there already has the same text, by its name."""
-    if not path.exists() or path.read_text(encoding="utf-8") != source:
+    if not path.is_file() or path.read_text(encoding="utf-8") != source:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "w", encoding="utf-8") as file:

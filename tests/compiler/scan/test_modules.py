@@ -49,6 +49,15 @@ def test_a_file_that_is_there_is_used(folder: Path) -> None:
     assert path.stat().st_ino == before.st_ino
 
 
+def test_a_folder_that_cannot_be_made_is_left_out(folder: Path) -> None:
+    """A file stands where the folder should: the module lies in a folder of this process."""
+    folder.write_text("no folder")
+    modules._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"cache \(Not a directory\)|cache \(File exists\)"):
+        assert load_module("NUMBER = 3\n").NUMBER == 3
+    assert folder.read_text() == "no folder"
+
+
 @pytest.mark.parametrize("left", ["", "NUMB", "NUMBER = 5\n"])
 def test_a_half_written_file_is_written_again(folder: Path, left: str) -> None:
     """What a process that was killed left under the name of a text."""
