@@ -85,6 +85,7 @@ KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and att
     "check_labels": (1, ("classes", "ignore_index")),
     "dropout": (1, ("ratio", "ordinal")),
     "dropout_grad": (2, ("ratio",)),
+    "uniform": (1, ("ordinal",)),
     "recurrence": (0, ()),
     "recurrence backward": (0, ()),
     "row program": (0, ("body",)),

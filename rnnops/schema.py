@@ -188,8 +188,8 @@ class OpSchema:
         """Gradients for the inputs as ops, given the inputs, the outputs and the outputs' gradients, in this order."""
         return no_gradient(self, call)
 
-    def draws(self, op: Op) -> bool:
-        """Whether a random op draws numbers in training (Dropout with a ratio of 0 does not)."""
+    def draws(self, op: Op, training: bool) -> bool:
+        """Whether a random op draws numbers (Dropout does in training, where its ratio is above 0)."""
         return self.random
 
     def known_value(self, call: Call) -> Array | None:

@@ -1,7 +1,7 @@
-"""sqrt, floor, sign, minimum, maximum and division towards zero: what processors do in one or two instructions.
+"""sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few instructions, exact or rounded once.
 
-All but sqrt and floor take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0 gives 0.
-Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
+All but sqrt, floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0
+gives 0. Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ def sqrt(x: Any) -> Any:
 def floor(x: Any) -> Any:
     """The largest integer not above x, as a float."""
     return np.floor(x)
+
+
+@inlined
+def rint(x: Any) -> Any:
+    """The nearest integer as a float, the even one of two."""
+    return np.rint(x)
+
+
+@inlined
+def fmod(a: Any, b: Any) -> Any:
+    """What is left of a after division by b towards zero, with the sign of a; of the C library, and not vectorised."""
+    return np.fmod(a, b)
 
 
 @inlined

@@ -135,3 +135,9 @@ def cos(x: Any) -> Any:
     size = with_sign(x, like(x, 1.0))
     n, r = _quarter_turns(size)
     return _sin_of_turn(n + like(n, 1.0), r, size)
+
+
+@inlined
+def atan(x: Any) -> Any:
+    """Arc tangent in radians; of the C library, and not vectorised."""
+    return np.arctan(x)

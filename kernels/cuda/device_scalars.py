@@ -25,7 +25,7 @@ import numpy as np
 from rnnops.kernels.cpu import parts
 from rnnops.kernels.cuda.overloads import of_floats, of_integers, of_numbers, with_integers
 
-ZERO, ONE, MINUS_ONE = np.float32(0), np.float32(1), np.float32(-1)
+ZERO, HALF, ONE, MINUS_ONE = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-1)
 NO_BITS, LAST_BIT = np.uint64(0), np.uint64(1)
 
 
@@ -75,6 +75,28 @@ def sqrt(x: Any) -> Any:
 def floor(x: Any) -> Any:
     """The largest integer not above x, as a float; on devices `math.floor` gives floats."""
     return math.floor(x)
+
+
+@of_floats
+def atan(x: Any) -> Any:
+    """Arc tangent in radians."""
+    return math.atan(x)
+
+
+@of_floats
+def rint(x: Any) -> Any:
+    """The nearest integer as a float, the even one of two; a zero has the sign of x."""
+    below = math.floor(x)
+    rest = x - below
+    half = below * HALF
+    up = rest > HALF or (rest == HALF and math.floor(half) != half)
+    return math.copysign(below + ONE, x) if up else x if x - x != ZERO else math.copysign(below, x)
+
+
+@of_floats
+def fmod(a: Any, b: Any) -> Any:
+    """What is left of a after division by b towards zero, with the sign of a."""
+    return math.fmod(a, b)
 
 
 @of_floats

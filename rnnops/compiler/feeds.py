@@ -164,7 +164,7 @@ def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
     if seed is None:
         if random_op is not None:
             raise FeedError(
-                "random ops are live in training and no seed is given",
+                "random ops are live and no seed is given",
                 net=net.name,
                 op=random_op,
                 hint="Pass seed=, an integer.",

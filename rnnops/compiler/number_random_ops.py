@@ -33,11 +33,11 @@ def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
     return replace(op, attributes=attributes)
 
 
-def first_live_random_op(net: Net) -> str | None:
-    """The label of a random op that draws numbers in training, None where there is none."""
+def first_live_random_op(net: Net, training: bool) -> str | None:
+    """The label of a random op that draws numbers, in training or outside of it; None where there is none."""
     for op in net.ops:
-        nested = [first_live_random_op(value) for value in op.attributes.values() if isinstance(value, Net)]
-        if schema_of(op.type).random and schema_of(op.type).draws(op):
+        nested = [first_live_random_op(value, training) for value in op.attributes.values() if isinstance(value, Net)]
+        if schema_of(op.type).random and schema_of(op.type).draws(op, training):
             return op.label
         if any(nested):
             return next(label for label in nested if label)

@@ -107,7 +107,7 @@ class Run:
     ) -> None:
         self.net, self.device, self._options, self._saving = net, device, options, saving
         self._live = live_net(net)
-        self._random_op = first_live_random_op(self._live)
+        self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)
         self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
@@ -308,8 +308,7 @@ class Run:
         return {name: type_of(array) for name, array in arrays.items()}, float_dtype
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
-        live = self._random_op if training else None
-        return RunContext(checked_seed(self.net, seed, live), bool(training))
+        return RunContext(checked_seed(self.net, seed, self._random_ops[bool(training)]), bool(training))
 
 
 def _filled(arrays: Mapping[str, Array]) -> Workspace:

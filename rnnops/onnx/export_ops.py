@@ -108,6 +108,21 @@ def write_pad(writer: GraphWriter, call: Call) -> None:
     return None
 
 
+def write_top_k(writer: GraphWriter, call: Call) -> None:
+    """The number is an input there."""
+    inputs, key = writer.inputs_of(call), writer.name(call.op.key)
+    k = writer.constant([call.attr("k")], "int64", f"{key}/k")
+    writer.node("TopK", [*inputs, k], writer.outputs_of(call), axis=call.attr("axis"))
+
+
+def write_cum_sum(writer: GraphWriter, call: Call) -> None:
+    """The axis is an input there."""
+    inputs, key = writer.inputs_of(call), writer.name(call.op.key)
+    axis = writer.constant(call.attr("axis"), "int64", f"{key}/axis")
+    flags = {name: call.attr(name) for name in ("exclusive", "reverse")}
+    writer.node("CumSum", [*inputs, axis], writer.outputs_of(call), **flags)
+
+
 def write_select_valid(writer: GraphWriter, call: Call) -> None:
     """`Where(timestep < lengths, new, previous)`, the rows' condition widened to their features."""
     new, previous, lengths, timestep = writer.inputs_of(call)
@@ -152,6 +167,7 @@ WRITE_RULES: dict[str, WriteRule] = {
     "CheckLabels": write_copy,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,
+    "CumSum": write_cum_sum,
     "Dropout": write_dropout,
     "Expm1": write_expm1,
     "Log1p": write_log1p,
@@ -159,5 +175,6 @@ WRITE_RULES: dict[str, WriteRule] = {
     "SelectValid": write_select_valid,
     "Split": write_split,
     "StopGradient": write_copy,
+    "TopK": write_top_k,
     "WithGradient": write_copy,
 }

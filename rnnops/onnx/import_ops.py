@@ -184,9 +184,9 @@ def range_(node: Node) -> Sequence[Blob]:
 
 
 SAME = (
-    "Abs", "Add", "And", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater",
+    "Abs", "Add", "And", "Atan", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater",
     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not",
-    "Or", "Reciprocal", "Relu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
+    "Or", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
     "Tan", "Tanh", "Tile", "Where",
 )  # fmt: skip
 AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
@@ -213,6 +213,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "LayerNormalization": layer_normalization,
     "LeakyRelu": plain(alpha="float"),
     "LogSoftmax": softmax,
+    "Mod": plain(fmod="int"),
     "OneHot": one_hot,
     "Pad": pad,
     "Pow": pow_,

@@ -46,12 +46,16 @@ from rnnops.ops.comparison import (
     or_ as or_,
     where as where,
 )
+from rnnops.ops.cumulative import cumsum as cumsum
 from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (
+    atan as atan,
     ceil as ceil,
     cosh as cosh,
     expm1 as expm1,
     log1p as log1p,
+    mod as mod,
+    round as round,
     sinh as sinh,
     tan as tan,
 )
@@ -74,8 +78,9 @@ from rnnops.ops.normalization import (
     log_softmax as log_softmax,
     softmax as softmax,
 )
+from rnnops.ops.ordering import argmax as argmax, topk as topk
 from rnnops.ops.products import gemm as gemm, matmul as matmul
-from rnnops.ops.random import dropout as dropout
+from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
 from rnnops.ops.reduction import (
     reduce_log_sum_exp as reduce_log_sum_exp,
     reduce_max as reduce_max,

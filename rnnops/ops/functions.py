@@ -1,14 +1,17 @@
-"""Elementary functions that few nets use: logarithm and exponential near 0 and 1, tangents, hyperbolic functions."""
+"""Functions that few nets use: logarithm and exponential near 0 and 1, tangents, hyperbolic functions, Round, Mod."""
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
-from rnnops.blob import Blob
-from rnnops.loops import Pointwise
-from rnnops.ops.base import Unary, quiet
+from rnnops.blob import Blob, Operand
+from rnnops.loops import LoopForm, Pointwise
+from rnnops.net import common_net
+from rnnops.ops.base import Binary, Unary, flag, quiet
 from rnnops.schema import Call, Gradients, register
-from rnnops.types import Array
+from rnnops.types import FLOATS, Array
 
 
 class Log1p(Unary):
@@ -48,6 +51,60 @@ class Ceil(Unary):
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
         return np.asarray(np.ceil(x))
+
+
+class Round(Unary):
+    """The nearest integer, the even one of two; gradients stop here."""
+
+    differentiable = False
+    loop = Pointwise("rint({0})")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.rint(x))
+
+
+class Atan(Unary):
+    """Arc tangent, in radians."""
+
+    keeps = ("X",)
+    loop = Pointwise("atan({0})")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.arctan(x))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return dy / (1.0 + x * x)
+
+
+class Mod(Binary):
+    """What is left of `a` after division by `b`, with the sign of `b`, or of `a` with `fmod`; integers by 0 give 0."""
+
+    attributes: ClassVar[dict[str, Any]] = {"fmod": 0}
+    keeps = ("A", "B", "C")
+
+    def __call__(self, a: Operand, b: Operand, fmod: int = 0) -> Blob:
+        attributes = {"fmod": 1} if flag(fmod, self.name) else {}
+        return common_net([a, b]).apply(self.name, [a, b], **attributes)
+
+    @quiet
+    def reference(self, call: Call, a: Array, b: Array) -> Array:
+        rest = np.asarray(np.fmod(a, b))
+        if call.attr("fmod"):
+            return rest
+        return np.asarray(np.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)).astype(a.dtype)
+
+    def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
+        return dc, -dc * round((a - c) / b)  # the whole quotient, which is a constant
+
+    def loop_form(self, call: Call) -> LoopForm:
+        rest = "fmod({0}, {1})"
+        if call.dtype(0) not in FLOATS:
+            rest = "({0} - divide_towards_zero({0}, {1}) * {1} if {1} != 0 else {1})"
+        if call.attr("fmod"):
+            return Pointwise(rest)
+        return Pointwise(f"{rest} if {rest} == 0 or ({rest} < 0) == ({{1}} < 0) else {rest} + {{1}}")
 
 
 class Tan(Unary):
@@ -93,4 +150,5 @@ class Cosh(Unary):
 
 
 log1p, expm1, ceil = register(Log1p()), register(Expm1()), register(Ceil())
+round, atan, mod = register(Round()), register(Atan()), register(Mod())  # noqa: A001
 tan, sinh, cosh = register(Tan()), register(Sinh()), register(Cosh())

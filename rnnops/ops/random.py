@@ -1,4 +1,4 @@
-"""Dropout, with masks from a counter-based generator: equal on every device and on every replay."""
+"""Dropout and random numbers, from a counter-based generator: equal on every device and on every replay."""
 
 from __future__ import annotations
 
@@ -56,8 +56,35 @@ class Dropout(OpSchema):
     def gradient(self, call: Call, x: Blob, y: Blob, mask: Blob, dy: Blob, dmask: Blob | None) -> Gradients:
         return dropout_grad(dy, mask, call.attr("ratio"))
 
-    def draws(self, op: Op) -> bool:
-        return bool(op.attributes.get("ratio", self.attributes["ratio"]) > 0)
+    def draws(self, op: Op, training: bool) -> bool:
+        return training and bool(op.attributes.get("ratio", self.attributes["ratio"]) > 0)
+
+
+class RandomUniformLike(OpSchema):
+    """Numbers that are uniform in [0, 1), as many as the operand has elements; in training and outside of it.
+
+    They have 24 random bits in float32 and 32 in float64. `ordinal` tells the random ops of a program apart.
+    """
+
+    inputs = ("input",)
+    outputs = ("output",)
+    attributes: ClassVar[dict[str, Any]] = {"ordinal": 0}
+    accepts = FLOATS
+    differentiable = False
+    uses_context = True
+    random = True
+    loop = Kernel("uniform")
+
+    def __call__(self, x: Blob) -> Blob:
+        return common_net([x]).append(self.name, [x])[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.shape(0),)
+
+    def reference(self, call: Call, x: Array, *, context: RunContext) -> Array:
+        drawn = uniform_array(call, x.shape, context)
+        exact = np.floor(drawn * 2.0**24) * 2.0**-24 if x.dtype == np.float32 else drawn  # no 1 by rounding
+        return np.asarray(exact.astype(x.dtype))
 
 
 class DropoutGrad(OpSchema):
@@ -94,16 +121,20 @@ def dropout_mask(call: Call, shape: Shape, context: RunContext) -> Array:
     """Which elements stay. Raises FeedError where randomness is wanted and the run has no seed."""
     if not is_active(call, context):
         return np.ones(shape, bool)
+    return np.asarray(uniform_array(call, shape, context) >= call.attr("ratio"))
+
+
+def uniform_array(call: Call, shape: Shape, context: RunContext) -> Array:
+    """The op's own numbers in [0, 1). Raises FeedError where the run has no seed."""
     if context.seed is None:
         raise FeedError(
-            "dropout is active, but the run has no seed",
+            "random numbers are wanted, but the run has no seed",
             net=call.net,
             op=op_label(call.op.type, call.op.outputs),
-            hint="Pass seed=, or training=False.",
+            hint="Pass seed=; dropout wants none with training=False.",
         )
     rows, row_size = (shape[0], prod(shape[1:])) if shape else (1, 1)
-    uniform = uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size)
-    return np.asarray(uniform >= call.attr("ratio")).reshape(shape)
+    return uniform_rows(context.seed, call.attr("ordinal"), context.t, rows, row_size).reshape(shape)
 
 
 def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:
@@ -113,3 +144,4 @@ def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:
 
 
 dropout, dropout_grad = register(Dropout()), register(DropoutGrad())
+random_uniform_like = register(RandomUniformLike())

@@ -1,6 +1,6 @@
 """Along which axes of an op's operands the rows of its results run.
 
-Limits: look-ups, random numbers but Dropout's, and what fills in elements (Pad) are said to mix rows.
+Limits: look-ups and what fills in elements (Pad) are said to mix rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def row_axes(call: Call, axis: int) -> Axes:
     if isinstance(form, Pointwise):
         begins = dict(form.begins)
         return [_aligned(call, i, axis, begins.get(i)) for i in range(len(call.op.inputs))]
-    if call.op.type == "Dropout":
+    if call.op.type in ("Dropout", "RandomUniformLike"):
         return [_aligned(call, 0, axis)]
     if call.op.type == "MatMul":
         return _of_product(call, axis)

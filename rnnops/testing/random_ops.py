@@ -28,6 +28,7 @@ MAKERS: dict[Maker, int] = {
     structure.gathered: 1,
     structure.reduced: 3,
     structure.normalized: 2,
+    structure.ordered: 1,
     structure.multiplied: 4,
     structure.mixed: 2,
     structure.general_product: 1,

@@ -121,6 +121,22 @@ def reduced(builder: Builder) -> None:
     builder.add(blob, bound(item.bound, max(count, prod(item.shape))))
 
 
+def ordered(builder: Builder) -> None:
+    """Sums up to each element, the largest ones, or where they are."""
+    item, draw = builder.of_rank(1), builder.draw
+    axis = builder.axis(item)
+    choice = draw.integer(0, 3)
+    if choice == 0:
+        blob = ops.cumsum(item.blob, axis, draw.integer(0, 1), draw.integer(0, 1))
+        builder.add(blob, item.bound * item.shape[axis])
+    elif choice == 1:
+        builder.add(ops.argmax(item.blob, axis, draw.integer(0, 1)), float(item.shape[axis]))
+    else:
+        values, indices = ops.topk(item.blob, draw.integer(1, item.shape[axis]), axis)
+        builder.add(values, item.bound)
+        builder.add(indices, float(item.shape[axis]))
+
+
 def normalized(builder: Builder) -> None:
     item, draw = builder.of_rank(1), builder.draw
     axis = builder.axis(item)

@@ -111,6 +111,7 @@ def _unary() -> None:
         "Expm1": ro.expm1,
         "Sinh": ro.sinh,
         "Cosh": ro.cosh,
+        "Atan": ro.atan,
         "Identity": ro.identity,
         "Reciprocal": ro.reciprocal,
         "Softmax": ro.softmax,
@@ -156,6 +157,15 @@ def _binary() -> None:
         case(op, "three operands", function, apart((2, 3)), apart((3,), turn=1), apart((2, 1), turn=2))
         case(op, "an operand twice", lambda a, b, f=function: f(a, b, a), apart((2, 3)), apart((3,), turn=1))
         case(op, "with a number", lambda a, f=function: f(a, 0.3), apart((2, 3)))
+    for fmod in (0, 1):  # quotients stay between the same whole numbers
+        top, below = np.array([5.3, -5.3, 5.3, -5.3, 0.4]), np.array([3.1, 3.1, -3.1, -3.1, 1.0])
+        case("Mod", f"fmod {fmod}", lambda a, b, f=fmod: ro.mod(a, b, f), top, below)
+    for axis, exclusive, reverse in ((0, 0, 0), (1, 1, 0), (-1, 0, 1), (0, 1, 1)):
+        build = lambda x, a=axis, e=exclusive, r=reverse: ro.cumsum(x, a, e, r)  # noqa: E731 - a line of the table
+        case("CumSum", f"axis {axis}, exclusive {exclusive}, reverse {reverse}", build, apart((3, 4)))
+    for k, axis in ((1, 0), (2, -1), (3, 0), (0, 1)):
+        case("TopK", f"{k} along {axis}", lambda x, k=k, a=axis: ro.topk(x, k, a)[0], apart((3, 4)))
+    case("TopK", "many", lambda x: ro.topk(x, 9)[0], apart((2, 11)))
     case("Div", "by itself", lambda a: a / a * a, apart((3,), 0.4, 2.0))
     case("Mul", "by itself", lambda a: a * a, apart((3,)))
     for power in (0.0, 1.0, 2.0, 3.0, -1.0, -2.0):
@@ -185,6 +195,7 @@ def _random() -> None:
         case("Dropout", label, lambda x: ro.dropout(x, 0.4), apart((3, 4)), **options)
         case("Dropout", f"{label}, scalar", lambda x: ro.dropout(x, 0.4), apart(()), **options)
         case("Dropout", f"{label}, twice", lambda x: ro.dropout(x, 0.5) * ro.dropout(x, 0.5), apart((6,)), **options)
+    case("Mul", "by random numbers", lambda x: x * ro.random_uniform_like(x), apart((3, 4)), seed=7)
     case("Dropout", "ratio 0", lambda x: ro.dropout(x, 0.0), apart((3, 4)))
 
 

@@ -49,13 +49,15 @@ def onnx_inputs(call: Call) -> tuple[list[str], dict[str, Array]]:
             names += [""] * (i + 1 - len(names))
             names[i] = f"static_{port}"
             floats = {"constant_value": call.output_types[0].dtype, "ratio": "float32"}
-            constants[names[i]] = np.array(value[0] if port == "depth" else value, floats.get(port, "int64"))
+            number = value[0] if port == "depth" else [value] if port == "k" else value
+            constants[names[i]] = np.array(number, floats.get(port, "int64"))
     return names, constants
 
 
 def onnx_ports(op: Op) -> list[str]:
-    ports = [port.rstrip("?*") for port in schema_of(op.type).inputs]
-    return ["data", "ratio"] if op.type == "Dropout" else ports
+    """Names of inputs; those that are attributes alone here by the attribute's name."""
+    others = {"CumSum": ["x", "axis"], "Dropout": ["data", "ratio"], "TopK": ["X", "k"]}
+    return others.get(op.type) or [port.rstrip("?*") for port in schema_of(op.type).inputs]
 
 
 def onnx_attributes(call: Call) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from rnnops.types import FLOAT, type_of
 Array = npt.NDArray[Any]
 
 
+SEED = 3  # of cases that draw random numbers
+
+
 @dataclass(frozen=True)
 class Case:
     """One use of an op.
@@ -83,7 +86,7 @@ def run_case(
     case: Case,
     arrays: tuple[Array, ...],
     float_dtype: str,
-    context: RunContext = RunContext(),  # noqa: B008
+    context: RunContext = RunContext(SEED),  # noqa: B008
 ) -> Run:
     net = Net("case")
     blobs = declare(net, arrays)

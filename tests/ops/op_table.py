@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from op_cases import Array, Case, bools, floats, int64, integers, use
+from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
 
 import rnnops.ops as ro
 from rnnops.ops.base import quiet
 from rnnops.ops.internal import normalize, scatter_add, scatter_slice, sum_to
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.select import mask_rows
+from rnnops.philox import uniform_rows
 
 INF, NAN = math.inf, math.nan
 SHAPES = [(), (0,), (1,), (7,), (2, 7), (0, 2), (2, 1, 7)]
@@ -30,6 +31,8 @@ def unary_cases() -> Iterator[Case]:
         ro.sign,
         ro.floor,
         ro.ceil,
+        ro.round,
+        ro.atan,
         ro.tan,
         ro.sinh,
         ro.cosh,
@@ -368,9 +371,54 @@ def normalization_cases() -> Iterator[Case]:
     yield Case("LayerNormalization", "wide", ro.layer_normalization, (floats(2, 7) * 9, floats(1), floats()))
 
 
+def ordering_cases() -> Iterator[Case]:
+    for shape, axis in (((7,), 0), ((2, 7), -1), ((2, 7), 0), ((2, 3, 7), 1)):
+        for exclusive, reverse in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            build = use(ro.cumsum, axis, exclusive, reverse)
+            yield Case("CumSum", f"{shape} {axis} {exclusive}{reverse}", build, (floats(*shape),))
+        for keepdims in (0, 1):
+            yield Case("ArgMax", f"{shape} {axis}", use(ro.argmax, axis, keepdims), (floats(*shape),))
+            yield Case(
+                "ArgMax", f"int {shape} {axis}", use(ro.argmax, axis, keepdims), (integers(*shape, low=0, high=3),)
+            )
+        for k in (1, 2):
+            yield Case("TopK", f"{shape} {axis} {k}", use(ro.topk, k, axis), (floats(*shape),))
+    yield Case("CumSum", "int32", ro.cumsum, (integers(2, 7),))
+    yield Case("CumSum", "infinite", ro.cumsum, (np.array([1.0, INF, 2.0, 3.0]),))
+    yield Case("TopK", "int64", use(ro.topk, 3), (integers(2, 7, dtype="int64"),))
+    yield Case("TopK", "many", use(ro.topk, 20), (floats(2, 21),))
+    ties = np.array([[2.0, -INF, 2.0, -INF], [-INF, -INF, -INF, -INF]])
+    yield Case(
+        "TopK", "ties", use(ro.topk, 4), (ties,), lambda x: (x[:, [0, 2, 1, 3]], np.array([[0, 2, 1, 3], [0, 1, 2, 3]]))
+    )
+    holes = np.array([[1.0, NAN, 3.0, NAN], [0.0, 1.0, 5.0, 5.0]])
+    places = np.array([[1, 3, 2], [2, 3, 1]])
+    yield Case("TopK", "holes", use(ro.topk, 3), (holes,), lambda x: (np.take_along_axis(x, places, 1), places))
+    yield Case("ArgMax", "holes", use(ro.argmax, 1), (holes,), lambda x: (np.array([[1], [2]]),))
+    for fmod in (0, 1):
+        pairs = (integers(7, low=-9, high=9), np.array([3, -3, 2, -2, 5, -5, 1], np.int32))
+        yield Case("Mod", f"int {fmod}", use(ro.mod, fmod), pairs)
+        values = np.array([5.5, -5.5, 5.5, -5.5, 0.0, 4.0, -4.0]), np.array([3.0, 3.0, -3.0, -3.0, 2.0, -2.0, 2.0])
+        yield Case(
+            "Mod",
+            f"float {fmod}",
+            use(ro.mod, fmod),
+            values,
+            lambda a, b, f=fmod: (np.fmod(a, b) if f else np.mod(a, b),),
+        )
+
+
+def drawn(x: Array) -> tuple[Array]:
+    """What the counters give, with the bits that a float32 holds."""
+    rows, size = (x.shape[0], int(np.prod(x.shape[1:]))) if x.shape else (1, 1)
+    uniform = uniform_rows(SEED, 0, 0, rows, size).reshape(x.shape)
+    return ((np.floor(uniform * 2.0**24) / 2.0**24 if x.dtype == np.float32 else uniform).astype(x.dtype),)
+
+
 def loss_cases() -> Iterator[Case]:
     for shape in SHAPES:
         yield Case("Dropout", "inactive", use(ro.dropout, 0.25), (floats(*shape),))
+        yield Case("RandomUniformLike", "", ro.random_uniform_like, (floats(*shape),), drawn)
     indices = np.array([[0, 2, -1], [3, 9, -4]])
     for axis in (-1, 0, 1):
         yield Case("OneHot", f"axis_{axis}", use(ro.one_hot, 4, axis=axis), (indices,))
@@ -487,6 +535,7 @@ GROUPS = (
     reduction_cases,
     normalization_cases,
     loss_cases,
+    ordering_cases,
     select_cases,
 )
 CASES = [case for group in GROUPS for case in group()]

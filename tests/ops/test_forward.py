@@ -10,8 +10,10 @@ import pytest
 from onnx_twin import onnx_results
 from op_cases import Case, run_case
 from op_table import CASES, INTERNAL_CASES
+from scipy.stats import kstest
 
 import rnnops.ops as ro
+from rnnops import compile as compile_net
 from rnnops.errors import FeedError
 from rnnops.infer import infer
 from rnnops.net import Net
@@ -104,7 +106,9 @@ def test_only_ops_without_twin_and_gaps_of_onnx_use_numpy() -> None:
         "Erf",
         "Flatten",
         "Gelu",
+        "ArgMax",
         "LogSoftmax",
+        "Mod",
         "OneHot",
         "Pad",
         "Range",
@@ -115,8 +119,9 @@ def test_only_ops_without_twin_and_gaps_of_onnx_use_numpy() -> None:
         "Shape",
         "SoftmaxCrossEntropyLoss",
         "Softsign",
+        "TopK",
     }
-    without_twin = {"SelectValid", "Log1p", "Expm1", "StopGradient", "WithGradient"}
+    without_twin = {"SelectValid", "Log1p", "Expm1", "StopGradient", "WithGradient", "RandomUniformLike"}
     assert {case.op for case in CASES if case.expected is not None} == wrong_or_missing | without_twin
 
 
@@ -166,6 +171,28 @@ def test_dropout_at_rest_is_a_copy(context: RunContext) -> None:
     output, mask = run_dropout(x, context, ratio=0.0 if context.training else 0.5)
     np.testing.assert_array_equal(output, x)
     assert mask.all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_random_numbers_are_uniform(dtype: str) -> None:
+    """By the test of Kolmogorov and Smirnov; in training and outside of it, other numbers at each step."""
+    case, x = Case("RandomUniformLike", "", ro.random_uniform_like, ()), np.ones((100, 80), dtype)
+    for context in (RunContext(1), RunContext(1, training=True), RunContext(1, t=1), RunContext(2)):
+        (numbers,) = run_case(case, (x,), dtype, context).results
+        assert numbers.min() >= 0
+        assert numbers.max() < 1
+        assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+        assert len(np.unique(numbers)) > 7990
+    first, again = (run_case(case, (x,), dtype, RunContext(1, training=t)).results[0] for t in (False, True))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_random_numbers_need_a_seed_outside_of_training_too() -> None:
+    net = Net("net")
+    net.outputs(y=ro.random_uniform_like(net.input("x")))
+    for device in ("reference", "cpu"):
+        with pytest.raises(FeedError, match=r"random ops are live and no seed is given"):
+            compile_net(net, device=device)(x=np.ones((2, 3)), training=False)
 
 
 def test_active_dropout_without_seed_is_an_error() -> None:

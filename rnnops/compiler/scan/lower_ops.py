@@ -218,6 +218,12 @@ def _dropout(lowered: Lowered, call: Call) -> None:
         lowered.statements.append(Statement(name, kind.shape, target, operands, "dropped", call, kind.dtype))
 
 
+def _uniform(lowered: Lowered, call: Call) -> None:
+    kind, name = call.output_types[0], call.op.outputs[0]
+    target = lowered.own(name, kind)
+    lowered.statements.append(Statement(name, kind.shape, target, (prod(kind.shape[1:]),), "uniform", call, kind.dtype))
+
+
 def _dropout_grad(lowered: Lowered, call: Call) -> None:
     kind = call.output_types[0]
     operands = tuple(lowered.operand(name, kind.shape) for name in call.op.inputs)
@@ -231,4 +237,5 @@ RULES: Mapping[str, Callable[[Lowered, Call], None]] = {  # by the name of a Ker
     "check_labels": lower_check_labels,
     "dropout": _dropout,
     "dropout_grad": _dropout_grad,
+    "uniform": _uniform,
 }

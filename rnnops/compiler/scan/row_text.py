@@ -304,16 +304,22 @@ class RowWriter:
         return name
 
     def _uniform(self, statement: Statement, depth: int) -> str:
-        """Whether an element stays: its number within all rows says which random number is its own."""
+        """A random number, or whether it lets an element stay: its number within all rows says which is its own."""
         (row_size, by_row), layout, call = statement.operands, statement.target.layout, statement.made_by()
         terms = [self._size(layout.offset)] if layout.offset else []
         for axis, stride in enumerate(layout.strides[:depth]):
             terms.append(f"i{axis}" if stride == 1 else f"i{axis} * {self._size(stride)}")
         size, element = self._size(int(row_size)), self._variable()  # type: ignore[arg-type]
-        seed, t, n, active = (self._scalar(name) for name in ("seed", "draw_t", "n", "active"))
+        seed, t, n = (self._scalar(name) for name in ("seed", "draw_t", "n"))
         self._line(depth, f"{element} = {' + '.join([*terms, *([f'{n} * {size}'] if by_row else [])]) or '0'}")
         drawn = f"uniform({seed}, {self._size(call.attr('ordinal'))}, {t}, {element} // {size}, {element} % {size})"
-        return f"{active} == 0 or {drawn} >= {self.constants.name(call.attr('ratio'), 'float64')}"
+        if statement.dtype == "bool":
+            ratio = self.constants.name(call.attr("ratio"), "float64")
+            return f"{self._scalar('active')} == 0 or {drawn} >= {ratio}"
+        if statement.dtype == "float64":
+            return drawn
+        many, one = (self.constants.name(2.0**power, "float64") for power in (24, -24))
+        return f"np.float32(floor({drawn} * {many}) * {one})"  # the bits of a float32, so that none rounds to 1
 
     def _text(self, operand: str | Number, dtype: str) -> str:
         return operand if isinstance(operand, str) else self.constants.name(operand, dtype)

@@ -1,0 +1,128 @@
+"""ArgMax and TopK: where the largest elements are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.loops import Expansion, LoopForm
+from rnnops.net import common_net
+from rnnops.ops.base import flag
+from rnnops.ops.comparison import and_, equal, not_, or_, where
+from rnnops.ops.movement import concat, squeeze, unsqueeze
+from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import NUMERIC, Array, Shape, is_float
+
+FEW = 8  # largest elements that compiled code finds one after another; for more the reference sorts
+
+
+class ArgMax(OpSchema):
+    """The index of the largest element along an axis, the first one of several, or of NaN if there is one."""
+
+    inputs = ("data",)
+    outputs = ("reduced",)
+    attributes: ClassVar[dict[str, Any]] = {"axis": 0, "keepdims": 1}
+    accepts = NUMERIC
+    differentiable = False
+    loop = Expansion()
+
+    def __call__(self, x: Blob, axis: int = 0, keepdims: int = 1) -> Blob:
+        return common_net([x]).append(self.name, [x], {"axis": axis, "keepdims": int(flag(keepdims, self.name))})[0]
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("int64",)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))
+        if shape[axis] == 0:
+            call.fail("there is no largest of no elements", blob=call.op.inputs[0], came=list(shape))
+        return ((*shape[:axis], *([1] if call.attr("keepdims") else []), *shape[axis + 1 :]),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        axis = call.axis(call.attr("axis"), x.ndim)
+        return np.asarray(np.argmax(x, axis, keepdims=bool(call.attr("keepdims"))), np.int64)
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        index = first_largest(call, x, axis)
+        return index if call.attr("keepdims") else squeeze(index, [axis])
+
+
+class TopK(OpSchema):
+    """The k largest elements along an axis and their indices, the largest first, of equal ones the first.
+
+    NaN counts as the largest. Compiled code finds up to 8, one after another; more are sorted by the reference.
+    """
+
+    inputs = ("X",)
+    outputs = ("Values", "Indices")
+    attributes: ClassVar[dict[str, Any]] = {"k": 1, "axis": -1}
+    accepts = NUMERIC
+    keeps = ("Indices",)
+
+    def __call__(self, x: Blob, k: int, axis: int = -1) -> tuple[Blob, Blob]:
+        values, indices = common_net([x]).append(self.name, [x], {"k": k, "axis": axis})
+        return values, indices
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return dtypes[0] or "", "int64"
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape, axis, k = call.shape(0), call.axis(call.attr("axis"), call.rank(0)), call.attr("k")
+        if not isinstance(k, int) or not 0 <= k <= shape[axis]:
+            call.fail("not a number of elements", wanted=f"k from 0 to {shape[axis]}", came=k)
+        return ((*shape[:axis], k, *shape[axis + 1 :]),) * 2
+
+    def reference(self, call: Call, x: Array) -> tuple[Array, Array]:
+        axis, k = call.axis(call.attr("axis"), x.ndim), call.attr("k")
+        backwards = np.flip(x, axis)  # sorted stably, and turned round, so that of equal ones the first comes first
+        order = x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)
+        indices = np.take(order, np.arange(k), axis)
+        return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        """What reaches each value goes to its place."""
+        axis, indices, dvalues = call.axis(call.attr("axis"), call.rank(0)), blobs[2], blobs[3]
+        here = equal(unsqueeze(indices, [axis]), numbered(dvalues, call.shape(0)[axis], axis, call.rank(0) + 1))
+        return reduce_sum(where(here, unsqueeze(dvalues, [axis]), 0.0), [axis + 1], keepdims=0)
+
+    def loop_form(self, call: Call) -> LoopForm | None:
+        return Expansion() if 0 < call.attr("k") <= FEW else None
+
+    def expand(self, call: Call, x: Blob) -> tuple[Blob, Blob]:
+        """The largest, then the largest of the others: those that were found count as the least number there is."""
+        axis = call.axis(call.attr("axis"), call.rank(0))
+        places = numbered(x, call.shape(0)[axis], axis, call.rank(0))
+        values, indices, taken = list[Blob](), list[Blob](), None
+        for _ in range(call.attr("k")):
+            indices.append(first_largest(call, x, axis, taken))
+            here = equal(places, indices[-1])
+            values.append(reduce_sum(where(here, x, 0), [axis]))
+            taken = here if taken is None else or_(taken, here)
+        return concat(*values, axis=axis), concat(*indices, axis=axis)
+
+
+def numbered(blob: Blob, size: int, axis: int, rank: int) -> Blob:
+    """The indices along an axis, which broadcast over the others."""
+    shape = [size if place == axis else 1 for place in range(rank)]
+    return blob.net.constant(np.arange(size).reshape(shape), "int64")
+
+
+def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> Blob:
+    """The least index of an element that is the largest of those that are not taken, or is NaN."""
+    dtype, size = call.dtype(0), call.shape(0)[axis]
+    least = float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
+    left = x if taken is None else where(taken, least, x)
+    largest = equal(x, reduce_max(left, [axis]))
+    if is_float(dtype):
+        largest = or_(largest, not_(equal(x, x)))
+    if taken is not None:
+        largest = and_(largest, not_(taken))
+    return reduce_min(where(largest, numbered(x, size, axis, call.rank(0)), size), [axis])
+
+
+argmax, topk = register(ArgMax()), register(TopK())
