@@ -82,9 +82,7 @@ class RandomUniformLike(OpSchema):
         return (call.shape(0),)
 
     def reference(self, call: Call, x: Array, *, context: RunContext) -> Array:
-        drawn = uniform_array(call, x.shape, context)
-        exact = np.floor(drawn * 2.0**24) * 2.0**-24 if x.dtype == np.float32 else drawn  # no 1 by rounding
-        return np.asarray(exact.astype(x.dtype))
+        return as_floats(uniform_array(call, x.shape, context), x.dtype)
 
 
 class DropoutGrad(OpSchema):
@@ -141,6 +139,11 @@ def dropped(call: Call, x: Array, mask: Array, context: RunContext) -> Array:
     if not is_active(call, context):
         return np.array(x)
     return np.asarray(np.where(mask, x * x.dtype.type(1.0 / (1.0 - call.attr("ratio"))), x.dtype.type(0)))
+
+
+def as_floats(drawn: Array, dtype: Any) -> Array:
+    """Numbers in [0, 1) in a float dtype, cut to the bits that it holds, so that none is rounded to 1."""
+    return np.asarray((np.floor(drawn * 2.0**24) * 2.0**-24 if dtype == np.float32 else drawn).astype(dtype))
 
 
 dropout, dropout_grad = register(Dropout()), register(DropoutGrad())

@@ -17,12 +17,14 @@ from torch import Tensor, autocast, enable_grad, inference_mode
 import rnnops as ro
 from rnnops.torch.errors import SelfCheckError
 from rnnops.torch.layout import Kind, Layout
+from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
 from rnnops.torch.step_modes import Decisions, RestoredModules
 from rnnops.torch.translate import Translation
 
 if TYPE_CHECKING:
     from rnnops.torch.prepare import Step
 
+SEED = 0
 STEPS = 2  # the second one reads states that the first one made
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the largest element; wrong gradients are far off
 
@@ -38,12 +40,8 @@ def check_step(step: Step, translation: Translation, layout: Layout) -> None:
         torch.manual_seed(0)
         states = [_random(kind, kind.shape) for kind in layout.states]
         inputs = [_random(kind, (STEPS, *kind.shape)) for kind in layout.inputs]
-        closed_over = [
-            tensor.detach().clone().requires_grad_(tensor.requires_grad) if False else tensor
-            for tensor in translation.closed_over
-        ]
         theirs = _loop(step, states, inputs, layout)
-        _compare(translation, [*states, *inputs, *closed_over], theirs)
+        _compare(translation, [*states, *inputs, *translation.closed_over], theirs)
 
 
 def _random(kind: Kind, shape: Sequence[int]) -> Tensor:
@@ -53,10 +51,10 @@ def _random(kind: Kind, shape: Sequence[int]) -> Tensor:
 
 
 def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout) -> list[Tensor]:
-    """Last states, then results of all steps, by PyTorch."""
-    count, carried, rows = len(layout.states), list(states), []
+    """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
+    count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
     for t in range(STEPS):
-        with Decisions(step.assume):
+        with RandomFunctions(draws.at_step(t)), Decisions(step.assume):
             results = list(step.function(*carried, *[sequence[t] for sequence in inputs]))
         carried = results[:count]
         rows.append(results[count:])
@@ -69,7 +67,7 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
     run = ro.compile(translation.net, device="reference")
-    out, pullback = run.vjp(feeds, wrt=list(leaves), seed=0)
+    out, pullback = run.vjp(feeds, wrt=list(leaves), seed=SEED)
     for name, tensor in results.items():
         _expect_equal(f"output {name}", out[name], tensor)
     live = {name: tensor for name, tensor in results.items() if tensor.requires_grad}

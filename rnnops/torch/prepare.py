@@ -12,6 +12,7 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops.compiler.run import Run
+from rnnops.schema import schema_of
 from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.check import check_step
 from rnnops.torch.layout import Layout
@@ -111,7 +112,7 @@ class Prepared:
         else:
             translation = translate(trace, layout, self.settings.reverse, lengths)
         places = _places(self.step, translation.closed_over)
-        is_random = any(op.type == "Dropout" for op in translation.cell.ops)
+        is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         return Compiled(translation, ro.compile(translation.net, **dict(self.settings.options)), places, is_random)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.nn import Module
@@ -72,6 +72,29 @@ class Decisions(TorchFunctionMode):
             "the step decides by the value of a tensor (if tensor:), which differs from step to step",
             hint="Choose by torch.where, or give the answers to all such tests in order: assume=[False].",
         )
+
+
+class SizedByTensors(TorchFunctionMode):
+    """`torch.zeros(x.shape[0], 4)` and its like, where a size is a symbol: made by a tensor that knows symbols."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        self._tensor = tensor
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        sizes = pytree.tree_leaves((args, kwargs.get("size")))
+        if func not in FACTORIES or not any(isinstance(size, SymInt) for size in sizes):
+            return func(*args, **kwargs)
+        options = {"dtype": kwargs.get("dtype") or torch.get_default_dtype()}
+        if func is torch.full:
+            size, value = kwargs.get("size", args[0] if args else None), kwargs.get("fill_value", args[-1])
+            return self._tensor.new_full(size, value, dtype=kwargs.get("dtype") or torch.tensor(value).dtype)
+        size = kwargs["size"] if "size" in kwargs else args[0] if isinstance(args[0], Sequence) else args
+        return getattr(self._tensor, FACTORIES[func])(size, **options)
+
+
+FACTORIES = {torch.empty: "new_empty", torch.zeros: "new_zeros", torch.ones: "new_ones", torch.full: "new_full"}
 
 
 class PlainCells(TorchFunctionMode):

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from torch import SymInt, Tensor, autocast, enable_grad, fx
+from torch import SymInt, Tensor, autocast, enable_grad, fx, rand_like
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
@@ -25,7 +25,15 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.nn import Module
 
 from rnnops.torch.aten import RULES
-from rnnops.torch.step_modes import Decisions, DetachWithoutGrad, ElementwiseFunctions, PlainCells, RestoredModules
+from rnnops.torch.random_numbers import RandomFunctions
+from rnnops.torch.step_modes import (
+    Decisions,
+    DetachWithoutGrad,
+    ElementwiseFunctions,
+    PlainCells,
+    RestoredModules,
+    SizedByTensors,
+)
 
 SYMBOLIC_FROM = 2  # the smallest batch size that stands for others
 DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` would let gradients through
@@ -98,7 +106,12 @@ def trace_step(
         symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
 
         def run(*tensors: Tensor) -> Sequence[Tensor]:
-            with enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells(), Decisions(assume):
+            with ExitStack() as modes:
+                for mode in (enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells()):
+                    modes.enter_context(mode)
+                modes.enter_context(SizedByTensors(tensors[0]))
+                modes.enter_context(RandomFunctions(rand_like))
+                modes.enter_context(Decisions(assume))
                 return step(*tensors)
 
         traced = dispatch_functionalize(run, FunctionalTensorMode())
@@ -117,4 +130,5 @@ def _fake(mode: FakeTensorMode, number: int, example: Example) -> Tensor:
 
 
 def _has_effect(node: fx.Node) -> bool:
-    return node.op in ("placeholder", "output") or "copy_" in str(node.target)
+    """Whether a node stays where nobody reads it: random numbers do, as each is drawn by its place in a step."""
+    return node.op in ("placeholder", "output") or "copy_" in str(node.target) or "rand_like" in str(node.target)

@@ -51,3 +51,8 @@ def _with_slopes(node: Node, y: Blob, xs: list[Blob], slopes: list[Blob]) -> Blo
     for x, slope in zip(xs, slopes, strict=True):
         y = ro.with_gradient(y, x, slope)
     return y
+
+
+@rule("rand_like")
+def _rand_like(node: Node, x: Blob, **_: Any) -> Blob:
+    return ro.random_uniform_like(node.full(0.0, node.out_shape, node.out_kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(ro, name) for name in ("abs", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "relu")},
-    **{name: getattr(ro, name) for name in ("ceil", "cosh", "expm1", "log1p", "sinh", "tan")},
+    **{name: getattr(ro, name) for name in ("atan", "ceil", "cosh", "expm1", "log1p", "round", "sinh", "tan")},
     **{name: getattr(ro, name) for name in ("selu", "sigmoid", "sign", "sin", "sqrt", "tanh")},
     "maximum": ro.max,
     "minimum": ro.min,
@@ -69,6 +70,36 @@ def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
     if rounding_mode is None:
         return quotient
     return ro.floor(quotient) if rounding_mode == "floor" else ro.sign(quotient) * ro.floor(ro.abs(quotient))
+
+
+@rule("fmod", "remainder")
+def _mod(node: Node, a: Any, b: Any) -> Blob:
+    return ro.mod(node.blob(a), node.blob(b), int(node.name == "fmod"))
+
+
+@rule("trunc")
+def _trunc(node: Node, x: Blob) -> Blob:
+    return ro.sign(x) * ro.floor(ro.abs(x))
+
+
+@rule("log2", "log10")
+def _log_of_base(node: Node, x: Blob) -> Blob:
+    return ro.log(node.blob(x)) * (1 / log(2.0 if node.name == "log2" else 10.0))
+
+
+@rule("exp2")
+def _exp2(node: Node, x: Blob) -> Blob:
+    return ro.pow(2.0, node.blob(x))
+
+
+@rule("isnan")
+def _isnan(node: Node, x: Blob) -> Blob:
+    return ~ro.equal(x, x)
+
+
+@rule("isinf")
+def _isinf(node: Node, x: Blob) -> Blob:
+    return ro.equal(ro.abs(x), float("inf"))
 
 
 @rule("pow")
