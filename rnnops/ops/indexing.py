@@ -23,6 +23,7 @@ class Slice(Movement):
     """From `starts` up to `ends` by `steps` along `axes`; negative positions count from the end."""
 
     inputs = ("data", "starts?", "ends?", "axes?", "steps?")
+    static = ("starts", "ends", "axes", "steps")
     attributes: ClassVar[dict[str, Any]] = {"starts": None, "ends": None, "axes": None, "steps": None}
 
     def __call__(
@@ -100,6 +101,7 @@ class Pad(Movement):
     """
 
     inputs = ("data", "pads?", "constant_value?", "axes?")
+    static = ("pads", "axes")
     attributes: ClassVar[dict[str, Any]] = {"pads": None, "constant_value": 0, "axes": None, "mode": "constant"}
     same_dtype = (0, 2)
 

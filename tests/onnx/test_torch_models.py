@@ -28,7 +28,7 @@ Form = Callable[[Array], Array]
 def forms(name: str) -> list[Form]:
     """How the exporter may have laid out a parameter: as it is, transposed, with its gates in ONNX's order."""
     found: list[Form] = [lambda x: x, lambda x: x.T]
-    order = GATES.get(name.split("_")[0])
+    order = next((GATES[kind] for kind in GATES if kind in name), None)
     if order is not None:
         found.append(
             lambda x: np.concatenate([np.split(x, len(order))[k] for k in order]) if len(x) % len(order) == 0 else x
