@@ -14,6 +14,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.tensors import element_dtype, read_tensor
 from rnnops.ops.comparison import cast, identity
+from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.movement import flatten, reshape
 from rnnops.ops.shapes import constant_of_shape, shape
 from rnnops.schema import schema_of
@@ -95,21 +96,19 @@ def pad(node: Node) -> Sequence[Blob]:
 
 
 def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, Any] | None) -> None:
-    """Raise OnnxError where an axis is cut on one side and filled on the other, by cutting first or last."""
+    """Raise OnnxError where an axis may be cut on one side and filled on the other."""
     if pads is None:
-        hint = "Export the model with fixed sizes, or give what the pads follow from: load(path, constants={...})."
         node.fail(
-            f"mode '{mode}' fills sides and cuts others off by the signs of input 1 ('pads'), which sizes decide that "
-            "the file leaves open",
+            f"mode '{mode}' fills an axis or cuts it by the signs of input 'pads', which the file leaves open",
+            blob=node.reader.bound[node.input(1).name],
             wanted="pads that follow from constants and fixed sizes, or mode='constant'",
-            hint=hint,
+            hint="Export the model with fixed sizes, or give inputs that decide them: load(path, constants={...}).",
         )
-    widths = np.ravel(pads)
-    if len(widths) % 2 == 0 and (np.multiply(*np.sign(widths).reshape(2, -1)) < 0).any():
+    if cuts_and_fills(np.ravel(pads)):
         node.fail(
             f"mode '{mode}' on an axis that is also cut has no meaning that is agreed on",
             wanted="pads of one sign for each axis, or mode='constant'",
-            came=widths.tolist(),
+            came=np.ravel(pads).tolist(),
             hint="Cut with a Slice before it, or pad and then cut.",
         )
 

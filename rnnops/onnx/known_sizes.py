@@ -18,7 +18,7 @@ ALWAYS_KNOWN = ("Constant", "Shape")
 
 
 class KnownSizes:
-    """Which blobs of a net may be known before a run, and what the others depend on.
+    """Which blobs of a net may be known before a run, and what keeps the others from being known.
 
     Args:
         net: the net that a file is read into.
@@ -42,11 +42,14 @@ class KnownSizes:
 
     def _add(self, op: Op) -> None:
         names = [name for name in op.outputs if name]
-        if op.type in ALWAYS_KNOWN or is_integer_arithmetic(op, [self._net.blob(n).dtype for n in names], self._known):
+        dtypes = [self._net.blob(name).dtype for name in names]
+        if op.type in ALWAYS_KNOWN or is_integer_arithmetic(op, dtypes, self._known):
             self._known.update(names)
-            return
-        unknown = next((name for name in op.inputs if name and name not in self._known), "")
-        self._sources.update(dict.fromkeys(names, self._sources.get(unknown, unknown) or op.label))
+        elif is_integer_arithmetic(op, dtypes, set(op.inputs)):  # it would be known if its inputs were
+            unknown = next(name for name in op.inputs if name and name not in self._known)
+            self._sources.update(dict.fromkeys(names, self._sources.get(unknown, unknown)))
+        else:
+            self._sources.update(dict.fromkeys(names, op.label))
 
     def _refuse(self, op: Op, port: str, name: str) -> NoReturn:
         source = self._sources.get(name, name)

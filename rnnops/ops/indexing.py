@@ -184,6 +184,13 @@ class Pad(Movement):
             call.fail("constant_value does not fit the data", wanted=dtype, came=value)
 
 
+def cuts_and_fills(pads: Sequence[int] | Array) -> bool:
+    """Whether an axis is cut on one side and filled on the other: runtimes do the one first, or the other."""
+    widths = np.sign(pads)
+    before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
+    return any(a * b < 0 for a, b in zip(before, after, strict=False))
+
+
 def pad_sources(mode: str, size: int, before: int, after: int) -> Array:
     """For each place along a padded axis the index that it is filled from, -1 for the constant."""
     place = np.arange(-before, size + after)

@@ -1,7 +1,7 @@
 """Writes `torch_models/`: modules as PyTorch's exporters write them, with PyTorch's own numbers.
 
-Recurrent modules, and modules that compute sizes. Of the latter T and N are open, and the numbers are of other sizes
-than the exporter saw; `script_` is what the older exporter writes, which computes even constant sizes by a chain of ops.
+Recurrent modules, and modules that compute sizes. Of the latter the numbers are of other sizes than the exporter saw,
+and `script_` is what the older exporter writes, which computes even constant sizes by a chain of ops.
 
 Run by hand where torch, onnxscript and onnx are installed: `python tests/onnx/write_torch_models.py`.
 """
