@@ -112,13 +112,12 @@ class GraphReader:
 
     def value(self, name: str) -> Array | None:
         """The value of a constant of the file, None for other names."""
-        if name in self.constants or self.outer is None or name in self.net or name in self.promoted:
-            return self.constants.get(name)
-        return self.outer.known_value(name)
+        own = self._is_own(name) and name not in self.captured
+        return self.constants.get(name) if own or self.outer is None else self.outer.known_value(name)
 
     def known_value(self, name: str) -> Array | None:
         """As `value`, also for one that is computed from constants of the file and fixed sizes."""
-        if name not in self.net or name in self.constants:
+        if name not in self.net or name in self.constants or name in self.captured:
             return self.value(name)
         self.probes.follow(self.net)
         return self.probes.certain_value(name)

@@ -113,7 +113,8 @@ def test_a_range_over_floats_may_end_at_a_size(tmp_path: Path) -> None:
 
 
 def test_a_body_knows_what_is_computed_from_constants_around_it(tmp_path: Path) -> None:
-    body = "b (float[N, 4] s, float[N, 4] e) => (float[N, 4] n, float[N, 2, 2] y) { n = Add(s, e) y = Reshape(n, p) }"
+    body = "b (float[N, 4] s, float[N, 4] e) => (float[N, 4] n, float[N, 2, 2] y) { n = Add(s, e) f = Cast<to = 1>(p) "
+    body += "m = ReduceMax(f) r = Reshape(n, p) y = Mul(r, m) }"
     nodes = f"""
         one = Constant<value_ints = [0]>() two = Constant<value_ints = [2]>() p = Concat<axis = 0>(one, two, two)
         row = Constant<value_int = 0>() zero = Gather(x, row)
@@ -153,7 +154,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         ") => (float y) { r = Constant<value_int = 0>() z = Gather(x, r) l, y = Scan<num_scan_inputs = 1, body = b "
         "(float[N, 4] s, float[N, 4] e) => (float[N, 4] n, float y) { n = Add(s, e) m = ReduceMax(e) "
         "i = Cast<to = 7>(m) y = ConstantOfShape(i) }>(z, x) }",
-        ("'l' (Scan)", "'y' (ConstantOfShape)", "'shape'", "input 'e' of the body")),
+        ("'l' (Scan)", "'y' (ConstantOfShape)", "'shape'", "result of 'ReduceMax -> m' of the body")),
     "a weight that does not fit": (
         ") => (float y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}> { s = Constant<value_ints = [4, 2]>() v = Reshape(w, s) "
         "y = MatMul(x, v) }",
