@@ -117,10 +117,10 @@ def _check_dtypes(schema: OpSchema) -> None:
 
 def _check_keeps(schema: OpSchema) -> None:
     ports = [port.rstrip("?*") for port in (*schema.inputs, *schema.outputs)]
-    keeps = schema.keeps if isinstance(schema.keeps, tuple) else (schema.keeps,)
-    wrong = [port for port in keeps if port not in (*ports, "*")]
-    if wrong or not isinstance(schema.keeps, tuple):
-        _fail(schema, "`keeps` lists what is no port", wanted=f"a tuple of {', '.join(ports)}", came=repr(schema.keeps))
+    for name, known in (("keeps", (*ports, "*")), ("static", ports[: len(schema.inputs)])):
+        listed = getattr(schema, name)
+        if not isinstance(listed, tuple) or not set(listed) <= set(known):
+            _fail(schema, f"`{name}` lists what is no port", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed))
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------

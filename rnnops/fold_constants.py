@@ -6,6 +6,7 @@ from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.schema import Call
+from rnnops.types import is_float
 
 
 def fold_constants(program: Program) -> Net:
@@ -20,6 +21,8 @@ def _folded(call: Call) -> Op:
     if len(call.op.outputs) != 1 or call.output_values[0] is None or call.op.type == "Constant":
         return call.op
     value, dtype = call.output_values[0], call.output_types[0].dtype
+    if is_float(dtype):  # a cast number: the net says "float" where this call has the run's own dtype
+        return call.op
     return Op(
         "Constant",
         (),

@@ -6,7 +6,7 @@ shape-valued inputs such as Reshape's may be computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -109,9 +109,23 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
 
 
 def _foldable(schema: OpSchema, call: Call) -> bool:
-    small_integers = all(not is_float(kind.dtype) and _is_small(kind) for kind in call.output_types)
-    known = all(value is not None or not name for name, value in zip(call.op.inputs, call.values, strict=True))
-    return bool(call.op.inputs) and small_integers and known and not schema.random and not schema.uses_context
+    known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
+    dtypes = [kind.dtype for kind in call.output_types]
+    return all(map(_is_small, call.output_types)) and is_integer_arithmetic(call.op, dtypes, known)
+
+
+def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
+    """Whether an op computes what may be known before a run, as ConstantOfShape without inputs does.
+
+    A size that is cast to a float is among it: a Range over floats ends at one.
+
+    Args:
+        dtypes: of its outputs.
+        known: names of blobs that are known.
+    """
+    schema = schema_of(op.type)
+    follows = all(name in known for name in op.inputs if name) and not (schema.random or schema.uses_context)
+    return follows and (op.type == "Cast" or not any(is_float(dtype) for dtype in dtypes))
 
 
 def _is_small(kind: Type) -> bool:

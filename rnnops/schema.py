@@ -154,6 +154,7 @@ class OpSchema:
     accepts: ClassVar[tuple[str, ...]] = ANY  # dtypes of the inputs that share one dtype
     same_dtype: ClassVar[tuple[int, ...] | None] = None  # inputs that share one dtype; None: all of them
     keeps: ClassVar[tuple[str, ...]] = ()  # ports whose values `gradient` may read
+    static: ClassVar[tuple[str, ...]] = ()  # inputs that decide shapes: their values must be known before a run
     differentiable: ClassVar[bool] = True  # False: gradients stop here
     broadcasts: ClassVar[bool] = False  # autodiff sums gradients down to the inputs' shapes
     optional_grads: ClassVar[bool] = False  # `gradient` accepts None for an output that gets no gradient

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from devices import DEVICES
 
 import rnnops as ro
+from rnnops.infer import FOLD_LIMIT, infer
+from rnnops.types import Type
 
 
 def run(net: ro.Net, **feeds: np.ndarray) -> dict[str, np.ndarray]:
@@ -25,6 +28,51 @@ def test_shapes_may_be_computed() -> None:
     x, y = net.inputs("x", "y")
     net.outputs(z=ro.reshape(x, ro.shape(y)))
     assert run(net, x=np.zeros((2, 6)), y=np.zeros((3, 4)))["z"].shape == (3, 4)
+
+
+def folded(net: ro.Net, blob: ro.Blob, **feeds: Type) -> np.ndarray | None:
+    """The value of a blob that is known before a run."""
+    calls = infer(net, feeds, "float32")
+    return next(call.output_values[0] for call in calls.values() if blob.name in call.op.outputs)
+
+
+def test_a_constant_of_a_constant_shape_is_known() -> None:
+    """`expand(-1, 5)` as exporters write it: ones where the shape says -1."""
+    net = ro.Net("n")
+    x = net.inputs("x")
+    ones, wanted = ro.constant_of_shape(net, [2], 1), net.constant(np.array([-1, 5]))
+    keeps = ro.equal(wanted, ones * net.constant(-1))
+    net.outputs(y=ro.expand(x, ro.where(keeps, ones, wanted)))
+    assert folded(net, keeps, x=Type("float32", (3, 1))).tolist() == [True, False]
+    for device in ("reference", "plain"):
+        assert DEVICES[device](net)(x=np.ones((3, 1)))["y"].shape == (3, 5)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(7, "int64"), (True, "bool")])
+def test_integers_and_bools_are_known_and_large_ones_are_not(value: int, kind: str) -> None:
+    net = ro.Net("n")
+    small, large = (ro.constant_of_shape(net, [size], value) for size in (FOLD_LIMIT, FOLD_LIMIT + 1))
+    net.outputs(a=small, b=large)
+    known = folded(net, small)
+    assert (known.dtype.name, known.shape, known.all()) == (kind, (FOLD_LIMIT,), True)
+    assert folded(net, large) is None
+
+
+def test_floats_are_data() -> None:
+    net = ro.Net("n")
+    zeros = ro.constant_of_shape(net, [2])
+    net.outputs(y=zeros)
+    assert folded(net, zeros) is None
+
+
+def test_a_range_may_end_at_a_size_as_a_float() -> None:
+    net = ro.Net("n")
+    x = net.inputs("x")
+    size = ro.cast(ro.gather(ro.shape(x), 0), "float")
+    net.outputs(y=ro.range(net.constant(0.0), size, net.constant(0.5)) * ro.reduce_sum(x))
+    for device in ("reference", "plain"):
+        np.testing.assert_array_equal(DEVICES[device](net)(x=np.ones(2))["y"], [0.0, 1.0, 2.0, 3.0])
+    assert ro.testing.check_gradient(net, {"x": np.ones(2)})
 
 
 def test_a_fed_shape_is_a_named_error() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.graph_writer import GraphWriter
 from rnnops.onnx.tensors import element_type, write_tensor
+from rnnops.ops.indexing import cuts_and_fills
 from rnnops.schema import Call, schema_of
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
@@ -96,7 +97,7 @@ def write_pad(writer: GraphWriter, call: Call) -> None:
         raise OnnxError(
             "the op set has no mode 'wrap'", op=call.op.label, wanted="opset=19 or later", came=writer.opset
         )
-    if attributes.get("mode", "constant") == "constant" or min(pads) >= 0 or max(pads) <= 0:
+    if attributes.get("mode", "constant") == "constant" or not cuts_and_fills(pads):
         return writer.node("Pad", inputs, writer.outputs_of(call), **attributes)
     key, axes = writer.name(call.op.key), inputs[3:]
     more, less = (

@@ -100,7 +100,10 @@ def guesses(index: Index, op: Op) -> Iterator[Guess]:
     forms.append(("reverse" if reverse else "forward", own))
     for direction, names in forms:
         attributes = {"direction": ("string", direction), **written(names, options)}
-        yield Guess(kind, attributes, given_inputs(index, op))
+        given = given_inputs(index, op)
+        states = ("initial_h", "initial_c")[: len(KINDS[kind].states)]
+        for inputs in dict.fromkeys([given, given.union(states)]):  # zeros may be the node's own, or given to it
+            yield Guess(kind, attributes, inputs)
 
 
 def is_partner(op: Op, other: Op) -> bool:

@@ -14,6 +14,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.tensors import element_dtype, read_tensor
 from rnnops.ops.comparison import cast, identity
+from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.movement import flatten, reshape
 from rnnops.ops.shapes import constant_of_shape, shape
 from rnnops.schema import schema_of
@@ -86,12 +87,30 @@ def slice_(node: Node) -> Sequence[Blob]:
 def pad(node: Node) -> Sequence[Blob]:
     """Widths and value were attributes before op set 11."""
     mode = node.attr("mode", "string", "constant")
-    pads = node.required("pads", "ints") if node.opset < 11 else node.value(1)
-    if mode != "constant" and (pads is None or min(pads, default=0) < 0 < max(pads, default=0)):
-        node.fail("pads of both signs (or unknown ones) have no meaning that is agreed on", wanted="mode='constant'")
+    pads = node.required("pads", "ints") if node.opset < 11 else node.known_value(1)
+    if mode != "constant":
+        check_one_sign(node, mode, pads)
     if node.opset >= 11:
         return append(node, mode=mode)
     return append(node, mode=mode, pads=pads, constant_value=node.attr("value", "float"))
+
+
+def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, Any] | None) -> None:
+    """Raise OnnxError where an axis may be cut on one side and filled on the other."""
+    if pads is None:
+        node.fail(
+            f"mode '{mode}' fills an axis or cuts it by the signs of input 'pads', which the file leaves open",
+            blob=node.reader.bound[node.input(1).name],
+            wanted="pads that follow from constants and fixed sizes, or mode='constant'",
+            hint="Export the model with fixed sizes, or give inputs that decide them: load(path, constants={...}).",
+        )
+    if cuts_and_fills(np.ravel(pads)):
+        node.fail(
+            f"mode '{mode}' on an axis that is also cut has no meaning that is agreed on",
+            wanted="pads of one sign for each axis, or mode='constant'",
+            came=np.ravel(pads).tolist(),
+            hint="Cut with a Slice before it, or pad and then cut.",
+        )
 
 
 def split(node: Node) -> Sequence[Blob]:
@@ -108,7 +127,7 @@ def split(node: Node) -> Sequence[Blob]:
 def dropout(node: Node) -> Sequence[Blob | None]:
     """The identity in plain runs, active in training with the file's ratio; one that is active always is refused."""
     node.attr("seed", "int")  # which random numbers training draws is the run's business
-    ratio, switch = dropout_ratio(node), node.value(2)
+    ratio, switch = dropout_ratio(node), node.known_value(2)
     always = node.has(2) and (switch is None or bool(switch.any()))
     if always and ratio != 0.0:
         node.fail("dropout that is active outside training is not supported", hint="Export the model for inference.")
@@ -122,7 +141,7 @@ def dropout_ratio(node: Node) -> float | None:
     """The ratio, an attribute before op set 12; None where it comes with the run."""
     if node.opset < 12 or not node.has(1):
         return float(node.attr("ratio", "float", 0.5))
-    value = node.value(1)
+    value = node.known_value(1)
     return None if value is None else float(value.item())
 
 

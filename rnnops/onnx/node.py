@@ -52,6 +52,7 @@ class Node:
         probes: what is known of the small net's blobs.
         inputs: the node's inputs as blobs of the small net, None for one left out.
         values: the inputs' values, where they are constants of the file.
+        computed: the inputs' values, where they follow from constants of the file and fixed sizes.
         float_dtype: of the model's float data, which `"float"` stands for.
         reader: reads graphs inside this node; read: names of attributes that the rule has asked for.
     """
@@ -64,6 +65,7 @@ class Node:
     probes: Probes
     inputs: list[Blob | None] = field(default_factory=list)
     values: list[Array | None] = field(default_factory=list)
+    computed: list[Array | None] = field(default_factory=list)
     float_dtype: str = "float32"
     reader: Any = None
     read: set[str] = field(default_factory=set)
@@ -100,6 +102,10 @@ class Node:
     def value(self, i: int) -> Array | None:
         """The value of the i-th input, where it is a constant of the file."""
         return self.values[i] if i < len(self.values) else None
+
+    def known_value(self, i: int) -> Array | None:
+        """As `value`, also where it is computed from constants of the file and fixed sizes."""
+        return self.computed[i] if i < len(self.computed) else None
 
     def wants(self, i: int) -> bool:
         """Whether the i-th result has a name."""

@@ -3,6 +3,9 @@
 Each open size gets two numbers that occur nowhere else, and types are inferred twice. A size that comes out equal both
 times is fixed; two sizes that are equal both times are one size. Where inference fails the type is unknown, and so is
 all that follows from it: nothing is guessed, and no array of data is ever made.
+
+That a value comes out equal both times proves little: `min(T, 100)` is 100 for both of the large sizes. So what depends
+on no made-up size at all is remembered by name; only that is certain, and an op that fails on it alone fails always.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class Probes:
         self.sizes, self.float_dtype = sizes, float_dtype
         self._types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
         self._values: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
+        self._certain: set[str] = set()  # blobs whose types, and values, depend on no made-up size
         self._seen = 0
 
     def declare(self, name: str, dtype: str, dims: Sequence[int | str | None]) -> None:
@@ -59,6 +63,8 @@ class Probes:
         pairs = [self.sizes.pair(dim) for dim in dims]
         kind = self.float_dtype if dtype == FLOAT else dtype
         self.give(name, (Type(kind, tuple(a for a, _ in pairs)), Type(kind, tuple(b for _, b in pairs))))
+        if all(isinstance(dim, int) for dim in dims):
+            self._certain.add(name)
 
     def give(self, name: str, known: Known | None) -> None:
         """Say what an input is, both times."""
@@ -71,30 +77,38 @@ class Probes:
             values[name] = value
 
     def follow(self, net: Net) -> None:
-        """Infer the ops that were appended since the last time."""
-        for op in net.ops[self._seen :]:
+        """Infer the ops that were appended since the last time. Raises what an op raises that can never run."""
+        first, self._seen = self._seen, len(net.ops)
+        for op in net.ops[first:]:
+            certain = all(not name or name in self._certain for name in op.inputs)
             for types, values in zip(self._types, self._values, strict=True):
                 if all(not name or name in types for name in op.inputs):
-                    self._infer(net, op, types, values)
-        self._seen = len(net.ops)
+                    self._infer(net, op, types, values, certain)
+            self._certain.update(op.outputs if certain else ())
 
     def known(self, name: str) -> Known | None:
         """A blob's type with either choice of sizes, None where it is unknown."""
         first, second = (types.get(name) for types in self._types)
         return None if first is None or second is None else (first, second)
 
+    def certain_value(self, name: str) -> Array | None:
+        """A blob's value where it follows from constants and fixed sizes alone."""
+        return self._values[0].get(name) if name in self._certain else None
+
     def dims(self, name: str) -> Dims | None:
         """A blob's sizes, None for those that are open."""
         known = self.known(name)
         return None if known is None else fixed_dims(known)
 
-    def _infer(self, net: Net, op: Op, types: dict[str, Type], values: dict[str, Array]) -> None:
+    def _infer(self, net: Net, op: Op, types: dict[str, Type], values: dict[str, Array], certain: bool) -> None:
         from_types = [types.get(name) for name in op.inputs]
         from_values = [values.get(name) for name in op.inputs]
         try:
             call, folded = infer_call(op, from_types, from_values, net.name, self.float_dtype)
-        except Exception:  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
-            return
+        except Exception:
+            if certain:
+                raise
+            return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
         for name, kind, value in zip(call.op.outputs, call.output_types, folded, strict=True):
             types[name] = kind
             if value is not None:

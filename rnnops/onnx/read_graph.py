@@ -15,6 +15,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.known_sizes import KnownSizes
 from rnnops.onnx.node import Node, Rule, attributes_of
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
@@ -58,6 +59,7 @@ class GraphReader:
         self.model, self.net, self.outer = model, net, outer
         self.probes = Probes(model.sizes, model.float_dtype)
         self.constants: dict[str, Array] = {}
+        self.sizes = KnownSizes(self.net, is_body=outer is not None)
         self.captured: dict[str, str] = {}  # input of this net -> blob of the outer one
         self.promoted: dict[str, str] = {}  # initializer of a body -> parameter of the outer net
         self.taken: set[str] = set() if taken is None else taken
@@ -110,9 +112,15 @@ class GraphReader:
 
     def value(self, name: str) -> Array | None:
         """The value of a constant of the file, None for other names."""
-        if name in self.constants or self.outer is None or name in self.net or name in self.promoted:
-            return self.constants.get(name)
-        return self.outer.value(name)
+        own = self._is_own(name) and name not in self.captured
+        return self.constants.get(name) if own or self.outer is None else self.outer.known_value(name)
+
+    def known_value(self, name: str) -> Array | None:
+        """As `value`, also for one that is computed from constants of the file and fixed sizes."""
+        if name not in self.net or name in self.constants or name in self.captured:
+            return self.value(name)
+        self.probes.follow(self.net)
+        return self.probes.certain_value(name)
 
     def known(self, name: str) -> Known | None:
         """What is known of the type of a blob of this net."""
@@ -159,6 +167,8 @@ class GraphReader:
         names = result_names(node, results, wanted)
         node.net.outputs(*map(node.net.blob, names))
         self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
+        self.sizes.check()
+        self.probes.follow(self.net)
         return None
 
     def _wanted(self, proto: NodeProto) -> list[str]:
@@ -185,6 +195,7 @@ class GraphReader:
         for name in proto.input:
             node.inputs.append(node.reader.outer_blob(name) if name else None)
             node.values.append(self.value(name) if name else None)
+            node.computed.append(self.known_value(name) if name else None)
         return node
 
     def dtype_of(self, name: str) -> str:

@@ -23,6 +23,7 @@ class Slice(Movement):
     """From `starts` up to `ends` by `steps` along `axes`; negative positions count from the end."""
 
     inputs = ("data", "starts?", "ends?", "axes?", "steps?")
+    static = ("starts", "ends", "axes", "steps")
     attributes: ClassVar[dict[str, Any]] = {"starts": None, "ends": None, "axes": None, "steps": None}
 
     def __call__(
@@ -100,6 +101,7 @@ class Pad(Movement):
     """
 
     inputs = ("data", "pads?", "constant_value?", "axes?")
+    static = ("pads", "axes")
     attributes: ClassVar[dict[str, Any]] = {"pads": None, "constant_value": 0, "axes": None, "mode": "constant"}
     same_dtype = (0, 2)
 
@@ -180,6 +182,13 @@ class Pad(Movement):
         unfit = isinstance(value, float) or (dtype == BOOL and value not in (0, 1))
         if not call.has(2) and dtype not in FLOATS and unfit:
             call.fail("constant_value does not fit the data", wanted=dtype, came=value)
+
+
+def cuts_and_fills(pads: Sequence[int] | Array) -> bool:
+    """Whether an axis is cut on one side and filled on the other: runtimes do the one first, or the other."""
+    widths = np.sign(pads)
+    before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
+    return any(a * b < 0 for a, b in zip(before, after, strict=False))
 
 
 def pad_sources(mode: str, size: int, before: int, after: int) -> Array:

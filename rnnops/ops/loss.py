@@ -30,6 +30,7 @@ class OneHot(OpSchema):
 
     inputs = ("indices", "depth?", "values?")
     outputs = ("output",)
+    static = ("depth",)
     attributes: ClassVar[dict[str, Any]] = {"depth": None, "axis": -1}
     accepts = ANY
     same_dtype = (2,)

@@ -47,6 +47,7 @@ class Reshape(Regrouping):
     """
 
     inputs = ("data", "shape?")
+    static = ("shape",)
     attributes: ClassVar[dict[str, Any]] = {"shape": None, "allowzero": 0}
 
     def __call__(self, data: Blob, shape: Sizes, allowzero: int = 0) -> Blob:
@@ -88,6 +89,7 @@ class Squeeze(Regrouping):
     """Axes of size 1 left out; all of them where `axes` is not given."""
 
     inputs = ("data", "axes?")
+    static = ("axes",)
     attributes: ClassVar[dict[str, Any]] = {"axes": None}
 
     def __call__(self, data: Blob, axes: Sizes | None = None) -> Blob:
@@ -107,6 +109,7 @@ class Unsqueeze(Regrouping):
     """Axes of size 1 put in, numbered as in the result."""
 
     inputs = ("data", "axes?")
+    static = ("axes",)
     attributes: ClassVar[dict[str, Any]] = {"axes": None}
 
     def __call__(self, data: Blob, axes: Sizes) -> Blob:
@@ -150,6 +153,7 @@ class Expand(Movement):
     """Broadcast to a shape; where the shape says 1, the operand's size stays."""
 
     inputs = ("input", "shape?")
+    static = ("shape",)
     attributes: ClassVar[dict[str, Any]] = {"shape": None}
 
     def __call__(self, x: Blob, shape: Sizes) -> Blob:
@@ -172,6 +176,7 @@ class Tile(Movement):
     """The array repeated along each axis."""
 
     inputs = ("input", "repeats?")
+    static = ("repeats",)
     attributes: ClassVar[dict[str, Any]] = {"repeats": None}
 
     def __call__(self, x: Blob, repeats: Sizes) -> Blob:
@@ -234,6 +239,7 @@ class Split(Movement):
 
     inputs = ("input", "split?")
     outputs = ("outputs",)
+    static = ("split",)
     attributes: ClassVar[dict[str, Any]] = {"axis": 0, "split": None, "num_outputs": None}
 
     def __call__(self, x: Blob, split: Sizes | None, axis: int = 0, num_outputs: int | None = None) -> tuple[Blob, ...]:

@@ -28,6 +28,7 @@ class Reduce(OpSchema):
 
     inputs = ("data", "axes?")
     outputs = ("reduced",)
+    static = ("axes",)
     attributes: ClassVar[dict[str, Any]] = {"axes": None, "keepdims": 1, "noop_with_empty_axes": 0}
     accepts: ClassVar[tuple[str, ...]] = FLOATS
     same_dtype = (0,)

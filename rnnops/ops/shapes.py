@@ -76,6 +76,7 @@ class ConstantOfShape(OpSchema):
 
     inputs = ("shape?",)
     outputs = ("output",)
+    static = ("shape",)
     attributes: ClassVar[dict[str, Any]] = {"shape": None, "value": 0.0, "dtype": None}
     accepts = ("int64",)
     differentiable = False
@@ -111,6 +112,7 @@ class Range(OpSchema):
 
     inputs = ("start", "limit", "delta")
     outputs = ("output",)
+    static = inputs
     accepts = NUMERIC
     gradient = no_gradient
 

@@ -16,8 +16,6 @@ from rnnops.onnx.load import READABLE
 
 REFUSED = {
     "element types that rnnops does not have": r"element type that is not supported",
-    "a Range over computed floats": r"(start|limit)' decides a shape.*(HannWindow|HammingWindow|BlackmanWindow)|"
-    r"(HannWindow|HammingWindow|BlackmanWindow).*(start|limit)' decides a shape",
     "dropout that is active in inference": r"dropout that is active outside training",
     "op sets before 7": r"version of its op set",
     "float32 and float64 inputs in one graph": r"float32 and float64 inputs",

@@ -128,7 +128,10 @@ def test_sizes_that_are_claimed_are_not_made_while_it_is_read(op: str, tmp_path:
     path = tmp_path / "hostile.onnx"
     path.write_bytes(model.SerializeToString())
     tracemalloc.start()
-    assert load(path).input_names == ("x",)
+    if op == "ConstantOfShape":  # there is no x that it could run with
+        rejects(OnnxError, lambda: load(path), "hostile.onnx", "node 'z' (ConstantOfShape)", "no memory can hold")
+    else:
+        assert load(path).input_names == ("x",)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
 
@@ -144,7 +147,10 @@ def test_integers_of_claimed_sizes_are_not_made_either(sizes: tuple[int, int], t
     path = tmp_path / "hostile.onnx"
     path.write_bytes(model_with(nodes, [ones, constant("size", *sizes)]).SerializeToString())
     tracemalloc.start()
-    load(path)
+    if 0 in sizes:
+        load(path)
+    else:
+        rejects(OnnxError, lambda: load(path), "hostile.onnx", "node 'Tile'", "no memory can hold")
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
 

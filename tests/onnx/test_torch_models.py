@@ -28,7 +28,7 @@ Form = Callable[[Array], Array]
 def forms(name: str) -> list[Form]:
     """How the exporter may have laid out a parameter: as it is, transposed, with its gates in ONNX's order."""
     found: list[Form] = [lambda x: x, lambda x: x.T]
-    order = GATES.get(name.split("_")[0])
+    order = next((GATES[kind] for kind in GATES if kind in name), None)
     if order is not None:
         found.append(
             lambda x: np.concatenate([np.split(x, len(order))[k] for k in order]) if len(x) % len(order) == 0 else x
@@ -76,7 +76,9 @@ def test_numbers_are_those_of_pytorch(name: str) -> None:
     check_against_torch(name, FOLDER, "reference")
 
 
-@pytest.mark.parametrize("name", ["lstm_bidirectional", "gru_lengths", "gru_state", "rnn"])
+@pytest.mark.parametrize(
+    "name", ["lstm_bidirectional", "gru_lengths", "gru_state", "rnn", "sizes", "pads", "script_sizes", "script_pads"]
+)
 def test_numbers_are_those_of_pytorch_in_generated_code(name: str) -> None:
     check_against_torch(name, FOLDER, "plain")
 
@@ -115,3 +117,7 @@ def test_live_export(tmp_path: Path) -> None:
         module, inputs = write_torch_models.modules()[name]
         write_torch_models.write(tmp_path, name, module, inputs)
         check_against_torch(name, tmp_path, "reference")
+    for name in ("pads", "sizes"):
+        write_torch_models.write_sized(tmp_path, name)
+        check_against_torch(name, tmp_path, "reference")
+        check_against_torch(f"script_{name}", tmp_path, "reference")
