@@ -75,7 +75,10 @@ class Decisions(TorchFunctionMode):
 
 
 class SizedByTensors(TorchFunctionMode):
-    """`torch.zeros(x.shape[0], 4)` and its like, where a size is a symbol: made by a tensor that knows symbols."""
+    """`torch.zeros(x.shape[0], 4)`, `weight.expand(x.shape[0], 4)` and their like, where a size is a symbol.
+
+    What no argument of the step has a part in does not know symbols: such tensors are made by one that does.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         super().__init__()
@@ -83,18 +86,40 @@ class SizedByTensors(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        sizes = pytree.tree_leaves((args, kwargs.get("size")))
-        if func not in FACTORIES or not any(isinstance(size, SymInt) for size in sizes):
+        made = FACTORIES.get(func)
+        if made is None or not any(isinstance(size, SymInt) for size in pytree.tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
-        options = {"dtype": kwargs.get("dtype") or torch.get_default_dtype()}
-        if func is torch.full:
-            size, value = kwargs.get("size", args[0] if args else None), kwargs.get("fill_value", args[-1])
-            return self._tensor.new_full(size, value, dtype=kwargs.get("dtype") or torch.tensor(value).dtype)
-        size = kwargs["size"] if "size" in kwargs else args[0] if isinstance(args[0], Sequence) else args
-        return getattr(self._tensor, FACTORIES[func])(size, **options)
+        return made(self._tensor, *args, **kwargs)
 
 
-FACTORIES = {torch.empty: "new_empty", torch.zeros: "new_zeros", torch.ones: "new_ones", torch.full: "new_full"}
+def _factory(method: str) -> Callable[..., Tensor]:
+    def made(tensor: Tensor, *size: Any, dtype: Any = None, **options: Any) -> Tensor:
+        sizes = options.get("size") or (size[0] if isinstance(size[0], Sequence) else size)
+        return getattr(tensor, method)(sizes, dtype=dtype or torch.get_default_dtype())
+
+    return made
+
+
+def _full(tensor: Tensor, size: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Tensor:
+    return tensor.new_full(size, fill_value, dtype=dtype or torch.tensor(fill_value).dtype)
+
+
+def _expand(tensor: Tensor, x: Tensor, *sizes: Any) -> Tensor:
+    """By adding zeros of the shape that is wanted."""
+    wanted = list(sizes[0] if isinstance(sizes[0], Sequence) else sizes)
+    own = [*[1] * (len(wanted) - x.dim()), *x.shape]
+    shape = [size if isinstance(given, int) and given == -1 else given for size, given in zip(own, wanted, strict=True)]
+    zeros = tensor.new_zeros(shape, dtype=x.dtype)
+    return x | zeros if x.dtype == torch.bool else x + zeros
+
+
+FACTORIES: dict[Any, Callable[..., Tensor]] = {
+    torch.empty: _factory("new_empty"),
+    torch.zeros: _factory("new_zeros"),
+    torch.ones: _factory("new_ones"),
+    torch.full: _full,
+    torch.Tensor.expand: _expand,
+}
 
 
 class PlainCells(TorchFunctionMode):

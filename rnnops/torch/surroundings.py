@@ -88,9 +88,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value.__code__
         yield from (value.__defaults__ or ())
         yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        yield from (
-            value.__globals__[name] for name in _names(value.__code__) if _is_state(value.__globals__.get(name))
-        )
+        yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
     elif isinstance(value, types.MethodType):
         yield from (value.__func__, value.__self__)
     elif isinstance(value, partial):
@@ -108,11 +106,6 @@ def _names(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
-
-
-def _is_state(value: Any) -> bool:
-    """Whether a global is something that a trace depends on: no library, and no class."""
-    return isinstance(value, (*SCALARS, Tensor, Module, types.FunctionType, list, tuple, dict)) and value is not None
 
 
 def _is_filled(cell: types.CellType) -> bool:

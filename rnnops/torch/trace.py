@@ -25,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.nn import Module
 
 from rnnops.torch.aten import RULES
+from rnnops.torch.errors import StepError
 from rnnops.torch.random_numbers import RandomFunctions
 from rnnops.torch.step_modes import (
     Decisions,
@@ -115,7 +116,13 @@ def trace_step(
                 return step(*tensors)
 
         traced = dispatch_functionalize(run, FunctionalTensorMode())
-        module = make_fx(traced, DECOMPOSED, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+        try:
+            module = make_fx(traced, DECOMPOSED, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+        except RuntimeError as error:
+            if "SymInt" not in str(error):
+                raise
+            hint = "Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
+            raise StepError("a tensor that the step makes gets the batch's size", hint=hint) from error
     module.graph.eliminate_dead_code(_has_effect)
     return Trace(module, env, tuple(symbols))
 

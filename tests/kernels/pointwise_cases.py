@@ -41,6 +41,7 @@ def sigmoid(x: Array) -> Array:
 
 
 UNARY: dict[str, Callable[[Array], Array]] = {
+    "atan": np.arctan,
     "cos": np.cos,
     "erf": erf,
     "exp": np.exp,
@@ -52,7 +53,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "sqrt": np.sqrt,
     "tanh": np.tanh,
 }
-ODD = ("erf", "expm1", "log1p", "sin", "sqrt", "tanh")  # those that give -0 for -0
+ODD = ("atan", "erf", "expm1", "log1p", "sin", "sqrt", "tanh")  # those that give -0 for -0
 BOUNDED = ("cos", "erf", "sigmoid", "sin", "tanh")  # between -1 and 1
 
 
@@ -69,7 +70,7 @@ def compiled(name: str) -> Any:
         for i in range(x.size):
             result[i] = function(x[i], y[i])
 
-    is_binary = name in ("divide_towards_zero", "maximum", "minimum", "pow")
+    is_binary = name in ("divide_towards_zero", "fmod", "maximum", "minimum", "pow")
     return njit(**OPTIONS)(binary if is_binary else unary)
 
 

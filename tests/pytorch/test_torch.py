@@ -189,8 +189,8 @@ def test_backward_twice_gradcheck_and_copies() -> None:
     assert not torch.equal(twin(xs, h0)[0], ys)
 
 
-def random_step(carry: Any, x: Any) -> tuple[Any, Any]:
-    carry = torch.nn.functional.dropout(carry, 0.5) + x
+def two_features_dropped(carry: Any, x: Any) -> tuple[Any, Any]:
+    carry = torch.nn.functional.dropout1d(carry[None], 0.5)[0] + x
     return carry, carry
 
 
@@ -203,7 +203,7 @@ def shrinking(carry: Any, x: Any) -> tuple[Any, Any]:
 
 
 REFUSED = {
-    "random numbers": (random_step, "not translated"),
+    "random numbers of another kind": (two_features_dropped, "aten.bernoulli"),
     "a decision by a value": (deciding, "decides by the value of a tensor"),
     "a state of another shape": (shrinking, "state 0 is not what it was"),
     "half precision within": (lambda c, x: ((c.half() + 1).to(c.dtype), x), "a dtype that this run does not have"),
@@ -243,3 +243,38 @@ def test_misuse_has_a_name() -> None:
         ys.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         ys.sum().backward()
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    """Steps of the same code that reach other functions by a global or closed-over name are traced anew."""
+    xs, h0 = numbers(3, 2, H), numbers(2, H)
+    for function in (torch.tanh, torch.sigmoid, Spike.apply, torch.nn.functional.relu):
+        closed = lambda c, x, f=function: (f(c + x), x)  # noqa: E731 - the function is a default
+        expect_equal(rt.scan(closed, h0, xs), loop(closed, h0, xs), [xs, h0])
+        namespace: dict[str, Any] = {"function": function}
+        exec("def step(carry, x):\n    return function(carry + x), x", namespace)  # the function is a global
+        step = namespace["step"]
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])
+
+
+@pytest.mark.parametrize("made", [torch.zeros, torch.ones, torch.empty, torch.full])
+def test_tensors_as_large_as_the_batch_may_be_made_in_a_step(made: Any) -> None:
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        more = made((x.shape[0], H), 0.5, dtype=DOUBLE) if made is torch.full else made(x.shape[0], H, dtype=DOUBLE)
+        carry = torch.tanh(carry + x * (more.fill_(1.0) if made is torch.empty else more))
+        return carry, carry
+
+    for N in (2, 3):
+        xs, h0 = numbers(3, N, H), numbers(N, H)
+        expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])
+
+
+def test_what_a_step_closes_over_may_be_widened_to_the_batch() -> None:
+    start, xs = numbers(1, H), numbers(3, 2, H)
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        carry = torch.tanh(carry * x + start.expand(x.shape[0], -1) + torch.eye(H, dtype=DOUBLE)[0].expand(x.size()))
+        return carry, carry
+
+    h0 = numbers(2, H)
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, start])

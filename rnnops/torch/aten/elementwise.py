@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log
+from math import log, pi
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lerp": lambda a, b, weight: a + (b - a) * weight,
     "hardsigmoid": lambda x: ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
     "hardswish": lambda x: x * ro.clip(x * (1 / 6) + 0.5, 0.0, 1.0),
-    "log_sigmoid_forward": lambda x: (-ro.softplus(-x), None),
 }
 RULES.update({name: _of_one_kind(function) for name, function in FUNCTIONS.items()})
 
@@ -75,6 +74,22 @@ def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
 @rule("fmod", "remainder")
 def _mod(node: Node, a: Any, b: Any) -> Blob:
     return ro.mod(node.blob(a), node.blob(b), int(node.name == "fmod"))
+
+
+@rule("atan2")
+def _atan2(node: Node, y: Any, x: Any) -> Blob:
+    """The arc tangent of the quotient, half a turn further where x is below 0."""
+    y, x = node.blob(y), node.blob(x)
+    still = ro.equal(x, 0.0)
+    angle = ro.atan(y / ro.where(still, 1.0, x))
+    side = ro.where(y < 0.0, -pi, pi)
+    upright = ro.sign(y) * (0.5 * pi)
+    return ro.where(still, upright, ro.where(x < 0.0, angle + side, angle))
+
+
+@rule("log_sigmoid_forward")
+def _log_sigmoid(node: Node, x: Blob) -> tuple[Blob, None]:
+    return ro.neg(ro.softplus(ro.neg(x))), None
 
 
 @rule("trunc")

@@ -10,6 +10,8 @@ import rnnops as ro
 from rnnops.blob import Blob
 from rnnops.torch.aten.table import RULES, Node, rule
 
+MOST_FACTORS = 64
+
 
 def _axes(dim: Any) -> list[int] | None:
     """All axes for None and for `[]`, as PyTorch has it."""
@@ -31,6 +33,19 @@ RULES.update({
     "amin": _reduction(ro.reduce_min),
     "logsumexp": _reduction(ro.reduce_log_sum_exp),
 })  # fmt: skip
+
+
+@rule("prod")
+def _prod(node: Node, x: Blob, dim: int | None = None, keepdim: bool = False, **_: Any) -> Blob:
+    """One factor after another, so that gradients are right where factors are 0."""
+    x = node.blob(x) if dim is not None else ro.reshape(node.blob(x), [-1])
+    axis, count = (0, prod(node.shape_of(0))) if dim is None else (dim, node.shape_of(0)[dim])
+    if not 0 < count <= MOST_FACTORS:
+        node.fail("a product of none or very many factors", wanted=f"1 to {MOST_FACTORS}", came=count)
+    total, *others = ro.split(x, [1] * count, axis=axis) if count > 1 else (x,)
+    for factor in others:
+        total = total * factor
+    return total if keepdim else ro.squeeze(total, [axis])
 
 
 @rule("var", "var_mean")

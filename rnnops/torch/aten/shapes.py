@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import rnnops as ro
 from rnnops.blob import Blob
 from rnnops.torch.aten.table import Node, normal_axis, rule
@@ -66,11 +68,21 @@ def _scatter(node: Node, x: Blob, part: Blob, dim: int = 0, start: Any = None, e
         end = start + 1
     begin, stop, stride = slice(start, end, step).indices(count)
     if stride != 1:
-        node.fail("a part with a step is written into a tensor", wanted="step 1", came=stride)
+        return _interleaved(node, x, node.blob(part), normal_axis(dim, rank), range(begin, stop, stride))
     pieces = [ro.slice(x, [0], [begin], axes=[dim])] if begin else []
     pieces.append(node.blob(part))
     pieces += [ro.slice(x, [stop], [count], axes=[dim])] if stop < count else []
     return pieces[0] if len(pieces) == 1 else ro.concat(pieces, axis=dim)
+
+
+def _interleaved(node: Node, x: Blob, part: Blob, axis: int, places: range) -> Blob:
+    """A part whose elements go to places that lie apart: each place has its element of the part, or its own."""
+    count, shape = node.out_shape[axis], [-1 if other == axis else 1 for other in range(len(node.out_shape))]
+    index = np.arange(count)
+    taken = (index >= places.start) & (index < places.stop) & ((index - places.start) % places.step == 0)
+    source = np.where(taken, (index - places.start) // places.step, 0)
+    spread = ro.gather(part, node.net.constant(source, "int64"), axis=axis)
+    return ro.where(node.net.constant(taken.reshape(shape), "bool"), spread, x)
 
 
 @rule("cat")
@@ -137,3 +149,27 @@ def _index(node: Node, x: Blob, indices: Sequence[Blob | None]) -> Blob:
     if len(given) != 1 or given[0][1].dtype == "bool":
         node.fail("a tensor is indexed by several tensors or by a mask", hint="Use torch.where for masks.")
     return ro.gather(x, given[0][1], axis=given[0][0])
+
+
+@rule("gather")
+def _gather(node: Node, x: Blob, dim: int, index: Blob, sparse_grad: bool = False) -> Blob:
+    """Each index is compared with all places along the axis."""
+    shape, chosen = node.shape_of(0), node.shape_of(2)
+    axis = normal_axis(dim, len(shape))
+    if not shape or any(a != b for i, (a, b) in enumerate(zip(shape, chosen, strict=True)) if i != axis):
+        node.fail("an index of another shape than what it is of", wanted=shape, came=chosen)
+    places = np.arange(shape[axis]).reshape([-1 if other == axis else 1 for other in range(len(shape) + 1)])
+    here = ro.equal(ro.unsqueeze(node.blob(index, "int64"), [axis]), node.net.constant(places, "int64"))
+    return ro.reduce_sum(ro.where(here, ro.unsqueeze(x, [axis + 1]), node.blob(0)), [axis], keepdims=0)
+
+
+@rule("index_put")
+def _index_put(node: Node, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
+    """One value where a mask says so."""
+    mask, count = indices[0], node.node.args[2].meta["val"].numel()
+    if len(indices) != 1 or mask is None or mask.dtype != "bool" or accumulate or count != 1:
+        node.fail("a tensor is written at places that an index says", hint="Use torch.where, or one value by a mask.")
+    missing = len(node.out_shape) - len(node.node.args[1][0].meta["val"].shape)
+    rank = len(node.out_shape)
+    wide = ro.unsqueeze(mask, list(range(rank - missing, rank))) if missing else mask
+    return ro.where(wide, ro.reshape(node.blob(value), []), x)
