@@ -105,7 +105,7 @@ class _Builder:
                     fitted = self._fitted(call, schema, i, grad)
                     self._collect(op.inputs[i], fitted)
                     self.contributions.append((op.inputs[i], op.key, fitted.name))
-            self.origins.update((name, op.key) for made in self.net.ops[before:] for name in made.outputs)
+            self.origins.update((name, op.key) for made in self.net.ops[before:] for name in made.outputs if name)
 
     def total_or_zeros(self, name: str) -> Blob:
         with name_scope(self.prefix):

@@ -2,7 +2,7 @@
 
 Dynamic storage allocation with fixed lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one
 after another, each at the lowest offset that is free for as long as it lives, or where it leaves the least space over
-(best fit). The best of several orders is taken, then a bounded local search places what lies highest earlier. It ends
+(best fit), in several orders. From the best layouts a bounded local search places what lies highest earlier. It ends
 where the block is as large as what is alive at once: no block can be smaller.
 """
 
@@ -14,6 +14,7 @@ from random import Random
 
 from rnnops.compiler.scan.memory import rounded
 
+STARTS = 4  # layouts that the local search begins at; the first one has most of the rounds
 ROUNDS, PAIRS = 1000, 5_000_000  # of the local search: placements at most, and pairs of buffers that these look at
 
 
@@ -40,16 +41,25 @@ def plan_arena(intervals: Sequence[Interval]) -> Arena:
         return Arena()
     lines = [Interval(rounded(one.nbytes), one.first, one.last) for one in intervals]
     least = most_at_once(lines)
-    best: Arena | None = None
+    starts: list[Arena] = []
     for key in ORDERS:
         order = sorted(range(len(lines)), key=lambda i: (key(lines[i]), i))
         for fit in (_lowest, _tightest):
-            found = _placed(lines, order, fit)
-            best = found if best is None or found.nbytes < best.nbytes else best
-            if best.nbytes == least:
-                return best
-    assert best is not None
-    return _searched(lines, best, least)
+            starts.append(_placed(lines, order, fit))
+            if starts[-1].nbytes == least:
+                return starts[-1]
+    return _best_searched(lines, sorted(starts, key=lambda start: start.nbytes)[:STARTS], least)
+
+
+def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: int) -> Arena:
+    """The best of what the search finds from each layout, in turn until none can be smaller."""
+    best, rounds = starts[0], min(ROUNDS, PAIRS // len(lines) ** 2 + 1)
+    for number, start in enumerate(starts):
+        found = _searched(lines, start, least, rounds if number == 0 else rounds // STARTS)
+        best = found if found.nbytes < best.nbytes else best
+        if best.nbytes == least:
+            break
+    return best
 
 
 def most_at_once(intervals: Iterable[Interval]) -> int:
@@ -108,11 +118,11 @@ def _gaps(taken: Iterable[Gap]) -> Iterable[Gap]:
     return [*gaps, (top, 1 << 62)]
 
 
-def _searched(lines: Sequence[Interval], best: Arena, least: int) -> Arena:
+def _searched(lines: Sequence[Interval], best: Arena, least: int, rounds: int) -> Arena:
     """Place again with one buffer earlier in the order, one that lies at the top or any; as long as tries are left."""
     draw = Random(0)
     order = sorted(range(len(lines)), key=lambda i: (best.offsets[i], i))
-    for number in range(min(ROUNDS, PAIRS // len(lines) ** 2 + 1)):
+    for number in range(rounds):
         top = [i for i in order if best.offsets[i] + lines[i].nbytes == best.nbytes]
         moved = draw.choice(order if number % 4 == 3 else top)
         candidate = [i for i in order if i != moved]

@@ -100,9 +100,13 @@ def _check_surroundings(tensors: Sequence[Tensor]) -> None:
 
 def _array(name: str, tensor: Tensor) -> Array:
     """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise StepError("a tensor of another device", blob=name, wanted="a tensor on the CPU", came=tensor.device)
-    array: Array = tensor.detach().resolve_conj().resolve_neg().contiguous().numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    array: Array = tensor.numpy()
     return array
 
 

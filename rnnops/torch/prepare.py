@@ -20,7 +20,8 @@ from rnnops.torch.trace import Example, Trace, trace_step
 from rnnops.torch.translate import Translation, translate
 
 FlatStep = Callable[..., Sequence[Tensor]]
-Place = tuple[Module, str] | int | None  # of a tensor that a step closes over: parameter or buffer, number, itself
+# Of a tensor that a step closes over: a module's parameters or buffers and its name there, its number, or itself.
+Place = tuple[Mapping[str, Any], str] | int | None
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Compiled:
         """
         now = []
         for tensor, place in zip(self.translation.closed_over, self.places, strict=True):
-            found = tensor if place is None else reached[place] if isinstance(place, int) else getattr(*place)
-            now.append(self.translation.as_fed(found))
+            found = tensor if place is None else reached[place] if isinstance(place, int) else place[0][place[1]]
+            now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
         return now
 
     def __call__(
@@ -92,11 +93,15 @@ class Prepared:
     traces: list[Trace] = field(default_factory=list)
     compiled: dict[Any, Compiled] = field(default_factory=dict)
 
-    def for_layout(self, layout: Layout, lengths: bool) -> Compiled:
-        """The step compiled for a layout, traced anew only where the batch size changes the way that it takes."""
-        key = (layout, lengths)
+    def for_shapes(self, shapes: Any, lengths: bool, layout: Callable[[], Layout]) -> Compiled:
+        """The step compiled for sizes of one step, traced anew only where the batch size changes the way that it takes.
+
+        Args:
+            shapes: what the layout follows from.
+        """
+        key = (shapes, lengths)
         if key not in self.compiled:
-            self.compiled[key] = self._compile(layout, lengths)
+            self.compiled[key] = self._compile(layout(), lengths)
         return self.compiled[key]
 
     def _compile(self, layout: Layout, lengths: bool) -> Compiled:
@@ -120,6 +125,6 @@ def _places(step: Step, tensors: Sequence[Tensor]) -> tuple[Place, ...]:
     """Where each tensor is found again at the next call, when it may be another."""
     found: dict[int, Place] = {id(tensor): number for number, tensor in enumerate(step.tensors)}
     for module in (module for root in step.modules for module in root.modules()):
-        held: Mapping[str, Any] = {**module._parameters, **module._buffers}
-        found.update({id(tensor): (module, name) for name, tensor in held.items() if tensor is not None})
+        for held in (module._parameters, module._buffers):
+            found.update({id(tensor): (held, name) for name, tensor in held.items() if tensor is not None})
     return tuple(found.get(id(tensor)) for tensor in tensors)

@@ -143,8 +143,9 @@ def run_scan(
         flattened = Step(_Flat(step, carry_tree, input_tree), made.modules, made.tensors, made.assume)
         prepared[key] = Prepared(flattened, made.settings)
     found = prepared[key]
-    layout = layout_of(states, inputs, made.batch_axis)
-    last, steps = found.for_layout(layout, lengths is not None)(states, inputs, lengths, made.tensors)
+    shapes = (made.batch_axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
+    compiled = found.for_shapes(shapes, lengths is not None, lambda: layout_of(states, inputs, made.batch_axis))
+    last, steps = compiled(states, inputs, lengths, made.tensors)
     flat = found.step.function
     assert isinstance(flat, _Flat)
     return pytree.tree_unflatten(last, carry_tree), pytree.tree_unflatten(steps, flat.result_tree)

@@ -96,13 +96,13 @@ def trace_step(
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())  # first, as what is left at the end warns, too
+        warnings.simplefilter("ignore")
         stack.enter_context(unset_fake_temporarily())  # Dynamo may be at work around us
         stack.enter_context(tracing(None))
         stack.enter_context(autocast("cpu", enabled=False))
         stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM
         stack.enter_context(RestoredModules(modules))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
         fakes = [_fake(mode, number, example) for number, example in enumerate(examples)]
         symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
 
