@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import rnnops.torch as rt
 
 T, N, D, H = 20, 8, 5, 16
+TIMEOUT = timedelta(seconds=60)  # for each other; who waits longer gives up, and torchrun starts all anew
 
 
 class Adder(torch.nn.Module):
@@ -77,7 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     if "RANK" in os.environ:  # under torchrun
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=TIMEOUT)
         (options.folder / f"process_{dist.get_rank()}").write_text(str(os.getpid()))
     train(options.folder, options.steps)
     if dist.is_initialized():

@@ -146,7 +146,7 @@ BINARY: Sequence[Op] = (
     torch.maximum,
     torch.minimum,
     lambda a, b: a / (b * b + 1),
-    torch.atan2,
+    lambda a, b: torch.atan2(a, b.abs() + 0.1),  # elsewhere it jumps by the sign of a zero
     lambda a, b: torch.where(a > b, a, b * 0.5),
     lambda a, b: torch.cat([a[:, :3], b[:, 3:]], -1),
     torch.logaddexp,

@@ -278,3 +278,19 @@ def test_what_a_step_closes_over_may_be_widened_to_the_batch() -> None:
 
     h0 = numbers(2, H)
     expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, start])
+
+
+def test_the_angle_of_two_numbers_follows_the_signs_of_zeros() -> None:
+    edges = torch.tensor([0.0, -0.0, 1.5, -2.0, torch.inf, -torch.inf], dtype=DOUBLE)
+    y, x = (grid.reshape(1, 1, -1) for grid in torch.meshgrid(edges, edges, indexing="ij"))
+    x = torch.where(x.isinf() & y.isinf(), 1.0, x)  # inf / inf is no number
+    ys = rt.scan(lambda c, pair: (c, torch.atan2(*pair)), torch.zeros(1, 1, dtype=DOUBLE), (y, x))[1]
+    assert torch.equal(ys, torch.atan2(y, x))
+    assert torch.equal(ys.signbit(), torch.atan2(y, x).signbit())
+
+
+@pytest.mark.parametrize("measure", [lambda x: x.std(-1), lambda x: torch.linalg.vector_norm(x, dim=-1), torch.std])
+def test_deviations_and_norms_of_nothing_have_no_gradient(measure: Any) -> None:
+    xs, h0 = torch.zeros(3, 2, H, dtype=DOUBLE).requires_grad_(), numbers(2, H)
+    step = lambda c, x: (c * 0.5 + x, measure(x).reshape(-1))  # noqa: E731
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])

@@ -78,13 +78,18 @@ def _mod(node: Node, a: Any, b: Any) -> Blob:
 
 @rule("atan2")
 def _atan2(node: Node, y: Any, x: Any) -> Blob:
-    """The arc tangent of the quotient, half a turn further where x is below 0."""
-    y, x = node.blob(y), node.blob(x)
-    still = ro.equal(x, 0.0)
-    angle = ro.atan(y / ro.where(still, 1.0, x))
-    side = ro.where(y < 0.0, -pi, pi)
-    upright = ro.sign(y) * (0.5 * pi)
-    return ro.where(still, upright, ro.where(x < 0.0, angle + side, angle))
+    """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
+    y, x = (ro.expand(node.blob(value), node.out_shape) for value in (y, x))
+    still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
+    quotient = ro.atan(y / ro.where(still, 1.0, x))
+    angle = ro.where(still & ~flat, ro.sign(y) * (0.5 * pi), quotient)
+    behind = (x < 0.0) | (still & flat & (ro.reciprocal(x) < 0.0))
+    below = (y < 0.0) | (flat & (ro.reciprocal(y) < 0.0))
+    value = ro.where(behind, angle + ro.where(below, node.blob(-pi), node.blob(pi)), angle)
+    square = x * x + y * y
+    share = ro.stop_gradient(ro.where(ro.equal(square, 0.0), 0.0, ro.reciprocal(square)))  # PyTorch's choice at 0, 0
+    turned = ro.with_gradient(ro.stop_gradient(value), y, ro.stop_gradient(x) * share)
+    return ro.with_gradient(turned, x, ro.stop_gradient(-y) * share)
 
 
 @rule("log_sigmoid_forward")

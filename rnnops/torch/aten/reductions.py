@@ -61,11 +61,22 @@ def _var(node: Node, x: Blob, dim: Any = None, correction: Any = 1, keepdim: boo
     return (var, mean if keepdim else ro.squeeze(mean, axes)) if node.name == "var_mean" else var
 
 
+@rule("std")
+def _std(node: Node, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
+    return _root(_var(node, x, dim, correction, keepdim))
+
+
+def _root(square: Blob) -> Blob:
+    """A square root whose gradient is 0 at 0, as PyTorch has it for deviations and norms."""
+    none = ro.equal(square, 0.0)
+    return ro.where(none, 0.0, ro.sqrt(ro.where(none, 1.0, square)))
+
+
 @rule("linalg_vector_norm")
 def _norm(node: Node, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
     axes, keep = _axes(dim), int(keepdim)
     if order == 2:
-        return ro.sqrt(ro.reduce_sum_square(x, axes, keepdims=keep))
+        return _root(ro.reduce_sum_square(x, axes, keepdims=keep))
     node.known("order of a norm", order, 1, 2, float("inf"))
     return (
         ro.reduce_sum(ro.abs(x), axes, keepdims=keep) if order == 1 else ro.reduce_max(ro.abs(x), axes, keepdims=keep)
