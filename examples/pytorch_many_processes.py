@@ -1,7 +1,7 @@
 """Train a PyTorch model with an rnnops recurrence on several processes or machines; go on where a killed run stopped.
 
     python examples/pytorch_many_processes.py --folder run
-    torchrun --standalone --nproc-per-node 2 --max-restarts 3 examples/pytorch_many_processes.py --folder run
+    torchrun --standalone --nproc-per-node 2 --max-restarts 9 examples/pytorch_many_processes.py --folder run
 
 Each process takes its share of every batch, DistributedDataParallel averages the gradients, and the numbers are those
 of one process on the whole batch. If one dies torchrun starts all anew, and they go on from the last checkpoint.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from datetime import timedelta
+import signal
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import rnnops.torch as rt
 
 T, N, D, H = 20, 8, 5, 16
-TIMEOUT = timedelta(seconds=60)  # for each other; who waits longer gives up, and torchrun starts all anew
+PATIENCE = 30  # seconds; gloo itself may wait for ever where others were killed, so who waits longer ends, too
 
 
 class Adder(torch.nn.Module):
@@ -79,7 +79,9 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     if "RANK" in os.environ:  # under torchrun
-        dist.init_process_group("gloo", timeout=TIMEOUT)
+        signal.alarm(PATIENCE)
+        dist.init_process_group("gloo")
+        signal.alarm(0)
         (options.folder / f"process_{dist.get_rank()}").write_text(str(os.getpid()))
     train(options.folder, options.steps)
     if dist.is_initialized():

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch_many_processes.py"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "9"]
 SECONDS = 300
 
 
