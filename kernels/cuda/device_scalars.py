@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu import parts
+from rnnops.kernels.cuda.facade import compiled_as, types
 from rnnops.kernels.cuda.overloads import of_floats, of_integers, of_numbers, with_integers
 
-ZERO, HALF, ONE, MINUS_ONE = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-1)
+ZERO, ONE, MINUS_ONE = np.float32(0), np.float32(1), np.float32(-1)
 NO_BITS, LAST_BIT = np.uint64(0), np.uint64(1)
 
 
@@ -83,14 +84,23 @@ def atan(x: Any) -> Any:
     return math.atan(x)
 
 
-@of_floats
+def _rint(units: Any) -> Callable[[Any], Any]:
+    """Numbers above `units`, of the operand's dtype, have no fraction: adding it rounds, the even one of two."""
+
+    def rounded(x: Any) -> Any:
+        size = abs(x)
+        return math.copysign((size + units) - units if size < units else size, x)
+
+    return rounded
+
+
+_rint_single, _rint_double = _rint(np.float32(2**23)), _rint(np.float64(2**52))
+
+
+@compiled_as(lambda x: {types.float32: _rint_single, types.float64: _rint_double}.get(x))
 def rint(x: Any) -> Any:
     """The nearest integer as a float, the even one of two; a zero has the sign of x."""
-    below = math.floor(x)
-    rest = x - below
-    half = below * HALF
-    up = rest > HALF or (rest == HALF and math.floor(half) != half)
-    return math.copysign(below + ONE, x) if up else x if x - x != ZERO else math.copysign(below, x)
+    return (_rint_single if x.dtype == np.float32 else _rint_double)(x)
 
 
 @of_floats

@@ -17,6 +17,7 @@ from rnnops.torch.prepare import Prepared, Settings, Step
 from rnnops.torch.surroundings import fingerprint, surroundings_of
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
+OPTIONS = ("checkpoints", "memory_budget", "threads")  # of `rnnops.compile`
 KEPT = 64  # steps that `scan` remembers, with what they close over
 _known: dict[Any, Prepared] = {}
 
@@ -47,13 +48,17 @@ class RNN(Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        if not isinstance(cell, Module):
+            hint = "rnnops.torch.scan takes a function."
+            raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
         self.cell, self.step = cell, step or cell_step
         self.batch_first, self.batch_axis = batch_first, batch_axis
-        self._assume, self._settings = tuple(assume), Settings(reverse, tuple(sorted(options.items())))
+        self._assume, self._settings = tuple(assume), Settings(reverse, checked_options(options))
         self._prepared: dict[Any, Prepared] = {}
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
         """Results of all steps, and the last carry."""
+        check_tensors("inputs", xs)
         if self.batch_first:
             xs = pytree.tree_map(lambda x: x.transpose(0, 1), xs)
         carry = zeros_for(self.cell, xs) if init is None else init
@@ -65,7 +70,7 @@ class RNN(Module):
             return self.step(self.cell, carry, x)
 
         made = Made((self.cell,), fingerprint((self.cell,)), self._settings, self._assume, self.batch_axis)
-        return run_scan(step, init, xs, lengths, made, self._prepared)
+        return run_scan(step, init, xs, checked_lengths(lengths), made, self._prepared)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
@@ -105,13 +110,41 @@ def scan(
 
     Returns: the last carry, and the results of all steps `[T, ...]`.
     """
+    if not callable(step):
+        raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
+    check_tensors("inputs", xs)
     found = surroundings_of(step)
-    settings = Settings(reverse, tuple(sorted(options.items())))
+    settings = Settings(reverse, checked_options(options))
     made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))
-    result = run_scan(step, init, xs, lengths, made, _known)
+    result = run_scan(step, init, xs, checked_lengths(lengths), made, _known)
     while len(_known) > KEPT:
         _known.pop(next(iter(_known)), None)
     return result
+
+
+def checked_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options of a scan. Raises StepError for those that it does not have."""
+    for name in options:
+        if name not in OPTIONS:
+            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
+    return tuple(sorted(options.items()))
+
+
+def check_tensors(what: str, tree: Any) -> None:
+    """Raise StepError where a nested structure holds something else than tensors."""
+    other = next((leaf for leaf in pytree.tree_leaves(tree) if not isinstance(leaf, Tensor)), None)
+    if other is not None or (what == "inputs" and not pytree.tree_leaves(tree)):
+        raise StepError(f"{what} are tensors, and one is none", came=f"{type(other).__name__} {other!r}"[:60])
+
+
+def checked_lengths(lengths: Any) -> Tensor | None:
+    """Lengths as int32, of a list of integers or a tensor of any integer type. Raises StepError for others."""
+    if lengths is None:
+        return None
+    given = torch.as_tensor(lengths)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise StepError("lengths are no integers", blob="lengths", came=given.dtype)
+    return given.to(torch.int32)
 
 
 @dataclass(frozen=True)
@@ -137,6 +170,7 @@ def run_scan(
     """The scan of a step, with what was prepared for it before."""
     states, carry_tree = pytree.tree_flatten(init)
     inputs, input_tree = pytree.tree_flatten(xs)
+    check_tensors("states", states)
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in (*states, *inputs))
     key = (carry_tree, input_tree, kinds, made.key, made.settings, made.assume)
     if key not in prepared:
@@ -168,4 +202,5 @@ class _Flat:
         if tree != self.carry_tree:
             raise StepError("a step changes the structure of its carry", wanted=self.carry_tree, came=tree)
         results, self.result_tree = pytree.tree_flatten(y)
+        check_tensors("results of the step", [*states, *results])
         return [*states, *results]

@@ -19,6 +19,7 @@ from torch.nn import Module
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 DEPTH = 4
+LOOKED_INTO = (Tensor, Module, types.FunctionType, list, tuple, dict)  # of globals; others count by identity
 
 
 @dataclass
@@ -60,6 +61,9 @@ class Surroundings:
         self.values.append(id(value) if not parts or _is_opaque(value) else type(value))
         for part in parts:
             self.add(part, depth - 1)
+        if depth and isinstance(value, types.FunctionType):
+            for known in _globals(value):
+                self.add(known, depth - 1 if isinstance(known, LOOKED_INTO) else 0)
 
 
 def surroundings_of(function: Callable[..., Any]) -> Surroundings:
@@ -88,7 +92,6 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value.__code__
         yield from (value.__defaults__ or ())
         yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        yield from (value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__)
     elif isinstance(value, types.MethodType):
         yield from (value.__func__, value.__self__)
     elif isinstance(value, partial):
@@ -99,6 +102,10 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from value
     elif not isinstance(value, type | types.ModuleType | types.CodeType | types.BuiltinFunctionType):
         yield from getattr(value, "__dict__", {}).values()
+
+
+def _globals(function: types.FunctionType) -> Iterator[Any]:
+    return (function.__globals__[name] for name in _names(function.__code__) if name in function.__globals__)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

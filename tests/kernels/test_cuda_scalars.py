@@ -128,6 +128,16 @@ def test_pow_of_floats(dtype: str) -> None:
     np.testing.assert_allclose(run("pow", x, y), np.power(x, y), 8 * np.finfo(dtype).eps, np.finfo(dtype).tiny)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_is_exact(dtype: str) -> None:
+    """Ties go to the even integer, and a zero has the sign of the operand; numba has `math.fmod` for devices alone."""
+    halves = np.arange(-6, 7).astype(dtype) / 2
+    x = np.concatenate([edges(dtype), halves, np.nextafter(halves, np.inf, dtype=dtype), ordinary(dtype, 500)])
+    rounded = run("rint", x)
+    np.testing.assert_array_equal(rounded, np.rint(x))
+    np.testing.assert_array_equal(np.signbit(rounded), np.signbit(np.rint(x)))
+
+
 def test_steps_of_folds_are_functions_of_two_names() -> None:
     module = device_scalars
     assert (module.larger, module.smaller) == (module.maximum, module.minimum)

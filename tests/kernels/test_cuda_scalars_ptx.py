@@ -9,8 +9,8 @@ from without_simulator import run_compiler
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 OF_FLOATS = {
-    "cos": 1, "erf": 1, "exp": 1, "expm1": 1, "floor": 1, "log": 1, "log1p": 1, "sigmoid": 1, "sin": 1, "sqrt": 1,
-    "tanh": 1,
+    "atan": 1, "cos": 1, "erf": 1, "exp": 1, "expm1": 1, "floor": 1, "fmod": 2, "log": 1, "log1p": 1, "rint": 1,
+    "sigmoid": 1, "sin": 1, "sqrt": 1, "tanh": 1,
 }  # fmt: skip
 OF_NUMBERS = {
     "sign": 1, "divide_towards_zero": 2, "pow": 2, "maximum": 2, "minimum": 2, "larger": 2, "smaller": 2,

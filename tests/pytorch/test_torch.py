@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 import torch.utils._pytree as pytree  # noqa: E402
+from random_programs import Surrogate  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
 from rnnops.torch.errors import SelfCheckError, StepError  # noqa: E402
@@ -126,20 +127,6 @@ def test_scan_follows_tensors_that_a_step_closes_over() -> None:
     assert len(rt.rnn._known) == known + 1
 
 
-class Spike(torch.autograd.Function):
-    """A step, differentiated as a sigmoid."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return (x > 0).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
-        s = torch.sigmoid(ctx.saved_tensors[0])
-        return grad * s * (1 - s)
-
-
 class Rolled(torch.autograd.Function):
     """What is not elementwise, though its shapes say nothing of it."""
 
@@ -156,7 +143,7 @@ def spiking(carry: Any, x: Any) -> tuple[Any, Any]:
     with torch.no_grad():
         reset = (carry > 1).to(carry.dtype)
     membrane = 0.9 * carry + x - reset * carry.detach()
-    return membrane, Spike.apply(membrane - 1)
+    return membrane, Surrogate.apply(membrane - 1)
 
 
 def test_surrogate_gradients_no_grad_and_detach() -> None:
@@ -222,6 +209,37 @@ def test_what_a_trace_cannot_see_fails_the_self_check() -> None:
         rt.scan(lambda c, x: (Rolled.apply(c) * x, c), numbers(2, D), numbers(3, 2, D))
 
 
+MISUSED = {
+    "a cell that is none": (lambda: rt.RNN(5), "the cell is no module"),
+    "a step that is none": (lambda: rt.scan(5, numbers(2, H), numbers(3, 2, H)), "the step is no function"),
+    "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
+    "an input that is no tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
+    "a state that is no tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),
+    "a result that is no tensor": (
+        lambda: rt.scan(lambda c, x: (c, 1.0), numbers(2, H), numbers(3, 2, H)),
+        "results of the step are tensors, and one is none; got float 1.0",
+    ),
+    "lengths that are floats": (
+        lambda: rt.RNN(torch.nn.GRUCell(D, H))(torch.zeros(3, 2, D), lengths=torch.tensor([1.0, 2.0])),
+        "lengths are no integers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_what_is_given_is_looked_at(name: str) -> None:
+    call, problem = MISUSED[name]
+    with pytest.raises(StepError, match=problem):
+        call()
+
+
+def test_lengths_may_be_any_integers() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(5, 2, D)
+    wanted = rnn(xs, lengths=torch.tensor([3, 5], dtype=torch.int32))[0]
+    for lengths in (torch.tensor([3, 5]), [3, 5], torch.tensor([3, 5], dtype=torch.uint8)):
+        assert torch.equal(rnn(xs, lengths=lengths)[0], wanted)
+
+
 def test_answers_to_decisions_are_taken() -> None:
     xs, init = numbers(3, 2, D), numbers(2, D)
     mine = rt.scan(deciding, init, xs, assume=[False])
@@ -248,7 +266,7 @@ def test_misuse_has_a_name() -> None:
 def test_functions_of_one_name_are_told_apart() -> None:
     """Steps of the same code that reach other functions by a global or closed-over name are traced anew."""
     xs, h0 = numbers(3, 2, H), numbers(2, H)
-    for function in (torch.tanh, torch.sigmoid, Spike.apply, torch.nn.functional.relu):
+    for function in (torch.tanh, torch.sigmoid, Surrogate.apply, torch.nn.functional.relu):
         closed = lambda c, x, f=function: (f(c + x), x)  # noqa: E731 - the function is a default
         expect_equal(rt.scan(closed, h0, xs), loop(closed, h0, xs), [xs, h0])
         namespace: dict[str, Any] = {"function": function}

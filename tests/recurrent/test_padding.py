@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
 from rnnops.compiler.cuda_target import Cuda
@@ -15,7 +16,7 @@ from rnnops.compiler.scan.compiled_scan import Options
 Arrays = dict[str, np.ndarray]
 Device = Callable[..., ro.Run]
 
-T, N, D, H = 4, 4, 3, 5
+T, N = 4, 4
 LENGTHS = np.array([4, 0, 2, 1], "int32")
 CUDA = Options(tile=2, least_work=0, device=Cuda(lanes=2))
 SMALL = Options(compiled=False, tile=2, least_work=0)
@@ -28,15 +29,6 @@ every_device = pytest.mark.parametrize(
     "device", [*PLAIN.values(), pytest.param(SIMULATED["cuda"], marks=pytest.mark.cuda)], ids=[*PLAIN, *SIMULATED]
 )
 plain_devices = pytest.mark.parametrize("device", PLAIN.values(), ids=PLAIN)
-PRESETS = ("BasicRNN", "LSTM", "GRU", "MILSTM", "LayerNormLSTM", "LayerNormMILSTM")
-
-
-def preset(name: str, **options: Any) -> ro.Net:
-    net = ro.Net("model")
-    x, lengths = net.input("x"), net.input("lengths", "int32")
-    results = getattr(ro, name)(net, x, lengths, None, D, options.pop("dim_out", H), **options)
-    net.outputs(**{f"out{i}": blob for i, blob in enumerate(results)})
-    return net
 
 
 def own_net(step: Any, drop: bool = False, masked: bool = True, **options: Any) -> ro.Net:

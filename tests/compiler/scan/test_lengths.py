@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
 from rnnops.compiler.scan import share_work
@@ -19,19 +20,10 @@ from rnnops.compiler.scan.statements import Statement
 
 Arrays = dict[str, np.ndarray]
 
-T, N, D, H = 6, 4, 3, 5
+T, N = 6, 4
 LENGTHS = ([6, 0, 3, 1], [6, 6, 6, 6], [0, 0, 0, 0], [-2, 9, 2, 5], [1, 2, 4, 6], [6, 4, 2, 1])
 PLAIN = Options(compiled=False)
-PRESETS = ("BasicRNN", "LSTM", "GRU", "MILSTM", "LayerNormLSTM", "LayerNormMILSTM")
 VARIANTS: tuple[dict[str, Any], ...] = ({}, {"memory_optimization": True}, {"drop_states": True}, {"dim_out": [H, D]})
-
-
-def preset(name: str, **options: Any) -> ro.Net:
-    net = ro.Net("model")
-    x, lengths = net.input("x"), net.input("lengths", "int32")
-    results = getattr(ro, name)(net, x, lengths, None, D, options.pop("dim_out", H), **options)
-    net.outputs(**{f"out{i}": blob for i, blob in enumerate(results)})
-    return net
 
 
 def feeds_of(net: ro.Net, lengths: list[int], **shapes: tuple[int, ...]) -> Arrays:
