@@ -270,7 +270,7 @@ def run(_typing: Any, entry: Any, block: Any, rank: Any, threads: Any) -> Any:
     """Call an entry; raise what it raises."""
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return _emit_raise(context, builder, _emit_call(context, builder, *values))
+        return emit_raise(context, builder, emit_call(context, builder, *values))
 
     return types.void(entry, block, rank, threads), lower
 
@@ -281,20 +281,20 @@ def run_first(_typing: Any, entry: Any, block: Any, threads: Any, mailboxes: Any
 
     def lower(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         entry, block, count, addresses = values
-        status = _emit_call(context, builder, entry, block, I64(0), count)
+        status = emit_call(context, builder, entry, block, I64(0), count)
         context.compile_internal(builder, _join, types.void(mailboxes, threads), (addresses, count))
-        return _emit_raise(context, builder, status)
+        return emit_raise(context, builder, status)
 
     return types.void(entry, block, threads, mailboxes), lower
 
 
-def _emit_call(context: Any, builder: Any, entry: Any, *operands: Any) -> Any:
+def emit_call(context: Any, builder: Any, entry: Any, *operands: Any) -> Any:
     function = builder.inttoptr(entry, context.call_conv.get_function_type(*ENTRY).as_pointer())
     status, _ = context.call_conv.call_function(builder, function, *ENTRY, operands)
     return status
 
 
-def _emit_raise(context: Any, builder: Any, status: Any) -> Any:
+def emit_raise(context: Any, builder: Any, status: Any) -> Any:
     with cgutils.if_unlikely(builder, status.is_error):
         context.call_conv.return_status_propagate(builder, status)
     return context.get_dummy_value()

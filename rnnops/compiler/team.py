@@ -197,13 +197,21 @@ _launches: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
 
 
 def _prepare(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """What starts a function, and the address of its machine code, which lives as long as the function."""
+    """What starts a function, and the address of its machine code."""
+    kinds, address = machine_code_of(function, arguments)
+    _launches[function] = _launch(kinds), address
+    return _launches[function]
+
+
+def machine_code_of(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
+    """Types of the arguments behind the ranks, and the address of the machine code, which lives with the function.
+
+    Raises as `run_together` does for wrong functions.
+    """
     if not isinstance(function, Dispatcher):
         raise only_compiled()
     version = _only_version(function, arguments)
-    address = version.library.get_pointer_to_function(version.fndesc.llvm_func_name)
-    _launches[function] = _launch(version.signature.args[2:]), address
-    return _launches[function]
+    return version.signature.args[2:], version.library.get_pointer_to_function(version.fndesc.llvm_func_name)
 
 
 def _only_version(function: Any, arguments: tuple[Any, ...]) -> Any:

@@ -11,7 +11,10 @@ from torch import Tensor
 from torch.nn import Module
 
 import rnnops as ro
+from rnnops.compiler.openmp import openmp_of
 from rnnops.compiler.run import Run
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.scan.target import Processor
 from rnnops.schema import schema_of
 from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.check import check_step
@@ -43,10 +46,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a recurrence runs: its direction, and what `ro.compile` takes."""
+    """How a recurrence runs: its direction, what `ro.compile` takes, and how many threads where that does not say."""
 
     reverse: bool = False
     options: tuple[tuple[str, Any], ...] = ()
+    threads: int = field(default_factory=torch.get_num_threads)
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,15 @@ class Prepared:
             translation = translate(trace, layout, self.settings.reverse, lengths)
         places = _places(self.step, translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        return Compiled(translation, ro.compile(translation.net, **dict(self.settings.options)), places, is_random)
+        return Compiled(translation, compile_beside_torch(translation.net, self.settings), places, is_random)
+
+
+def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:
+    """Compile for the threads of the pool that PyTorch has, where its runtime is one that is known."""
+    options = dict(settings.options)
+    options.setdefault("threads", settings.threads)
+    tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
+    return ro.compile(net, tuning=tuning, **options)
 
 
 def _places(step: Step, tensors: Sequence[Tensor]) -> tuple[Place, ...]:

@@ -53,7 +53,7 @@ class RNN(Module):
             raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
         self.cell, self.step = cell, step or cell_step
         self.batch_first, self.batch_axis = batch_first, batch_axis
-        self._assume, self._settings = tuple(assume), Settings(reverse, checked_options(options))
+        self._assume, self._reverse, self._options = tuple(assume), reverse, checked_options(options)
         self._prepared: dict[Any, Prepared] = {}
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
@@ -69,7 +69,8 @@ class RNN(Module):
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             return self.step(self.cell, carry, x)
 
-        made = Made((self.cell,), fingerprint((self.cell,)), self._settings, self._assume, self.batch_axis)
+        settings = Settings(self._reverse, self._options)
+        made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis)
         return run_scan(step, init, xs, checked_lengths(lengths), made, self._prepared)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnops.compiler.openmp import OpenMP, run_in_region
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.scan import Scan
@@ -96,11 +97,16 @@ class OnHost:
 
 @dataclass(frozen=True)
 class Processor(OnHost):
-    """Compiled code on the cores of this machine."""
+    """Compiled code on the cores of this machine.
+
+    Args:
+        openmp: whose threads run it; threads of our own if None.
+    """
 
     tile_rows: int = TILE_ROWS
     shrinks: bool = True
     worker: str = "thread"
+    openmp: OpenMP | None = None
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         team = share_work(scan, plan, threads)
@@ -109,7 +115,10 @@ class Processor(OnHost):
         return Written(team, layouts, write_scan(scan, plan, layouts, dtype, width))
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
-        run_together(function, team.threads, *work)
+        if self.openmp is None:
+            run_together(function, team.threads, *work)
+        else:
+            run_in_region(self.openmp, function, team.threads, *work)
         return _was_wrong(work)
 
 
