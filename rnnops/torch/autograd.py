@@ -26,9 +26,9 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Run, names: Sequence[str], wanted: Sequence[str], seed: int, *tensors: Tensor) -> Any:
         """All outputs of the net, in its order; `wanted` are the inputs whose gradients are."""
-        feeds = {name: _array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
+        feeds = {name: as_array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
         out, ctx.pullback = run.vjp(feeds, wrt=wanted, seed=seed)
-        outputs = tuple(_tensor(array) for array in out.values())
+        outputs = tuple(as_tensor(array) for array in out.values())
         ctx.run, ctx.names, ctx.wanted, ctx.seed = run, names, wanted, seed
         ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
         ctx.set_materialize_grads(False)
@@ -40,12 +40,12 @@ class Recurrence(torch.autograd.Function):
         tensors = ctx.saved_tensors[: len(ctx.names)]
         pullback, ctx.pullback = ctx.pullback, None
         if pullback is None:
-            feeds = {name: _array(name, tensor) for name, tensor in zip(ctx.names, tensors, strict=True)}
+            feeds = {name: as_array(name, tensor) for name, tensor in zip(ctx.names, tensors, strict=True)}
             _, pullback = ctx.run.vjp(feeds, wrt=ctx.wanted, seed=ctx.seed)
         outputs = ctx.run.net.output_blobs
-        given = {name: _array(name, grad) for name, grad in zip(outputs, grads, strict=True) if grad is not None}
+        given = {name: as_array(name, grad) for name, grad in zip(outputs, grads, strict=True) if grad is not None}
         found = pullback(given)
-        results = [_tensor(found[name]) if name in found else None for name in ctx.names]
+        results = [as_tensor(found[name]) if name in found else None for name in ctx.names]
         if torch.is_grad_enabled():
             kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
             results = [None if r is None else next(kept) for r in results]
@@ -76,16 +76,16 @@ def run_recurrence(
         names: of the net's inputs, in the order of `tensors`.
         wanted: those whose gradients are wanted; without any nothing is kept.
     """
-    _check_surroundings(tensors)
+    check_surroundings(tensors)
     seed = int(torch.randint(SEEDS, ()).item()) if is_random else 0
     if wanted:
         outputs = Recurrence.apply(run, names, wanted, seed, *tensors)
         return dict(zip(run.net.output_blobs, outputs, strict=True))
-    feeds = {name: _array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
-    return {name: _tensor(array) for name, array in run(feeds, seed=seed, training=True).items()}
+    feeds = {name: as_array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
+    return {name: as_tensor(array) for name, array in run(feeds, seed=seed, training=True).items()}
 
 
-def _check_surroundings(tensors: Sequence[Tensor]) -> None:
+def check_surroundings(tensors: Sequence[Tensor]) -> None:
     if torch._C._are_functorch_transforms_active():
         raise StepError(
             "a recurrence runs under torch.func (vmap, grad, jvp), which rnnops does not support",
@@ -98,7 +98,7 @@ def _check_surroundings(tensors: Sequence[Tensor]) -> None:
         )
 
 
-def _array(name: str, tensor: Tensor) -> Array:
+def as_array(name: str, tensor: Tensor) -> Array:
     """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
     if not tensor.is_cpu:
         raise StepError("a tensor of another device", blob=name, wanted="a tensor on the CPU", came=tensor.device)
@@ -110,7 +110,7 @@ def _array(name: str, tensor: Tensor) -> Array:
     return array
 
 
-def _tensor(array: Array) -> Tensor:
+def as_tensor(array: Array) -> Tensor:
     """An output or gradient as a tensor over its memory; PyTorch itself finds out who changes it too early."""
     if not array.flags.writeable:
         array.flags.writeable = True

@@ -43,6 +43,13 @@ class Step:
     tensors: tuple[Tensor, ...] = ()
     assume: tuple[bool, ...] = ()
 
+    def reached(self) -> list[Place]:
+        """Places of all tensors that it could close over."""
+        modules = (module for root in self.modules for module in root.modules())
+        held = [held for module in modules for held in (module._parameters, module._buffers)]
+        named = [(tensors, name) for tensors in held for name, tensor in tensors.items() if tensor is not None]
+        return [*range(len(self.tensors)), *named]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -55,11 +62,17 @@ class Settings:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A step compiled for a batch size."""
+    """A step compiled for a batch size.
+
+    Args:
+        places: of the tensors that it closes over, None for those that are always the same.
+        positions: of these among all that the step could close over.
+    """
 
     translation: Translation
     run: Run
     places: tuple[Place, ...]
+    positions: tuple[int | None, ...]
     is_random: bool
 
     def closed_over(self, reached: Sequence[Tensor]) -> list[Tensor]:
@@ -70,7 +83,7 @@ class Compiled:
         """
         now = []
         for tensor, place in zip(self.translation.closed_over, self.places, strict=True):
-            found = tensor if place is None else reached[place] if isinstance(place, int) else place[0][place[1]]
+            found = tensor if place is None else tensor_at(place, reached)
             now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
         return now
 
@@ -90,11 +103,16 @@ class Compiled:
 
 @dataclass
 class Prepared:
-    """All that was made of one step with one structure of states and inputs."""
+    """All that was made of one step with one structure of states and inputs.
+
+    Args:
+        numbers: which of all reached tensors those were, by id, that a trace closed over, which keeps them alive.
+    """
 
     step: Step
     settings: Settings
     traces: list[Trace] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
     compiled: dict[Any, Compiled] = field(default_factory=dict)
 
     def for_shapes(self, shapes: Any, lengths: bool, layout: Callable[[], Layout]) -> Compiled:
@@ -108,8 +126,12 @@ class Prepared:
             self.compiled[key] = self._compile(layout(), lengths)
         return self.compiled[key]
 
+    def trace_for(self, batch: int | None) -> Trace | None:
+        """A trace that holds for a batch size, if there is one already."""
+        return next((trace for trace in self.traces if trace.fits(batch)), None)
+
     def _compile(self, layout: Layout, lengths: bool) -> Compiled:
-        trace = next((trace for trace in self.traces if trace.fits(layout.batch)), None)
+        trace = self.trace_for(layout.batch)
         if trace is None:
             examples = [
                 Example(kind.without_data(), None if layout.batch is None else kind.batch_axis) for kind in layout.kinds
@@ -118,11 +140,27 @@ class Prepared:
             translation = translate(trace, layout, self.settings.reverse, lengths)
             check_step(self.step, translate(trace, layout, False, False), layout)
             self.traces.append(trace)
+            tensors = [tensor_at(place, self.step.tensors) for place in self.step.reached()]
+            used = set(map(id, translation.closed_over))
+            self.numbers.update({id(tensor): number for number, tensor in enumerate(tensors) if id(tensor) in used})
         else:
             translation = translate(trace, layout, self.settings.reverse, lengths)
-        places = _places(self.step, translation.closed_over)
+        reached = self.step.reached()
+        positions = tuple(self.numbers.get(id(tensor)) for tensor in translation.closed_over)
+        places = tuple(None if number is None else reached[number] for number in positions)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        return Compiled(translation, compile_beside_torch(translation.net, self.settings), places, is_random)
+        run = compile_beside_torch(translation.net, self.settings)
+        return Compiled(translation, run, places, positions, is_random)
+
+
+def tensor_at(place: Place, tensors: Sequence[Tensor]) -> Tensor:
+    """The tensor that is at a place now.
+
+    Args:
+        tensors: those that a step reaches without a module, at this call.
+    """
+    assert place is not None
+    return tensors[place] if isinstance(place, int) else place[0][place[1]]
 
 
 def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:
@@ -131,12 +169,3 @@ def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:
     options.setdefault("threads", settings.threads)
     tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
     return ro.compile(net, tuning=tuning, **options)
-
-
-def _places(step: Step, tensors: Sequence[Tensor]) -> tuple[Place, ...]:
-    """Where each tensor is found again at the next call, when it may be another."""
-    found: dict[int, Place] = {id(tensor): number for number, tensor in enumerate(step.tensors)}
-    for module in (module for root in step.modules for module in root.modules()):
-        for held in (module._parameters, module._buffers):
-            found.update({id(tensor): (held, name) for name, tensor in held.items() if tensor is not None})
-    return tuple(found.get(id(tensor)) for tensor in tensors)

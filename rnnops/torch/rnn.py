@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.utils._pytree as pytree
@@ -13,7 +15,9 @@ from torch.nn import Module
 
 from rnnops.torch.errors import StepError
 from rnnops.torch.layout import layout_of
-from rnnops.torch.prepare import Prepared, Settings, Step
+from rnnops.torch.opaque import Call, call_opaque
+from rnnops.torch.prepare import Prepared, Settings, Step, tensor_at
+from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
 from rnnops.torch.surroundings import fingerprint, surroundings_of
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
@@ -55,26 +59,66 @@ class RNN(Module):
         self.batch_first, self.batch_axis = batch_first, batch_axis
         self._assume, self._reverse, self._options = tuple(assume), reverse, checked_options(options)
         self._prepared: dict[Any, Prepared] = {}
+        self._number = _number(self)
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
         """Results of all steps, and the last carry."""
+        if torch.compiler.is_dynamo_compiling():
+            if torch.compiler.is_exporting():
+                torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
+            held = {**dict(self.cell.named_parameters()), **dict(self.cell.named_buffers())}
+            given = {"init": init, "lengths": lengths}
+            present = {name: value for name, value in given.items() if value is not None}  # None is no value there
+            return in_graph(self._number, xs, present, held)
+        return self.over_time(xs, init, lengths)
+
+    def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
+        """What `forward` gives where no compiler reads it.
+
+        Args:
+            held: what a graph has in place of the cell's parameters and buffers, by name.
+        """
         check_tensors("inputs", xs)
         if self.batch_first:
             xs = pytree.tree_map(lambda x: x.transpose(0, 1), xs)
         carry = zeros_for(self.cell, xs) if init is None else init
-        carry, ys = self._scan(carry, xs, lengths)
+        carry, ys = self._scan(carry, xs, lengths, held)
         return (pytree.tree_map(lambda y: y.transpose(0, 1), ys) if self.batch_first else ys), carry
 
-    def _scan(self, init: Any, xs: Any, lengths: Tensor | None) -> tuple[Any, Any]:
+    def _scan(self, init: Any, xs: Any, lengths: Any, held: Mapping[str, Tensor] | None) -> tuple[Any, Any]:
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             return self.step(self.cell, carry, x)
 
         settings = Settings(self._reverse, self._options)
-        made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis)
+        made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis, held=held or {})
         return run_scan(step, init, xs, checked_lengths(lengths), made, self._prepared)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._number = _number(self)
+
+
+_modules: WeakValueDictionary[int, RNN] = WeakValueDictionary()
+_count = itertools.count()
+
+
+def _number(rnn: RNN) -> int:
+    number = next(_count)
+    _modules[number] = rnn
+    return number
+
+
+@torch._dynamo.nonstrict_trace
+def in_graph(number: int, xs: Any, given: dict[str, Any], held: dict[str, Tensor]) -> tuple[Any, Any]:
+    """What a module gives whose parameters and buffers are a graph's; Dynamo does not look inside.
+
+    Args:
+        given: `init` and `lengths`, where they are.
+    """
+    return _modules[number].over_time(xs, given.get("init"), given.get("lengths"), held)
 
 
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
@@ -96,6 +140,7 @@ def zeros_for(cell: Module, xs: Any) -> Any:
     return (zeros, zeros) if isinstance(cell, torch.nn.LSTMCell) else zeros
 
 
+@torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN into its graph, and no rnnops.torch.scan")
 def scan(
     step: StepFunction,
     init: Any,
@@ -155,6 +200,7 @@ class Made:
     Args:
         modules, tensors: that the step reaches.
         key: what else its trace depends on.
+        held: what a graph has in place of the first module's parameters and buffers, by name.
     """
 
     modules: tuple[Module, ...]
@@ -163,6 +209,7 @@ class Made:
     assume: tuple[bool, ...]
     batch_axis: int
     tensors: tuple[Tensor, ...] = ()
+    held: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def run_scan(
@@ -178,12 +225,45 @@ def run_scan(
         flattened = Step(_Flat(step, carry_tree, input_tree), made.modules, made.tensors, made.assume)
         prepared[key] = Prepared(flattened, made.settings)
     found = prepared[key]
-    shapes = (made.batch_axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
-    compiled = found.for_shapes(shapes, lengths is not None, lambda: layout_of(states, inputs, made.batch_axis))
-    last, steps = compiled(states, inputs, lengths, made.tensors)
+    run = run_in_graph if is_in_graph((*states, *inputs)) else run_now
+    last, steps = run(found, states, inputs, lengths, made)
     flat = found.step.function
     assert isinstance(flat, _Flat)
     return pytree.tree_unflatten(last, carry_tree), pytree.tree_unflatten(steps, flat.result_tree)
+
+
+def run_now(
+    found: Prepared, states: list[Tensor], inputs: list[Tensor], lengths: Tensor | None, made: Made
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Last states, and results of all steps."""
+    shapes = (made.batch_axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
+    compiled = found.for_shapes(shapes, lengths is not None, lambda: layout_of(states, inputs, made.batch_axis))
+    return compiled(states, inputs, lengths, made.tensors)
+
+
+def run_in_graph(
+    found: Prepared, states: list[Tensor], inputs: list[Tensor], lengths: Tensor | None, made: Made
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
+    if made.tensors:
+        hint = "Use rnnops.torch.RNN, whose module holds what the step needs."
+        raise StepError("a scan that closes over tensors is part of a graph", hint=hint)
+    with outside_of_graphs(made.modules):
+        examples = [without_symbols(tensor) for tensor in (*states, *inputs)]
+        layout = layout_of(examples[: len(states)], examples[len(states) :], made.batch_axis)
+        compiled = found.for_shapes(layout, lengths is not None, lambda: layout)
+    call = Call(found, len(states), len(inputs), lengths is not None, made.batch_axis, layout.batch is not None)
+    with given_tensors(made.modules, made.held):
+        closed_over = [tensor_at(place, made.tensors) for place in found.step.reached()]
+    tensors = [*states, *inputs, *([] if lengths is None else [lengths]), *closed_over]
+    results = call_opaque(call, tensors, compiled.is_random)
+    return results[: len(states)], results[len(states) :]
+
+
+def without_symbols(tensor: Tensor) -> Tensor:
+    """A tensor without data, of the sizes that a graph's tensor has where the graph is made."""
+    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in tensor.shape]
+    return torch.empty(sizes, dtype=tensor.dtype, device="meta")
 
 
 class _Flat:

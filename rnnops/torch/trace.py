@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from torch import SymInt, Tensor, autocast, enable_grad, fx, rand_like
+from torch import SymInt, Tensor, autocast, dtype, enable_grad, fx, rand_like
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
@@ -23,6 +23,8 @@ from torch.backends import mkldnn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn import Module
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from rnnops.torch.aten import RULES
 from rnnops.torch.errors import StepError
@@ -71,11 +73,19 @@ class Trace:
         where = dict.fromkeys(self.symbols, batch)
         return batch >= SYMBOLIC_FROM and all(bool(guard.expr.subs(where)) for guard in self.env.guards)
 
-    def size(self, value: int | SymInt, batch: int | None) -> int:
-        """A size of the graph as a number."""
+    def size(self, value: int | SymInt, batch: Any) -> Any:
+        """A size of the graph as a number, or of another graph's symbols where the batch size is one of these."""
         if isinstance(value, int):
             return value
+        if isinstance(batch, SymInt):
+            return sympy_interp(PythonReferenceAnalysis, dict.fromkeys(self.symbols, batch), value.node.expr)
         return int(value.node.expr.subs(dict.fromkeys(self.symbols, batch)))
+
+    def result_kinds(self, batch: Any) -> list[tuple[dtype, tuple[Any, ...]]]:
+        """Dtype and shape of each result of a step."""
+        output = next(node for node in self.module.graph.nodes if node.op == "output")
+        values = [node.meta["val"] for node in output.args[0]]
+        return [(value.dtype, tuple(self.size(size, batch) for size in value.shape)) for value in values]
 
 
 def trace_step(

@@ -1,0 +1,218 @@
+"""A recurrence as one opaque op, which torch.compile and torch.export put into their graphs as it is.
+
+An op of a graph takes tensors and numbers, so that calls are known by number, and what a backward pass reads lies in a
+table under the address of a token: a tensor that goes with the graph, which takes the entry along when it is freed. A
+token that was copied meanwhile finds none, and the forward pass runs again. Sizes of batch and time may be symbols of
+the graph; the step is then compiled for each batch size that comes.
+
+Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
+mode than `autograd.Recurrence`, which is there for that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rnnops.torch.autograd import SEEDS, as_array, as_tensor, check_surroundings
+from rnnops.torch.errors import StepError
+from rnnops.torch.layout import layout_of
+from rnnops.torch.prepare import Compiled, Prepared
+
+
+@dataclass(frozen=True)
+class Call:
+    """How an op's tensors are read: states, inputs, lengths where there are, then all that the step may close over.
+
+    Args:
+        states, inputs: how many there are.
+        is_batched: whether rows of states and inputs are rows of the net, so that their number may be a symbol.
+    """
+
+    prepared: Prepared
+    states: int
+    inputs: int
+    lengths: bool
+    batch_axis: int
+    is_batched: bool
+
+    def compiled(self, tensors: Sequence[Tensor]) -> Compiled:
+        """The step compiled for the sizes of these tensors."""
+        states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
+        shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
+        return self.prepared.for_shapes(shapes, self.lengths, lambda: layout_of(states, inputs, self.batch_axis))
+
+    def places(self, compiled: Compiled) -> list[int | None]:
+        """For each input of the net, which of the op's tensors it is; None for what is always the same."""
+        first = self.states + self.inputs + self.lengths
+        return [*range(first), *(None if place is None else first + place for place in compiled.positions)]
+
+    def feeds(self, compiled: Compiled, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """What the net is fed."""
+        constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.translation.closed_over)
+        fed = {}
+        for name, place, constant in zip(compiled.translation.names, self.places(compiled), constants, strict=True):
+            tensor = compiled.translation.as_fed(constant if place is None else tensors[place])
+            fed[name] = as_array(name, tensor)
+        return fed
+
+    def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
+        """Dtype and shape of each last state, and of each result of all steps, for sizes that may be symbols."""
+        sequence = tensors[self.states]
+        batch = sequence.shape[1] if self.is_batched else None
+        traces = self.prepared.traces
+        trace = next((trace for trace in traces if trace.symbols), traces[0]) if _is_symbol(batch) else None
+        trace = trace or self.prepared.trace_for(batch) or traces[0]
+        kinds = trace.result_kinds(batch)
+        return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
+
+
+_calls: dict[int, Call] = {}
+_numbers: dict[Any, int] = {}
+_pullbacks: dict[int, Any] = {}
+
+
+def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[Tensor]:
+    """Last states, then results of all steps.
+
+    Args:
+        tensors: as `Call` has them.
+    """
+    check_surroundings(tensors)
+    grads = torch.is_grad_enabled()
+    wanted = [grads and tensor.requires_grad for tensor in tensors]
+    seed = torch.randint(SEEDS, ()) if is_random else None
+    return recurrence(list(tensors), wanted, seed, _number_of(call))[:-1]
+
+
+def _number_of(call: Call) -> int:
+    key = (id(call.prepared), call.states, call.inputs, call.lengths, call.batch_axis, call.is_batched)
+    if key not in _numbers:
+        _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
+        _calls[_numbers[key]] = call
+    return _numbers[key]
+
+
+def call_of(number: int) -> Call:
+    """The call of a number. Raises StepError for one of another process."""
+    if number not in _calls:
+        raise StepError(
+            "this graph holds a recurrence of another process, where its step was traced",
+            op="rnnops::recurrence",
+            hint="Export the module again in this process, or save its state_dict and build it anew.",
+        )
+    return _calls[number]
+
+
+def _is_symbol(size: Any) -> bool:
+    return isinstance(size, torch.SymInt)
+
+
+@torch.library.custom_op("rnnops::recurrence", mutates_args=())
+def recurrence(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int) -> list[Tensor]:
+    """Last states, results of all steps, and the token of what backward reads.
+
+    Args:
+        wanted: which of the tensors want gradients; without any nothing is kept.
+    """
+    out, pullback, compiled = _forward(tensors, wanted, seed, call)
+    token = np.zeros(1, np.int64)
+    if pullback is not None:
+        _pullbacks[token.ctypes.data] = pullback
+        weakref.finalize(token, _pullbacks.pop, token.ctypes.data, None)
+    seen: set[str] = set()
+    results = []
+    for name in _output_names(compiled):
+        array = np.array(out[name]) if name in seen else np.ascontiguousarray(out[name])  # none is another one
+        seen.add(name)
+        results.append(as_tensor(array.reshape(out[name].shape)))
+    return [*results, torch.from_numpy(token)]
+
+
+@recurrence.register_fake
+def _(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int) -> list[Tensor]:
+    kinds = call_of(call).result_kinds(tensors)
+    return [*(tensors[0].new_empty(shape, dtype=kind) for kind, shape in kinds), torch.empty(1, dtype=torch.int64)]
+
+
+def _forward(tensors: Sequence[Tensor], wanted: Sequence[bool], seed: Tensor | None, call: int) -> tuple[Any, ...]:
+    compiled = call_of(call).compiled(tensors)
+    feeds, number = call_of(call).feeds(compiled, tensors), 0 if seed is None else int(seed)
+    places = zip(compiled.translation.names, call_of(call).places(compiled), strict=True)
+    names = tuple(name for name, place in places if place is not None and wanted[place])
+    if names:
+        return *compiled.run.vjp(feeds, wrt=names, seed=number), compiled
+    return compiled.run(feeds, seed=number, training=True), None, compiled
+
+
+def _output_names(compiled: Compiled) -> tuple[str, ...]:
+    return (*compiled.translation.last, *compiled.translation.steps)
+
+
+@torch.library.custom_op("rnnops::recurrence_backward", mutates_args=())
+def recurrence_backward(
+    grads: list[Tensor],
+    present: list[bool],
+    tensors: list[Tensor],
+    outputs: list[Tensor],
+    wanted: list[bool],
+    seed: Tensor | None,
+    call: int,
+) -> list[Tensor]:
+    """Gradients of the tensors that want one.
+
+    Args:
+        grads: of the outputs that have one, which `present` tells.
+        outputs: of the forward op, the token last; what the pullback reads lies in them, so they must live until now.
+    """
+    pullback, compiled = _pullbacks.pop(outputs[-1].data_ptr(), None), call_of(call).compiled(tensors)
+    if pullback is None:  # a second backward pass
+        _, pullback, _ = _forward(tensors, wanted, seed, call)
+    given: dict[str, Any] = {}
+    names = (name for name, here in zip(_output_names(compiled), present, strict=True) if here)
+    for name, grad in zip(names, grads, strict=True):
+        array = as_array(name, grad)
+        given[name] = given[name] + array if name in given else array
+    found = {} if pullback is None else pullback(given)
+    places = zip(call_of(call).places(compiled), compiled.translation.names, strict=True)
+    named = {place: name for place, name in places if place is not None and name in found}
+    return [
+        as_tensor(found[named[i]]).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
+        for i, tensor in enumerate(tensors)
+        if wanted[i]
+    ]
+
+
+@recurrence_backward.register_fake
+def _(
+    grads: list[Tensor], present: list[bool], tensors: list[Tensor], outputs: list[Tensor], wanted: list[bool],
+    seed: Tensor | None, call: int,
+) -> list[Tensor]:  # fmt: skip
+    return [tensor.new_empty(tensor.shape) for tensor, want in zip(tensors, wanted, strict=True) if want]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, ctx.wanted, seed, ctx.call = inputs
+    ctx.count, ctx.is_random = len(tensors), seed is not None
+    ctx.save_for_backward(*tensors, *([seed] if ctx.is_random else []), *output)
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*[tensor for tensor in output if not tensor.is_floating_point()])
+
+
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
+    tensors, rest = ctx.saved_tensors[: ctx.count], list(ctx.saved_tensors[ctx.count :])
+    seed = rest.pop(0) if ctx.is_random else None
+    present = [grad is not None for grad in grads[:-1]]
+    given = [grad for grad in grads[:-1] if grad is not None]
+    found = iter(recurrence_backward(given, present, list(tensors), rest, ctx.wanted, seed, ctx.call) if given else ())
+    return [next(found, None) if want else None for want in ctx.wanted], None, None, None
+
+
+recurrence.register_autograd(_backward, setup_context=_keep)
