@@ -12,6 +12,7 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops.compiler.openmp import openmp_of
+from rnnops.compiler.planned_run import PlannedRun
 from rnnops.compiler.run import Run
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.target import Processor
@@ -86,6 +87,15 @@ class Compiled:
             found = tensor if place is None else tensor_at(place, reached)
             now.append(found if found.dtype == self.translation.float_dtype else self.translation.as_fed(found))
         return now
+
+    def plan(self, tensors: Sequence[Tensor], backward: bool) -> PlannedRun:
+        """What a run does with states, inputs and lengths of these shapes."""
+        fed = [*tensors, *self.translation.closed_over]
+        named = dict(zip(self.translation.names, fed, strict=True))
+        shapes = {name: tuple(tensor.shape) for name, tensor in named.items()}
+        wrt = [name for name, tensor in named.items() if tensor.requires_grad]
+        dtype = str(self.translation.float_dtype).removeprefix("torch.")
+        return self.run.plan(shapes, backward=backward, wrt=wrt if backward else None, dtype=dtype)
 
     def __call__(
         self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]

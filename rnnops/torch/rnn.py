@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,15 +12,14 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
+import rnnops as ro
+from rnnops.compiler.planned_run import PlannedRun
+from rnnops.torch.arguments import Tensors, checked_lengths, checked_options, inputs_of, tensors_of
 from rnnops.torch.errors import StepError
-from rnnops.torch.layout import layout_of
-from rnnops.torch.opaque import Call, call_opaque
-from rnnops.torch.prepare import Prepared, Settings, Step, tensor_at
-from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
+from rnnops.torch.prepare import Prepared, Settings
+from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan
 from rnnops.torch.surroundings import fingerprint, surroundings_of
 
-StepFunction = Callable[[Any, Any], tuple[Any, Any]]
-OPTIONS = ("checkpoints", "memory_budget", "threads")  # of `rnnops.compile`
 KEPT = 64  # steps that `scan` remembers, with what they close over
 _known: dict[Any, Prepared] = {}
 
@@ -72,26 +70,43 @@ class RNN(Module):
             return in_graph(self._number, xs, present, held)
         return self.over_time(xs, init, lengths)
 
+    @property
+    def net(self) -> ro.Net:
+        """The net that a step was translated to last. Raises StepError before the first use."""
+        compiled = [compiled for prepared in self._prepared.values() for compiled in prepared.compiled.values()]
+        if not compiled:
+            raise StepError("nothing was traced yet", hint="Call the module, or its plan(xs, init).")
+        return compiled[-1].translation.net
+
+    def plan(self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True) -> PlannedRun:
+        """What a call with such tensors does: loops, memory, generated source. Only their shapes are read."""
+        step, given, made = self._asked(xs, init, lengths)
+        compiled = compiled_for(prepared_for(step, given, made, self._prepared), given, made)
+        return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
+
     def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
         """What `forward` gives where no compiler reads it.
 
         Args:
             held: what a graph has in place of the cell's parameters and buffers, by name.
         """
-        check_tensors("inputs", xs)
-        if self.batch_first:
-            xs = pytree.tree_map(lambda x: x.transpose(0, 1), xs)
-        carry = zeros_for(self.cell, xs) if init is None else init
-        carry, ys = self._scan(carry, xs, lengths, held)
+        step, given, made = self._asked(xs, init, lengths, held)
+        carry, ys = run_scan(step, given, made, self._prepared)
         return (pytree.tree_map(lambda y: y.transpose(0, 1), ys) if self.batch_first else ys), carry
 
-    def _scan(self, init: Any, xs: Any, lengths: Any, held: Mapping[str, Tensor] | None) -> tuple[Any, Any]:
+    def _asked(
+        self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None
+    ) -> tuple[StepFunction, Given, Made]:
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             return self.step(self.cell, carry, x)
 
+        inputs = inputs_of(xs)
+        if self.batch_first:
+            inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
+        carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
         settings = Settings(self._reverse, self._options)
         made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis, held=held or {})
-        return run_scan(step, init, xs, checked_lengths(lengths), made, self._prepared)
+        return step, Given(carry, inputs, checked_lengths(lengths)), made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
@@ -130,10 +145,9 @@ def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
     return carry, output
 
 
-def zeros_for(cell: Module, xs: Any) -> Any:
-    """States of zeros for a cell that says how wide they are. Raises StepError for others."""
+def zeros_for(cell: Module, x: Tensor) -> Any:
+    """States of zeros, `[N, H]` for `x [T, N, ...]`, for a cell that says H. Raises StepError for others."""
     width = getattr(cell, "hidden_size", None)
-    x = pytree.tree_leaves(xs)[0]
     if not isinstance(width, int):
         raise StepError("init is left out, and the cell does not say what its states are", hint="Give init=.")
     zeros = x.new_zeros(x.shape[1], width)
@@ -158,130 +172,11 @@ def scan(
     """
     if not callable(step):
         raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
-    check_tensors("inputs", xs)
+    given = Given(tensors_of("states", init), inputs_of(xs), checked_lengths(lengths))
     found = surroundings_of(step)
     settings = Settings(reverse, checked_options(options))
     made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))
-    result = run_scan(step, init, xs, checked_lengths(lengths), made, _known)
+    result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:
         _known.pop(next(iter(_known)), None)
     return result
-
-
-def checked_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Options of a scan. Raises StepError for those that it does not have."""
-    for name in options:
-        if name not in OPTIONS:
-            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
-    return tuple(sorted(options.items()))
-
-
-def check_tensors(what: str, tree: Any) -> None:
-    """Raise StepError where a nested structure holds something else than tensors."""
-    other = next((leaf for leaf in pytree.tree_leaves(tree) if not isinstance(leaf, Tensor)), None)
-    if other is not None or (what == "inputs" and not pytree.tree_leaves(tree)):
-        raise StepError(f"{what} are tensors, and one is none", came=f"{type(other).__name__} {other!r}"[:60])
-
-
-def checked_lengths(lengths: Any) -> Tensor | None:
-    """Lengths as int32, of a list of integers or a tensor of any integer type. Raises StepError for others."""
-    if lengths is None:
-        return None
-    given = torch.as_tensor(lengths)
-    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise StepError("lengths are no integers", blob="lengths", came=given.dtype)
-    return given.to(torch.int32)
-
-
-@dataclass(frozen=True)
-class Made:
-    """How a scan was asked for.
-
-    Args:
-        modules, tensors: that the step reaches.
-        key: what else its trace depends on.
-        held: what a graph has in place of the first module's parameters and buffers, by name.
-    """
-
-    modules: tuple[Module, ...]
-    key: Any
-    settings: Settings
-    assume: tuple[bool, ...]
-    batch_axis: int
-    tensors: tuple[Tensor, ...] = ()
-    held: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-def run_scan(
-    step: StepFunction, init: Any, xs: Any, lengths: Tensor | None, made: Made, prepared: dict[Any, Prepared]
-) -> tuple[Any, Any]:
-    """The scan of a step, with what was prepared for it before."""
-    states, carry_tree = pytree.tree_flatten(init)
-    inputs, input_tree = pytree.tree_flatten(xs)
-    check_tensors("states", states)
-    kinds = tuple((tensor.dtype, tensor.dim()) for tensor in (*states, *inputs))
-    key = (carry_tree, input_tree, kinds, made.key, made.settings, made.assume)
-    if key not in prepared:
-        flattened = Step(_Flat(step, carry_tree, input_tree), made.modules, made.tensors, made.assume)
-        prepared[key] = Prepared(flattened, made.settings)
-    found = prepared[key]
-    run = run_in_graph if is_in_graph((*states, *inputs)) else run_now
-    last, steps = run(found, states, inputs, lengths, made)
-    flat = found.step.function
-    assert isinstance(flat, _Flat)
-    return pytree.tree_unflatten(last, carry_tree), pytree.tree_unflatten(steps, flat.result_tree)
-
-
-def run_now(
-    found: Prepared, states: list[Tensor], inputs: list[Tensor], lengths: Tensor | None, made: Made
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Last states, and results of all steps."""
-    shapes = (made.batch_axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
-    compiled = found.for_shapes(shapes, lengths is not None, lambda: layout_of(states, inputs, made.batch_axis))
-    return compiled(states, inputs, lengths, made.tensors)
-
-
-def run_in_graph(
-    found: Prepared, states: list[Tensor], inputs: list[Tensor], lengths: Tensor | None, made: Made
-) -> tuple[list[Tensor], list[Tensor]]:
-    """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
-    if made.tensors:
-        hint = "Use rnnops.torch.RNN, whose module holds what the step needs."
-        raise StepError("a scan that closes over tensors is part of a graph", hint=hint)
-    with outside_of_graphs(made.modules):
-        examples = [without_symbols(tensor) for tensor in (*states, *inputs)]
-        layout = layout_of(examples[: len(states)], examples[len(states) :], made.batch_axis)
-        compiled = found.for_shapes(layout, lengths is not None, lambda: layout)
-    call = Call(found, len(states), len(inputs), lengths is not None, made.batch_axis, layout.batch is not None)
-    with given_tensors(made.modules, made.held):
-        closed_over = [tensor_at(place, made.tensors) for place in found.step.reached()]
-    tensors = [*states, *inputs, *([] if lengths is None else [lengths]), *closed_over]
-    results = call_opaque(call, tensors, compiled.is_random)
-    return results[: len(states)], results[len(states) :]
-
-
-def without_symbols(tensor: Tensor) -> Tensor:
-    """A tensor without data, of the sizes that a graph's tensor has where the graph is made."""
-    sizes = [size.node.hint if isinstance(size, torch.SymInt) else size for size in tensor.shape]
-    return torch.empty(sizes, dtype=tensor.dtype, device="meta")
-
-
-class _Flat:
-    """A step of pytrees as a function of tensors."""
-
-    def __init__(self, step: StepFunction, carry_tree: Any, input_tree: Any) -> None:
-        self.step, self.carry_tree, self.input_tree = step, carry_tree, input_tree
-        self.result_tree: Any = None
-
-    def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        count = self.carry_tree.num_leaves
-        carry, y = self.step(
-            pytree.tree_unflatten(list(tensors[:count]), self.carry_tree),
-            pytree.tree_unflatten(list(tensors[count:]), self.input_tree),
-        )
-        states, tree = pytree.tree_flatten(carry)
-        if tree != self.carry_tree:
-            raise StepError("a step changes the structure of its carry", wanted=self.carry_tree, came=tree)
-        results, self.result_tree = pytree.tree_flatten(y)
-        check_tensors("results of the step", [*states, *results])
-        return [*states, *results]

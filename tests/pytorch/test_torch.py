@@ -233,6 +233,16 @@ def test_what_is_given_is_looked_at(name: str) -> None:
         call()
 
 
+def test_what_was_traced_can_be_read() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(5, 2, D, requires_grad=True)
+    with pytest.raises(StepError, match="nothing was traced yet"):
+        _ = rnn.net
+    planned = rnn.plan(xs, lengths=[3, 5])
+    assert "RecurrentNetwork" in str(rnn.net)
+    assert "sigmoid" in planned.source
+    assert "backward" not in str(rnn.plan(xs, backward=False))
+
+
 def test_lengths_may_be_any_integers() -> None:
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), torch.randn(5, 2, D)
     wanted = rnn(xs, lengths=torch.tensor([3, 5], dtype=torch.int32))[0]

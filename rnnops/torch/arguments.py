@@ -1,0 +1,63 @@
+"""What a caller gives to a scan: nested structures of tensors, lengths and options, looked at before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from rnnops.torch.errors import StepError
+
+OPTIONS = ("checkpoints", "memory_budget", "threads")  # of `rnnops.compile`
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of a nested structure, and the structure."""
+
+    leaves: list[Tensor]
+    tree: Any
+
+    def nested(self, leaves: list[Tensor]) -> Any:
+        """Other tensors in this structure."""
+        return pytree.tree_unflatten(leaves, self.tree)
+
+
+def tensors_of(what: str, tree: Any) -> Tensors:
+    """The tensors of a nested structure. Raises StepError where it holds something else."""
+    leaves, structure = pytree.tree_flatten(tree)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
+    return Tensors(leaves, structure)
+
+
+def inputs_of(xs: Any) -> Tensors:
+    """Inputs of a scan, of which there is one at least."""
+    inputs = tensors_of("inputs", xs)
+    if not inputs.leaves:
+        raise StepError(
+            "there are no inputs", wanted="a tensor [T, N, ...], or a structure of such", came=repr(xs)[:60]
+        )
+    return inputs
+
+
+def checked_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options of a scan. Raises StepError for those that it does not have."""
+    for name in options:
+        if name not in OPTIONS:
+            raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
+    return tuple(sorted(options.items()))
+
+
+def checked_lengths(lengths: Any) -> Tensor | None:
+    """Lengths as int32, of a list of integers or a tensor of any integer type. Raises StepError for others."""
+    if lengths is None:
+        return None
+    given = torch.as_tensor(lengths)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise StepError("lengths are no integers", blob="lengths", came=given.dtype)
+    return given.to(torch.int32)
