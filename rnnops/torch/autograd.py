@@ -15,12 +15,18 @@ from rnnops.torch.errors import StepError
 from rnnops.types import Array
 
 SEEDS = 2**63 - 1
+PLAIN = (Tensor, torch.nn.Parameter)
+TYPES = {  # as NumPy calls them
+    getattr(torch, name): np.dtype(name).str
+    for name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+}
 
 
 class Recurrence(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
-    Where backward runs a second time (`retain_graph`) the forward pass runs again.
+    Where backward runs a second time (`retain_graph`), or a tensor has moved since (`fully_shard` frees and gathers
+    parameters between the passes), the forward pass runs again.
     """
 
     @staticmethod
@@ -29,7 +35,7 @@ class Recurrence(torch.autograd.Function):
         feeds = {name: as_array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
         out, ctx.pullback = run.vjp(feeds, wrt=wanted, seed=seed)
         outputs = tuple(as_tensor(array) for array in out.values())
-        ctx.run, ctx.names, ctx.wanted, ctx.seed = run, names, wanted, seed
+        ctx.run, ctx.names, ctx.wanted, ctx.seed, ctx.addresses = run, names, wanted, seed, _addresses(tensors)
         ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
@@ -39,7 +45,7 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         tensors = ctx.saved_tensors[: len(ctx.names)]
         pullback, ctx.pullback = ctx.pullback, None
-        if pullback is None:
+        if pullback is None or ctx.addresses != _addresses(tensors):
             feeds = {name: as_array(name, tensor) for name, tensor in zip(ctx.names, tensors, strict=True)}
             _, pullback = ctx.run.vjp(feeds, wrt=ctx.wanted, seed=ctx.seed)
         outputs = ctx.run.net.output_blobs
@@ -50,6 +56,10 @@ class Recurrence(torch.autograd.Function):
             kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
             results = [None if r is None else next(kept) for r in results]
         return (None, None, None, None, *results)
+
+
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 class OnlyOnce(torch.autograd.Function):
@@ -98,16 +108,42 @@ def check_surroundings(tensors: Sequence[Tensor]) -> None:
         )
 
 
+class _Lent:
+    """A tensor's memory, in the form that NumPy reads.
+
+    `Tensor.numpy()` would forbid for good that the memory is resized, which `fully_shard` does between the passes.
+    """
+
+    __slots__ = ("__array_interface__", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor  # lives as long as the array
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "typestr": TYPES[tensor.dtype],
+            "version": 3,
+        }
+
+
 def as_array(name: str, tensor: Tensor) -> Array:
     """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
-    if not tensor.is_cpu:
-        raise StepError("a tensor of another device", blob=name, wanted="a tensor on the CPU", came=tensor.device)
-    if tensor.requires_grad:
-        tensor = tensor.detach()
+    if not tensor.is_cpu or tensor.dtype not in TYPES:
+        wanted = f"a tensor on the CPU, of {', '.join(str(dtype).removeprefix('torch.') for dtype in TYPES)}"
+        came = f"{tensor.dtype} on {tensor.device}"
+        raise StepError("a tensor that kernels cannot read", blob=name, wanted=wanted, came=came)
+    if type(tensor) not in PLAIN:
+        check_whole(name, tensor)
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-        tensor = tensor.resolve_conj().resolve_neg().contiguous()
-    array: Array = tensor.numpy()
-    return array
+        tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return np.asarray(_Lent(tensor)) if tensor.numel() else tensor.detach().numpy()
+
+
+def check_whole(name: str, tensor: Tensor) -> None:
+    """Raise StepError for a tensor of which this process has a part."""
+    if isinstance(tensor, torch.distributed.tensor.DTensor):
+        hint = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
+        raise StepError("a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=hint)
 
 
 def as_tensor(array: Array) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
 
 import rnnops as ro
+from rnnops.torch.autograd import as_array
 from rnnops.torch.errors import SelfCheckError
 from rnnops.torch.layout import Kind, Layout
 from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
@@ -63,7 +64,7 @@ def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout
 
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
-    feeds = {name: tensor.detach().numpy() for name, tensor in named.items()}
+    feeds = {name: as_array(name, tensor) for name, tensor in named.items()}  # which leaves parameters resizable
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
     run = ro.compile(translation.net, device="reference")

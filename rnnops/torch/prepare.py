@@ -17,7 +17,7 @@ from rnnops.compiler.run import Run
 from rnnops.compiler.scan.compiled_scan import Options
 from rnnops.compiler.scan.target import Processor
 from rnnops.schema import schema_of
-from rnnops.torch.autograd import run_recurrence
+from rnnops.torch.autograd import check_whole, run_recurrence
 from rnnops.torch.check import check_step
 from rnnops.torch.layout import Layout
 from rnnops.torch.trace import Example, Trace, trace_step
@@ -141,26 +141,29 @@ class Prepared:
         return next((trace for trace in self.traces if trace.fits(batch)), None)
 
     def _compile(self, layout: Layout, lengths: bool) -> Compiled:
-        trace = self.trace_for(layout.batch)
-        if trace is None:
-            examples = [
-                Example(kind.without_data(), None if layout.batch is None else kind.batch_axis) for kind in layout.kinds
-            ]
-            trace = trace_step(self.step.function, examples, self.step.modules, self.step.assume)
-            translation = translate(trace, layout, self.settings.reverse, lengths)
-            check_step(self.step, translate(trace, layout, False, False), layout)
-            self.traces.append(trace)
-            tensors = [tensor_at(place, self.step.tensors) for place in self.step.reached()]
-            used = set(map(id, translation.closed_over))
-            self.numbers.update({id(tensor): number for number, tensor in enumerate(tensors) if id(tensor) in used})
-        else:
-            translation = translate(trace, layout, self.settings.reverse, lengths)
+        trace = self.trace_for(layout.batch) or self._trace(layout)
+        translation = translate(trace, layout, self.settings.reverse, lengths)
         reached = self.step.reached()
         positions = tuple(self.numbers.get(id(tensor)) for tensor in translation.closed_over)
         places = tuple(None if number is None else reached[number] for number in positions)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         run = compile_beside_torch(translation.net, self.settings)
         return Compiled(translation, run, places, positions, is_random)
+
+    def _trace(self, layout: Layout) -> Trace:
+        """A new trace that has passed the self-check."""
+        reached = [tensor_at(place, self.step.tensors) for place in self.step.reached()]
+        for number, tensor in enumerate(reached):
+            check_whole(f"closed_over_{number}", tensor)
+        axes = [None if layout.batch is None else kind.batch_axis for kind in layout.kinds]
+        examples = [Example(kind.without_data(), axis) for kind, axis in zip(layout.kinds, axes, strict=True)]
+        trace = trace_step(self.step.function, examples, self.step.modules, self.step.assume)
+        translation = translate(trace, layout, False, False)
+        check_step(self.step, translation, layout)
+        self.traces.append(trace)
+        used = set(map(id, translation.closed_over))
+        self.numbers.update({id(tensor): number for number, tensor in enumerate(reached) if id(tensor) in used})
+        return trace
 
 
 def tensor_at(place: Place, tensors: Sequence[Tensor]) -> Tensor:
