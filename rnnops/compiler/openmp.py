@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,19 +24,14 @@ from rnnops.kernels.cpu.openmp import lead_region
 from rnnops.kernels.cpu.revision import REVISION
 
 ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+PROCESS = os.getpid()  # which has the threads of the pool; forked children do not, and would wait for them
 
 
 @dataclass(frozen=True)
 class OpenMP:
-    """A runtime that this process has loaded.
-
-    Args:
-        addresses: of its entry points.
-        process: the number of this process; its children have none of the threads.
-    """
+    """A runtime that this process has loaded, by the addresses of its entry points."""
 
     addresses: tuple[int, ...]
-    process: int = field(default_factory=os.getpid)
 
 
 def openmp_of(library: str) -> OpenMP | None:
@@ -56,7 +51,7 @@ def openmp_of(library: str) -> OpenMP | None:
 def run_in_region(openmp: OpenMP, function: Any, threads: int, *arguments: Any) -> None:
     """Call `function(rank, threads, *arguments)` on threads of a runtime's pool, as `run_together` does on ours."""
     threads = check_threads(threads)
-    if threads > 1 and openmp.process == os.getpid():
+    if threads > 1 and os.getpid() == PROCESS:
         launch, address = _launches.get(function) or _prepare(function, arguments)
         if launch(address, openmp.addresses, threads, *arguments):
             return

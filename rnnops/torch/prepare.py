@@ -23,6 +23,7 @@ from rnnops.torch.layout import Layout
 from rnnops.torch.trace import Example, Trace, trace_step
 from rnnops.torch.translate import Translation, translate
 
+KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 FlatStep = Callable[..., Sequence[Tensor]]
 # Of a tensor that a step closes over: a module's parameters or buffers and its name there, its number, or itself.
 Place = tuple[Mapping[str, Any], str] | int | None
@@ -54,11 +55,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a recurrence runs: its direction, what `ro.compile` takes, and how many threads where that does not say."""
+    """How a recurrence runs: its direction, what `ro.compile` takes, and on how many threads."""
 
-    reverse: bool = False
-    options: tuple[tuple[str, Any], ...] = ()
-    threads: int = field(default_factory=torch.get_num_threads)
+    reverse: bool
+    options: tuple[tuple[str, Any], ...]
+    threads: int
+
+
+def settings_of(reverse: bool, options: tuple[tuple[str, Any], ...]) -> Settings:
+    """Settings with as many threads as PyTorch uses now, where the options do not say."""
+    others = tuple((name, value) for name, value in options if name != "threads")
+    threads = dict(options).get("threads")
+    return Settings(reverse, others, torch.get_num_threads() if threads is None else threads)
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,11 @@ class Prepared:
         """
         key = (shapes, lengths)
         if key not in self.compiled:
-            self.compiled[key] = self._compile(layout(), lengths)
+            made = self._compile(layout(), lengths)
+            self.compiled[key] = made
+            while len(self.compiled) > KEPT_SIZES:
+                self.compiled.pop(next(iter(self.compiled)), None)
+            return made
         return self.compiled[key]
 
     def trace_for(self, batch: int | None) -> Trace | None:
@@ -178,7 +190,5 @@ def tensor_at(place: Place, tensors: Sequence[Tensor]) -> Tensor:
 
 def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:
     """Compile for the threads of the pool that PyTorch has, where its runtime is one that is known."""
-    options = dict(settings.options)
-    options.setdefault("threads", settings.threads)
     tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
-    return ro.compile(net, tuning=tuning, **options)
+    return ro.compile(net, tuning=tuning, threads=settings.threads, **dict(settings.options))

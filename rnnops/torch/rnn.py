@@ -16,7 +16,7 @@ import rnnops as ro
 from rnnops.compiler.planned_run import PlannedRun
 from rnnops.torch.arguments import Tensors, checked_lengths, checked_options, inputs_of, tensors_of
 from rnnops.torch.errors import StepError
-from rnnops.torch.prepare import Prepared, Settings
+from rnnops.torch.prepare import Prepared, settings_of
 from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan
 from rnnops.torch.surroundings import fingerprint, surroundings_of
 
@@ -104,7 +104,7 @@ class RNN(Module):
         if self.batch_first:
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        settings = Settings(self._reverse, self._options)
+        settings = settings_of(self._reverse, self._options)
         made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis, held=held or {})
         return step, Given(carry, inputs, checked_lengths(lengths)), made
 
@@ -174,7 +174,7 @@ def scan(
         raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
     given = Given(tensors_of("states", init), inputs_of(xs), checked_lengths(lengths))
     found = surroundings_of(step)
-    settings = Settings(reverse, checked_options(options))
+    settings = settings_of(reverse, checked_options(options))
     made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))
     result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:
