@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -14,8 +13,7 @@ from rnnops.torch.errors import StepError
 OPTIONS = ("checkpoints", "memory_budget", "threads")  # of `rnnops.compile`
 
 
-@dataclass(frozen=True)
-class Tensors:
+class Tensors(NamedTuple):
     """The tensors of a nested structure, and the structure."""
 
     leaves: list[Tensor]
@@ -45,12 +43,12 @@ def inputs_of(xs: Any) -> Tensors:
     return inputs
 
 
-def checked_options(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a scan. Raises StepError for those that it does not have."""
     for name in options:
         if name not in OPTIONS:
             raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
-    return tuple(sorted(options.items()))
+    return options
 
 
 def checked_lengths(lengths: Any) -> Tensor | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
 from rnnops.compiler.run import Run
@@ -79,8 +80,8 @@ class OnlyOnce(torch.autograd.Function):
 
 def run_recurrence(
     run: Run, names: Sequence[str], wanted: Sequence[str], is_random: bool, tensors: Sequence[Tensor]
-) -> dict[str, Tensor]:
-    """Outputs of a recurrence by name.
+) -> Sequence[Tensor]:
+    """Outputs of a recurrence, in the net's order.
 
     Args:
         names: of the net's inputs, in the order of `tensors`.
@@ -89,10 +90,11 @@ def run_recurrence(
     check_surroundings(tensors)
     seed = int(torch.randint(SEEDS, ()).item()) if is_random else 0
     if wanted:
-        outputs = Recurrence.apply(run, names, wanted, seed, *tensors)
-        return dict(zip(run.net.output_blobs, outputs, strict=True))
+        # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
+        outputs: Sequence[Tensor] = super(Function, Recurrence).apply(run, names, wanted, seed, *tensors)
+        return outputs
     feeds = {name: as_array(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
-    return {name: as_tensor(array) for name, array in run(feeds, seed=seed, training=True).items()}
+    return [as_tensor(array) for array in run(feeds, seed=seed, training=True).values()]
 
 
 def check_surroundings(tensors: Sequence[Tensor]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,20 +53,28 @@ class Step:
         return [*range(len(self.tensors)), *named]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a recurrence runs: its direction, what `ro.compile` takes, and on how many threads."""
+class Settings(NamedTuple):
+    """How a recurrence runs.
+
+    Args:
+        options: what `rnnops.compile` takes beside.
+        threads: as many as PyTorch uses if None.
+    """
 
     reverse: bool
     options: tuple[tuple[str, Any], ...]
-    threads: int
+    threads: int | None
+
+    def now(self) -> Settings:
+        """These settings with the number of threads that PyTorch uses now."""
+        return self if self.threads else Settings(self.reverse, self.options, torch.get_num_threads())
 
 
-def settings_of(reverse: bool, options: tuple[tuple[str, Any], ...]) -> Settings:
-    """Settings with as many threads as PyTorch uses now, where the options do not say."""
-    others = tuple((name, value) for name, value in options if name != "threads")
-    threads = dict(options).get("threads")
-    return Settings(reverse, others, torch.get_num_threads() if threads is None else threads)
+def settings_of(reverse: bool, options: Mapping[str, Any]) -> Settings:
+    """Settings of a recurrence by its options."""
+    others = {name: value for name, value in options.items() if name != "threads"}
+    hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in others.items()}
+    return Settings(reverse, tuple(sorted(hashable.items())), options.get("threads"))
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,14 @@ class Compiled:
     Args:
         places: of the tensors that it closes over, None for those that are always the same.
         positions: of these among all that the step could close over.
+        outputs: which output of the run each last state and each result of the steps is.
     """
 
     translation: Translation
     run: Run
     places: tuple[Place, ...]
     positions: tuple[int | None, ...]
+    outputs: tuple[int, ...]
     is_random: bool
 
     def closed_over(self, reached: Sequence[Tensor]) -> list[Tensor]:
@@ -116,7 +126,8 @@ class Compiled:
         if torch.is_grad_enabled():
             wanted = tuple(name for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad)
         out = run_recurrence(self.run, names, wanted, self.is_random, tensors)
-        return [out[name] for name in self.translation.last], [out[name] for name in self.translation.steps]
+        results = [out[place] for place in self.outputs]
+        return results[: len(states)], results[len(states) :]
 
 
 @dataclass
@@ -160,7 +171,9 @@ class Prepared:
         places = tuple(None if number is None else reached[number] for number in positions)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         run = compile_beside_torch(translation.net, self.settings)
-        return Compiled(translation, run, places, positions, is_random)
+        known = list(run.net.output_blobs)
+        outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
+        return Compiled(translation, run, places, positions, outputs, is_random)
 
     def _trace(self, layout: Layout) -> Trace:
         """A new trace that has passed the self-check."""

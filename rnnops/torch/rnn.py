@@ -55,7 +55,7 @@ class RNN(Module):
             raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
         self.cell, self.step = cell, step or cell_step
         self.batch_first, self.batch_axis = batch_first, batch_axis
-        self._assume, self._reverse, self._options = tuple(assume), reverse, checked_options(options)
+        self._assume, self._settings = tuple(assume), settings_of(reverse, checked_options(options))
         self._prepared: dict[Any, Prepared] = {}
         self._number = _number(self)
 
@@ -104,8 +104,8 @@ class RNN(Module):
         if self.batch_first:
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        settings = settings_of(self._reverse, self._options)
-        made = Made((self.cell,), fingerprint((self.cell,)), settings, self._assume, self.batch_axis, held=held or {})
+        cells, key = (self.cell,), fingerprint((self.cell,))
+        made = Made(cells, key, self._settings.now(), self._assume, self.batch_axis, held=held or {})
         return step, Given(carry, inputs, checked_lengths(lengths)), made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def scan(
         raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
     given = Given(tensors_of("states", init), inputs_of(xs), checked_lengths(lengths))
     found = surroundings_of(step)
-    settings = settings_of(reverse, checked_options(options))
+    settings = settings_of(reverse, checked_options(options)).now()
     made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))
     result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -21,8 +21,7 @@ from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """How a scan was asked for.
 
     Args:
@@ -37,11 +36,10 @@ class Made:
     assume: tuple[bool, ...]
     batch_axis: int
     tensors: tuple[Tensor, ...] = ()
-    held: Mapping[str, Tensor] = field(default_factory=dict)
+    held: Mapping[str, Tensor] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """What a scan runs over."""
 
     carry: Tensors

@@ -92,6 +92,19 @@ def test_torch_checkpoint_around_a_recurrence(reentrant: bool) -> None:
         torch.testing.assert_close(leaf.grad, grad)
 
 
+@pytest.mark.parametrize("options", [{"checkpoints": ["mat_mul_*"]}, {"checkpoints": "memory"}, {"memory_budget": 0.5}])
+def test_what_is_kept_changes_no_bit(options: Any) -> None:
+    cell, xs = torch.nn.GRUCell(D, H), torch.randn(40, N, D, requires_grad=True)
+    grads = [
+        torch.autograd.grad(rnn(xs)[0].square().sum(), [xs, *cell.parameters()])
+        for rnn in (rt.RNN(cell), rt.RNN(cell, **options))
+    ]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    with pytest.raises(Exception, match="nothing"):
+        rt.RNN(cell, checkpoints=["nothing"])(xs)
+
+
 def test_sizes_that_come_and_go_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     from rnnops.torch import prepare
 
