@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from bench.case import Case, Entry, entries
 from bench.goals import AtMost, Extra, Goal, Linear, OfEstimate, OfPeak, Ratio, Speedup
 from bench.problems import Problem, Size, share_inside
+from bench.torch_cases import torch_cases
 
 SIZES = (Size(50, 16, 128), Size(100, 32, 256), Size(100, 64, 512))
 MIDDLE, LARGE = SIZES[1:]
@@ -24,41 +25,6 @@ BUDGETS = {"memory": 1.35, "budget 20 %": 1.38, "budget 10 %": 1.40, "budget 5 %
 MODEL, WORDS = Size(64, 32, 256), (256, 10_000)
 GATES = ("gates",)
 Scale = Callable[[Size], Size]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One contender of a case.
-
-    Args:
-        timed: False for one that is only compared with.
-    """
-
-    label: str
-    engine: str
-    problem: Problem
-    mode: str = "training"
-    timed: bool = True
-
-
-@dataclass(frozen=True)
-class Case:
-    """Contenders that are measured in turn.
-
-    Args:
-        group: the table it is shown in; `setting`: its row there.
-        measure: a key of `measure.MEASURES`.
-    """
-
-    group: str
-    setting: str
-    entries: tuple[Entry, ...]
-    goals: tuple[Goal, ...] = ()
-    measure: str = "time"
-
-    @property
-    def name(self) -> str:
-        return f"{self.group} {self.setting}"
 
 
 def all_cases(scale: Scale) -> Iterator[Case]:
@@ -84,11 +50,7 @@ def all_cases(scale: Scale) -> Iterator[Case]:
     for words in WORDS:
         yield from (recycling(scale(MODEL), words), recycling_memory(scale(MODEL), words))
     yield compile_times(scale(SIZES[0]))
-
-
-def entries(problem: Problem, mode: str, *engines: str) -> tuple[Entry, ...]:
-    """One entry for each engine, named like it."""
-    return tuple(Entry(engine, engine, problem, mode) for engine in engines)
+    yield from torch_cases(scale)
 
 
 def lstm_forward(size: Size, of_peak: float | None) -> Case:

@@ -155,6 +155,52 @@ class OfEstimate:
 
 
 @dataclass(frozen=True)
+class OverPairs:
+    """The time of a peer / ours over several pairs that are there: the median of them, or the least.
+
+    Args:
+        pairs: (ours, peer).
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    goal: float
+    least: bool = False
+
+    def figure(self, table: Table) -> Figure:
+        found = [values[1] / values[0] for pair in self.pairs if (values := known(table, *pair))]
+        value = (min if self.least else median)(found) if found else None
+        return Figure(f"{'least' if self.least else 'median'} of {len(found)} ratios", value, self.goal)
+
+
+@dataclass(frozen=True)
+class OfSum:
+    """The value of one contender / the sum of others, at most `goal`."""
+
+    label: str
+    parts: tuple[str, ...]
+    goal: float
+
+    def figure(self, table: Table) -> Figure:
+        values = known(table, self.label, *self.parts)
+        value = values[0] / sum(values[1:]) if values else None
+        return Figure(f"{self.label} / ({' + '.join(self.parts)})", value, self.goal, at_least=False)
+
+
+@dataclass(frozen=True)
+class Added:
+    """How much longer one contender takes than another, in seconds."""
+
+    label: str
+    other: str
+    goal: float | None
+
+    def figure(self, table: Table) -> Figure:
+        values = known(table, self.label, self.other)
+        value = values[0] - values[1] if values else None
+        return Figure(f"{self.label} - {self.other}", value, self.goal, False, "s")
+
+
+@dataclass(frozen=True)
 class Linear:
     """Time a step with the most steps / the median over all numbers of steps.
 

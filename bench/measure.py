@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.agreement import DisagreementError, check_agreement
-from bench.cases import Case, Entry
+from bench.apart import measure_apart
+from bench.case import Case, Entry
 from bench.child_runs import GIVEN_BACK, compile_seconds, peak_bytes
 from bench.contender import Contender, MissingPeerError, Settings, make_contender
 from bench.goals import Figure, Measured
-from bench.load import Quiet
+from bench.load import OtherLoad, Quiet
 from bench.problems import Arrays
 from bench.rnnops_engine import kept_numbers
-from bench.timing import time_in_turn
+from bench.timing import no_collections, time_in_turn, time_once
+
+FIRST_CALLS = 20
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,18 @@ def run_case(case: Case, settings: Settings) -> CaseResult:
     """Measure one case. What goes wrong is part of the result, so that other cases still run."""
     quiet = Quiet(settings.patience)
     try:
-        measured = MEASURES[case.measure](case, settings, quiet)
+        measured = measure_apart(case, settings, quiet) if case.apart else measure_here(case, settings, quiet)
     except Exception as error:  # of any library; the report names it and the run fails
         came = str(error) if isinstance(error, DisagreementError) else f"{type(error).__name__}: {error}"
         return CaseResult(case.group, case.setting, error=came)
     table = {one.label: one for one in measured}
     figures = tuple(goal.figure(table) for goal in case.goals)
     return CaseResult(case.group, case.setting, tuple(measured), figures, others=quiet.processors)
+
+
+def measure_here(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    """What a case measures, in this process."""
+    return MEASURES[case.measure](case, settings, quiet)
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,21 @@ def measure_time(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]
         Measured(label, median(times[label]), "s", tuple(times[label]), one.seconds, one.contender.work)
         for label, one in timed.items()
     ]
+    return measured + [Measured(label, None, missing=why) for label, why in missing.items()]
+
+
+def measure_first_calls(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    """The median of single calls in turn, of contenders that never do the same twice."""
+    ready, missing = prepare(case, settings)
+    times: dict[str, list[float]] = {label: [] for label in ready}
+    load, start = OtherLoad(), time.perf_counter()
+    with no_collections():
+        for _ in range(FIRST_CALLS):
+            for label, one in ready.items():
+                times[label].append(time_once(one.contender.call))
+    quiet.counted_seconds += time.perf_counter() - start
+    quiet.disturbed_seconds += load.seconds()
+    measured = [Measured(label, median(row), "s", tuple(row), ready[label].seconds) for label, row in times.items()]
     return measured + [Measured(label, None, missing=why) for label, why in missing.items()]
 
 
@@ -132,6 +155,7 @@ def peak_of(entry: Entry, settings: Settings, environment: Mapping[str, str]) ->
 
 MEASURES: Mapping[str, Callable[[Case, Settings, Quiet], list[Measured]]] = {
     "time": measure_time,
+    "first calls": measure_first_calls,
     "memory": measure_memory,
     "memory given back": measure_memory_given_back,
     "kept": measure_kept,
