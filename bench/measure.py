@@ -47,7 +47,9 @@ def run_case(case: Case, settings: Settings) -> CaseResult:
     """Measure one case. What goes wrong is part of the result, so that other cases still run."""
     quiet = Quiet(settings.patience)
     try:
-        measured = measure_apart(case, settings, quiet) if case.apart else measure_here(case, settings, quiet)
+        measured = (
+            measure_apart(measure_here, case, settings, quiet) if case.apart else measure_here(case, settings, quiet)
+        )
     except Exception as error:  # of any library; the report names it and the run fails
         came = str(error) if isinstance(error, DisagreementError) else f"{type(error).__name__}: {error}"
         return CaseResult(case.group, case.setting, error=came)
