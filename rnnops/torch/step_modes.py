@@ -86,10 +86,21 @@ class SizedByTensors(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in PRODUCTS and any(map(_has_symbols, args)):
+            return func(*(self._known(operand) for operand in args))
         made = FACTORIES.get(func)
         if made is None or not any(isinstance(size, SymInt) for size in pytree.tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
         return made(self._tensor, *args, **kwargs)
+
+    def _known(self, operand: Tensor) -> Tensor:
+        """An operand of a product of stacks as a tensor that knows symbols, by which the product repeats it."""
+        widened = operand.dim() > 2 and not _has_symbols(operand)
+        return operand + self._tensor.new_zeros((), dtype=operand.dtype) if widened else operand
+
+
+def _has_symbols(tensor: Tensor) -> bool:
+    return any(isinstance(size, SymInt) for size in tensor.shape)
 
 
 def _factory(method: str) -> Callable[..., Tensor]:
@@ -113,6 +124,7 @@ def _expand(tensor: Tensor, x: Tensor, *sizes: Any) -> Tensor:
     return x | zeros if x.dtype == torch.bool else x + zeros
 
 
+PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 FACTORIES: dict[Any, Callable[..., Tensor]] = {
     torch.empty: _factory("new_empty"),
     torch.zeros: _factory("new_zeros"),

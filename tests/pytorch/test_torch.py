@@ -297,6 +297,23 @@ def test_tensors_as_large_as_the_batch_may_be_made_in_a_step(made: Any) -> None:
         expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0])
 
 
+def test_a_stack_of_matrices_is_repeated_for_the_batch() -> None:
+    weights, h0, xs = numbers(2, 3, 4), numbers(5, 2, 1, 3), numbers(3, 5, 2, 1, 4)
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        y = torch.tanh(carry @ weights + x)
+        return torch.matmul(y, weights.transpose(1, 2)), y
+
+    expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, weights])
+
+
+def test_hooks_of_parameters_run_once() -> None:
+    cell = torch.nn.RNNCell(D, H).to(DOUBLE)
+    cell.weight_hh.register_hook(lambda grad: grad * (1 - torch.eye(H, dtype=DOUBLE)))
+    xs, h0 = numbers(3, 2, D), numbers(2, H)
+    expect_equal(rt.RNN(cell)(xs, h0)[1], loop(lambda h, x: (cell(x, h),) * 2, h0, xs)[0], [xs, h0, *cell.parameters()])
+
+
 def test_what_a_step_closes_over_may_be_widened_to_the_batch() -> None:
     start, xs = numbers(1, H), numbers(3, 2, H)
 

@@ -1,0 +1,81 @@
+"""Cells of public packages equal their own loops: outputs, states, all gradients, other sizes, rows that end."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("_seeded")]
+
+from package_cells import CASES, Built  # noqa: E402
+from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative to the largest element
+SIZES = ((7, 4), (5, 3))
+LENGTHS = (5, 0, 2)
+
+
+@pytest.fixture
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def loop(built: Built, xs: Any, carry: Any) -> tuple[Any, Any]:
+    """The package's own cell, step by step."""
+    results = []
+    for x in xs:
+        carry, y = built.step(built.cell, carry, x)
+        results.append(y)
+    return torch.stack(results), carry
+
+
+def row_loop(built: Built, xs: Any, carry: Any) -> tuple[Any, Any]:
+    """Each row by itself, up to its own end; what follows is zero."""
+    rows = []
+    for n, length in enumerate(LENGTHS):
+        state = tree_map(lambda s, n=n: s.narrow(built.batch_axis, n, 1), carry)
+        longest, _ = loop(built, xs[:, n : n + 1], state)
+        ys, state = loop(built, xs[:length, n : n + 1], state) if length else (longest[:0], state)
+        rows.append((torch.cat([ys, torch.zeros_like(longest[length:])]), state))
+    states = [torch.cat(parts, built.batch_axis) for parts in zip(*[tree_leaves(s) for _, s in rows], strict=True)]
+    return torch.cat([ys for ys, _ in rows], 1), states
+
+
+def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
+    ours, wanted = tree_leaves(mine), tree_leaves(theirs)
+    heads = [torch.randn_like(output) for output in wanted]
+    pairs = list(zip(ours, wanted, strict=True))
+    live = [place for place, output in enumerate(wanted) if output.requires_grad]
+    grads = [
+        torch.autograd.grad([outputs[i] for i in live], leaves, [heads[i] for i in live], allow_unused=True)
+        for outputs in (ours, wanted)
+    ]
+    for leaf, one, other in zip(leaves, *grads, strict=True):
+        pairs.append(tuple(torch.zeros_like(leaf) if grad is None else grad for grad in (one, other)))
+    for one, other in pairs:
+        scale = 1 + other.detach().abs().max().item() if other.numel() else 1.0
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype] * scale)
+
+
+CHECKED = [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CHECKED, ids=[f"{n}-{str(t).removeprefix('torch.')}" for n, t in CHECKED])
+def test_equals_its_own_loop(name: str, dtype: Any) -> None:
+    if find_spec(CASES[name].package) is None:
+        pytest.skip(f"{CASES[name].package} is not installed")
+    built = CASES[name].build()
+    built.cell.to(dtype)
+    rnn = rt.RNN(built.cell, built.step, batch_axis=built.batch_axis, assume=built.assume)
+    parameters = [parameter for parameter in built.cell.parameters() if parameter.requires_grad]
+    for T, N in SIZES:
+        xs = torch.randn(T, N, built.features, dtype=dtype, requires_grad=True)
+        carry = tree_map(lambda state: state.to(dtype).requires_grad_(), built.states(N))
+        leaves = [xs, *tree_leaves(carry), *parameters]
+        expect_equal(rnn(xs, carry), loop(built, xs, carry), leaves)
+    expect_equal(rnn(xs, carry, lengths=LENGTHS), row_loop(built, xs, carry), leaves)
