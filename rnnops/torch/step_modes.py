@@ -179,6 +179,10 @@ class RestoredModules:
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self._modules = [module for root in modules for module in root.modules()]
+        scripted = next((module for module in self._modules if isinstance(module, torch.jit.ScriptModule)), None)
+        if scripted is not None:
+            hint = "Give the module as it was before torch.jit.script."
+            raise StepError("a scripted module is part of a step", came=scripted.original_name, hint=hint)
 
     def __enter__(self) -> None:
         self._before = [(module, dict(module.__dict__), dict(module._buffers)) for module in self._modules]

@@ -307,6 +307,11 @@ def test_a_stack_of_matrices_is_repeated_for_the_batch() -> None:
     expect_equal(rt.scan(step, h0, xs), loop(step, h0, xs), [xs, h0, weights])
 
 
+def test_scripted_modules_are_refused() -> None:
+    with pytest.raises(StepError, match="scripted module is part of a step; got GRUCell"):
+        rt.RNN(torch.jit.script(torch.nn.GRUCell(D, H)), rt.rnn.cell_step)(numbers(3, 2, D), numbers(2, H))
+
+
 def test_hooks_of_parameters_run_once() -> None:
     cell = torch.nn.RNNCell(D, H).to(DOUBLE)
     cell.weight_hh.register_hook(lambda grad: grad * (1 - torch.eye(H, dtype=DOUBLE)))
