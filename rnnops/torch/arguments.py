@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rnnops.torch.errors import StepError
 
+LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "threads")  # of `rnnops.compile`
 
 
@@ -51,11 +52,17 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def checked_lengths(lengths: Any) -> Tensor | None:
-    """Lengths as int32, of a list of integers or a tensor of any integer type. Raises StepError for others."""
+def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
+    """Lengths as int32, of a list of integers or a tensor of any integer type, one for each row of `x [T, N, ...]`.
+
+    Raises StepError for others.
+    """
     if lengths is None:
         return None
     given = torch.as_tensor(lengths)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise StepError("lengths are no integers", blob="lengths", came=given.dtype)
-    return given.to(torch.int32)
+    if given.dim() != 1 or x.dim() < 2 or given.shape[0] != x.shape[1]:
+        wanted = f"one for each of the {x.shape[1]} rows" if x.dim() > 1 else "inputs [T, N, ...]"
+        raise StepError("lengths do not fit the inputs", blob="lengths", wanted=wanted, came=list(given.shape))
+    return given.to(torch.int64).clamp(0, LONGEST).to(torch.int32)

@@ -55,6 +55,17 @@ class Layout:
         sizes = {kind.batch for kind in (*self.states, *self.inputs)}
         return sizes.pop() if len(sizes) == 1 else None
 
+    def rows(self) -> list[tuple[torch.dtype, int | None, tuple[int, ...]]]:
+        """What is the same for all batch sizes."""
+        return [
+            (
+                kind.dtype,
+                kind.batch_axis,
+                tuple(size for axis, size in enumerate(kind.shape) if axis != kind.batch_axis),
+            )
+            for kind in self.kinds
+        ]
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
         return (*self.states, *self.inputs)

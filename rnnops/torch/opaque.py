@@ -25,6 +25,7 @@ from rnnops.torch.autograd import SEEDS, as_array, as_tensor, check_surroundings
 from rnnops.torch.errors import StepError
 from rnnops.torch.layout import layout_of
 from rnnops.torch.prepare import Compiled, Prepared
+from rnnops.torch.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Call:
 
     Args:
         states, inputs: how many there are.
-        is_batched: whether rows of states and inputs are rows of the net, so that their number may be a symbol.
+        trace: of the sizes at which the graph was made.
+        is_whole: whether the graph has all tensors that the step uses.
     """
 
     prepared: Prepared
@@ -41,7 +43,14 @@ class Call:
     inputs: int
     lengths: bool
     batch_axis: int
-    is_batched: bool
+    trace: Trace
+    is_whole: bool
+
+    def check_whole(self) -> None:
+        """Raise StepError where a step uses what its graph does not have, and would give no gradient to."""
+        if not self.is_whole:
+            hint = "Make what it needs parts of the cell that rnnops.torch.RNN is given."
+            raise StepError("in a graph, a step reaches tensors that are not its cell's", hint=hint)
 
     def compiled(self, tensors: Sequence[Tensor]) -> Compiled:
         """The step compiled for the sizes of these tensors."""
@@ -66,11 +75,7 @@ class Call:
     def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
         """Dtype and shape of each last state, and of each result of all steps, for sizes that may be symbols."""
         sequence = tensors[self.states]
-        batch = sequence.shape[1] if self.is_batched else None
-        traces = self.prepared.traces
-        trace = next((trace for trace in traces if trace.symbols), traces[0]) if _is_symbol(batch) else None
-        trace = trace or self.prepared.trace_for(batch) or traces[0]
-        kinds = trace.result_kinds(batch)
+        kinds = self.trace.result_kinds(sequence.shape[1] if self.trace.symbols else None)
         return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
 
 
@@ -93,7 +98,7 @@ def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[
 
 
 def _number_of(call: Call) -> int:
-    key = (id(call.prepared), call.states, call.inputs, call.lengths, call.batch_axis, call.is_batched)
+    key = (id(call.prepared), call.states, call.inputs, call.lengths, call.batch_axis, id(call.trace), call.is_whole)
     if key not in _numbers:
         _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
         _calls[_numbers[key]] = call
@@ -109,10 +114,6 @@ def call_of(number: int) -> Call:
             hint="Export the module again in this process, or save its state_dict and build it anew.",
         )
     return _calls[number]
-
-
-def _is_symbol(size: Any) -> bool:
-    return isinstance(size, torch.SymInt)
 
 
 @torch.library.custom_op("rnnops::recurrence", mutates_args=())
@@ -143,6 +144,7 @@ def _(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int)
 
 
 def _forward(tensors: Sequence[Tensor], wanted: Sequence[bool], seed: Tensor | None, call: int) -> tuple[Any, ...]:
+    call_of(call).check_whole()
     compiled = call_of(call).compiled(tensors)
     feeds, number = call_of(call).feeds(compiled, tensors), 0 if seed is None else int(seed)
     places = zip(compiled.translation.names, call_of(call).places(compiled), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 import rnnops as ro
+from rnnops import forks
 from rnnops.compiler.openmp import openmp_of
 from rnnops.compiler.planned_run import PlannedRun
 from rnnops.compiler.run import Run
@@ -20,9 +22,11 @@ from rnnops.schema import schema_of
 from rnnops.torch.autograd import check_whole, run_recurrence
 from rnnops.torch.check import check_step
 from rnnops.torch.layout import Layout
-from rnnops.torch.trace import Example, Trace, trace_step
+from rnnops.torch.trace import Trace, trace_step
 from rnnops.torch.translate import Translation, translate
 
+PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is the process's
+forks.wait_for(PREPARING)
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 FlatStep = Callable[..., Sequence[Tensor]]
 # Of a tensor that a step closes over: a module's parameters or buffers and its name there, its number, or itself.
@@ -87,6 +91,7 @@ class Compiled:
         outputs: which output of the run each last state and each result of the steps is.
     """
 
+    trace: Trace
     translation: Translation
     run: Run
     places: tuple[Place, ...]
@@ -127,6 +132,11 @@ class Compiled:
             wanted = tuple(name for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad)
         out = run_recurrence(self.run, names, wanted, self.is_random, tensors)
         results = [out[place] for place in self.outputs]
+        if len(set(self.outputs)) < len(self.outputs):  # results are tensors of their own, as those of a loop are
+            results = [
+                x.clone() if self.outputs.index(p) < i else x
+                for i, (x, p) in enumerate(zip(results, self.outputs, strict=True))
+            ]
         return results[: len(states)], results[len(states) :]
 
 
@@ -151,20 +161,24 @@ class Prepared:
             shapes: what the layout follows from.
         """
         key = (shapes, lengths)
-        if key not in self.compiled:
-            made = self._compile(layout(), lengths)
-            self.compiled[key] = made
-            while len(self.compiled) > KEPT_SIZES:
-                self.compiled.pop(next(iter(self.compiled)), None)
-            return made
-        return self.compiled[key]
+        found = self.compiled.get(key)
+        return found or self._make(key, layout(), lengths)
 
-    def trace_for(self, batch: int | None) -> Trace | None:
-        """A trace that holds for a batch size, if there is one already."""
-        return next((trace for trace in self.traces if trace.fits(batch)), None)
+    def _make(self, key: Any, layout: Layout, lengths: bool) -> Compiled:
+        with PREPARING:
+            if key not in self.compiled:
+                self.compiled[key] = self._compile(layout, lengths)
+            made = self.compiled[key]
+            while len(self.compiled) > KEPT_SIZES:
+                self.compiled.pop(next(iter(self.compiled)))
+        return made
+
+    def trace_for(self, layout: Layout) -> Trace | None:
+        """A trace that holds for these sizes, if there is one already."""
+        return next((trace for trace in self.traces if trace.fits(layout)), None)
 
     def _compile(self, layout: Layout, lengths: bool) -> Compiled:
-        trace = self.trace_for(layout.batch) or self._trace(layout)
+        trace = self.trace_for(layout) or self._trace(layout)
         translation = translate(trace, layout, self.settings.reverse, lengths)
         reached = self.step.reached()
         positions = tuple(self.numbers.get(id(tensor)) for tensor in translation.closed_over)
@@ -173,16 +187,14 @@ class Prepared:
         run = compile_beside_torch(translation.net, self.settings)
         known = list(run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
-        return Compiled(translation, run, places, positions, outputs, is_random)
+        return Compiled(trace, translation, run, places, positions, outputs, is_random)
 
     def _trace(self, layout: Layout) -> Trace:
         """A new trace that has passed the self-check."""
         reached = [tensor_at(place, self.step.tensors) for place in self.step.reached()]
         for number, tensor in enumerate(reached):
             check_whole(f"closed_over_{number}", tensor)
-        axes = [None if layout.batch is None else kind.batch_axis for kind in layout.kinds]
-        examples = [Example(kind.without_data(), axis) for kind, axis in zip(layout.kinds, axes, strict=True)]
-        trace = trace_step(self.step.function, examples, self.step.modules, self.step.assume)
+        trace = trace_step(self.step.function, layout, self.step.modules, self.step.assume)
         translation = translate(trace, layout, False, False)
         check_step(self.step, translation, layout)
         self.traces.append(trace)

@@ -64,7 +64,9 @@ class RNN(Module):
         if torch.compiler.is_dynamo_compiling():
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
-            held = {**dict(self.cell.named_parameters()), **dict(self.cell.named_buffers())}
+            named = self.cell.named_parameters(remove_duplicate=False), self.cell.named_buffers(remove_duplicate=False)
+            held = {name: tensor for tensors in named for name, tensor in tensors}
+            _guard_values(self.cell)
             given = {"init": init, "lengths": lengths}
             present = {name: value for name, value in given.items() if value is not None}  # None is no value there
             return in_graph(self._number, xs, present, held)
@@ -104,9 +106,17 @@ class RNN(Module):
         if self.batch_first:
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        cells, key = (self.cell,), fingerprint((self.cell,))
-        made = Made(cells, key, self._settings.now(), self._assume, self.batch_axis, held=held or {})
-        return step, Given(carry, inputs, checked_lengths(lengths)), made
+        modules, tensors, key = self._reached()
+        made = Made(modules, key, self._settings.now(), self._assume, self.batch_axis, tensors, held or {})
+        return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
+
+    def _reached(self) -> tuple[tuple[Module, ...], tuple[Tensor, ...], Any]:
+        """Modules and tensors that a step reaches, the cell first, and what else a trace depends on."""
+        if self.step is cell_step:
+            return (self.cell,), (), fingerprint((self.cell,))
+        found = surroundings_of(self.step)
+        others = tuple(module for module in found.modules if module is not self.cell)
+        return (self.cell, *others), tuple(found.tensors), (fingerprint((self.cell,)), found.key())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
@@ -134,6 +144,14 @@ def in_graph(number: int, xs: Any, given: dict[str, Any], held: dict[str, Tensor
         given: `init` and `lengths`, where they are.
     """
     return _modules[number].over_time(xs, given.get("init"), given.get("lengths"), held)
+
+
+def _guard_values(cell: Module) -> None:
+    """Read the plain values that a cell holds, so that Dynamo makes a graph anew where one changes."""
+    for module in cell.modules():
+        for value in module.__dict__.values():
+            if type(value) in (bool, int, float, str):
+                _ = value == value
 
 
 def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
@@ -172,7 +190,8 @@ def scan(
     """
     if not callable(step):
         raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
-    given = Given(tensors_of("states", init), inputs_of(xs), checked_lengths(lengths))
+    inputs = inputs_of(xs)
+    given = Given(tensors_of("states", init), inputs, checked_lengths(lengths, inputs.leaves[0]))
     found = surroundings_of(step)
     settings = settings_of(reverse, checked_options(options)).now()
     made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))

@@ -85,24 +85,30 @@ def compiled_for(prepared: Prepared, given: Given, made: Made) -> Compiled:
 
 def run_in_graph(prepared: Prepared, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor]]:
     """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
-    if made.tensors:
-        hint = "Use rnnops.torch.RNN, whose module holds what the step needs."
-        raise StepError("a scan that closes over tensors is part of a graph", hint=hint)
     count, axis = len(given.carry.leaves), made.batch_axis
     with outside_of_graphs(made.modules):
         examples = [_example(tensor) for tensor in given.leaves]
         layout = layout_of(examples[:count], examples[count:], axis)
         compiled = prepared.for_shapes(layout, given.lengths is not None, lambda: layout)
-    is_batched = layout.batch is not None
     for number, tensor in enumerate(given.leaves):
-        rows = {axis % max(tensor.dim(), 1) if number < count else 1} if is_batched else set()
+        rows = {axis % max(tensor.dim(), 1) if number < count else 1} if compiled.trace.symbols else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})
-    call = Call(prepared, count, len(given.xs.leaves), given.lengths is not None, axis, is_batched)
     with given_tensors(made.modules, made.held):
-        closed_over = [tensor_at(place, made.tensors) for place in prepared.step.reached()]
+        reached = [tensor_at(place, made.tensors) for place in prepared.step.reached()]
+    is_whole = _is_whole(compiled, reached)
+    call = Call(prepared, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.trace, is_whole)
+    if not made.held:  # Dynamo would hide the error, so that its graphs raise it when they run
+        call.check_whole()
+    closed_over = [tensor if is_in_graph([tensor]) else given.leaves[0] for tensor in reached]  # what is not used
     tensors = [*given.leaves, *([] if given.lengths is None else [given.lengths]), *closed_over]
     results = call_opaque(call, tensors, compiled.is_random)
     return results[:count], results[count:]
+
+
+def _is_whole(compiled: Compiled, reached: list[Tensor]) -> bool:
+    """Whether a graph has all tensors that a step uses, but for constants."""
+    used = zip(compiled.positions, compiled.translation.closed_over, strict=True)
+    return all(not x.requires_grad if place is None else is_in_graph([reached[place]]) for place, x in used)
 
 
 def _example(tensor: Tensor) -> Tensor:

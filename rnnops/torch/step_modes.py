@@ -7,6 +7,7 @@ function is taken for elementwise in what it differentiates, which the self-chec
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,8 +54,10 @@ class Decisions(TorchFunctionMode):
         self._answers = list(answers)
 
     def __enter__(self) -> Decisions:
-        self._before = FunctionalTensor.__bool__
-        FunctionalTensor.__bool__ = self._answer
+        self._before, tracing = FunctionalTensor.__bool__, threading.get_ident()
+        FunctionalTensor.__bool__ = lambda tensor: (
+            self._answer() if threading.get_ident() == tracing else self._before(tensor)
+        )
         super().__enter__()
         return self
 
@@ -202,8 +205,11 @@ class ElementwiseFunctions:
     """
 
     def __enter__(self) -> None:
+        tracing = threading.get_ident()
+
         def apply(function: Any, *args: Any) -> Any:
-            return _applied(function, super(_SingleLevelFunction, function).apply, args)  # type: ignore[misc]
+            plain = super(_SingleLevelFunction, function).apply  # type: ignore[misc]
+            return _applied(function, plain, args) if threading.get_ident() == tracing else plain(*args)
 
         _SingleLevelFunction.apply = classmethod(apply)
 

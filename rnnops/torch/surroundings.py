@@ -8,6 +8,7 @@ Limit: objects are searched to a depth of four; what lies deeper counts as the o
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,8 @@ from torch.nn import Module
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 DEPTH = 4
+EMPTY = (dict, OrderedDict, set)  # of which each module has a dozen, for hooks
+OWN = ("_prepared", "_number")  # of rnnops.torch.RNN, which a step may reach by the module that holds it
 LOOKED_INTO = (Tensor, Module, types.FunctionType, list, tuple, dict)  # of globals; others count by identity
 
 
@@ -73,13 +76,51 @@ def surroundings_of(function: Callable[..., Any]) -> Surroundings:
     return found
 
 
+class Same:
+    """An object in a key, which counts by identity and stays alive."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: Any) -> None:
+        self.known = known
+
+    def __hash__(self) -> int:
+        return id(self.known)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.known is self.known
+
+
 def fingerprint(modules: list[Module] | tuple[Module, ...]) -> tuple[Any, ...]:
-    """What a trace of modules depends on beside their tensors: modes and plain values that they hold."""
-    return tuple(
-        tuple(value for value in module.__dict__.values() if type(value) in SCALARS)
-        for root in modules
-        for module in root.modules()
-    )
+    """What a trace of modules depends on beside the values of their parameters and buffers.
+
+    That is which modules they are, modes and other values that they hold, hooks, names and dtypes of parameters and
+    buffers, and which of these are the same tensor.
+    """
+    parts: list[Any] = []
+    tensors: list[int] = []
+    for module in (module for root in modules for module in root.modules()):
+        parts.append(Same(module))
+        for name, value in module.__dict__.items():
+            if name in ("_parameters", "_buffers"):
+                held = [(key, tensor) for key, tensor in value.items() if tensor is not None]
+                parts.extend((key, tensor.dtype) for key, tensor in held)
+                tensors.extend(id(tensor) for _, tensor in held)
+            elif name not in OWN and (type(value) not in EMPTY or value):
+                parts.append((name, _part_of_key(value)))
+    if len(set(tensors)) < len(tensors):
+        parts.append(tuple(map(tensors.index, tensors)))
+    return tuple(parts)
+
+
+def _part_of_key(value: Any) -> Any:
+    if type(value) in SCALARS:
+        return type(value), value
+    if type(value) in (list, tuple, set):
+        return tuple(map(_part_of_key, value))
+    if isinstance(value, dict):
+        return tuple((_part_of_key(key), _part_of_key(part)) for key, part in value.items())
+    return Same(value)
 
 
 def _is_opaque(value: Any) -> bool:

@@ -28,6 +28,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from rnnops.torch.aten import RULES
 from rnnops.torch.errors import StepError
+from rnnops.torch.layout import Layout
 from rnnops.torch.random_numbers import RandomFunctions
 from rnnops.torch.step_modes import (
     Decisions,
@@ -60,18 +61,22 @@ class Trace:
         module: the graph, with the tensors that the step closes over as attributes.
         env: what was decided about the batch size while it was traced.
         symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
+        layout: for which it was made.
     """
 
     module: fx.GraphModule
     env: ShapeEnv
     symbols: tuple[Any, ...]
+    layout: Layout
 
-    def fits(self, batch: int | None) -> bool:
-        """Whether the step would take the same way with this batch size."""
-        if not self.symbols or batch is None:
-            return True
-        where = dict.fromkeys(self.symbols, batch)
-        return batch >= SYMBOLIC_FROM and all(bool(guard.expr.subs(where)) for guard in self.env.guards)
+    def fits(self, layout: Layout) -> bool:
+        """Whether the step would take the same way with these sizes: no others than the batch's may differ."""
+        if not self.symbols:
+            return layout == self.layout
+        if layout.batch is None or layout.batch < SYMBOLIC_FROM:
+            return False
+        where = dict.fromkeys(self.symbols, layout.batch)
+        return layout.rows() == self.layout.rows() and all(bool(guard.expr.subs(where)) for guard in self.env.guards)
 
     def size(self, value: int | SymInt, batch: Any) -> Any:
         """A size of the graph as a number, or of another graph's symbols where the batch size is one of these."""
@@ -90,7 +95,7 @@ class Trace:
 
 def trace_step(
     step: Callable[..., Sequence[Tensor]],
-    examples: Sequence[Example],
+    layout: Layout,
     modules: Sequence[Module] = (),
     assume: Sequence[bool] = (),
 ) -> Trace:
@@ -103,6 +108,8 @@ def trace_step(
     Raises StepError where the step decides by a tensor's value, and for custom autograd functions that are not
     elementwise.
     """
+    axes = [None if layout.batch is None else kind.batch_axis for kind in layout.kinds]
+    examples = [Example(kind.without_data(), axis) for kind, axis in zip(layout.kinds, axes, strict=True)]
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     with ExitStack() as stack:
@@ -134,7 +141,7 @@ def trace_step(
             hint = "Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
             raise StepError("a tensor that the step makes gets the batch's size", hint=hint) from error
     module.graph.eliminate_dead_code(_has_effect)
-    return Trace(module, env, tuple(symbols))
+    return Trace(module, env, tuple(symbols), layout)
 
 
 def _fake(mode: FakeTensorMode, number: int, example: Example) -> Tensor:

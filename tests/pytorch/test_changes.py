@@ -1,0 +1,208 @@
+"""What changes between two calls counts at the second: sizes, modules, values, hooks, tied weights, dtypes, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+from torch import nn  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+from rnnops.torch.errors import StepError  # noqa: E402
+
+T, N, H = 3, 2, 4
+
+
+class Cell(nn.Module):
+    """Holds what may change: modules, tied weights, values, a list, a tensor, a function."""
+
+    hidden_size = H
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.act = nn.Linear(H, H), nn.Linear(H, H), nn.Tanh()
+        self.b.weight = self.a.weight
+        self.factor, self.factors, self.share, self.function = 0.5, [1.0], torch.tensor(0.5), torch.sin
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return self.function(self.act(self.a(x) + self.b(h)) * self.factor * self.factors[0] * self.share)
+
+
+def looped(rnn: Any, xs: Any) -> Any:
+    h, rows = torch.zeros(xs.shape[1], H), []
+    for x in xs:
+        h, y = rnn.step(rnn.cell, h, x)
+        rows.append(y)
+    return torch.stack(rows)
+
+
+def expect_loop(rnn: Any, xs: Any, run: Any = None) -> None:
+    """Values and gradients of all parameters are those of the loop."""
+    mine, theirs = (rnn if run is None else run)(xs, torch.zeros(xs.shape[1], H))[0], looped(rnn, xs)
+    torch.testing.assert_close(mine, theirs)
+    parameters = list(rnn.parameters())
+    grads = [torch.autograd.grad(ys.square().sum(), parameters, allow_unused=True) for ys in (mine, theirs)]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def parameter(*shape: int) -> Any:
+    return nn.Parameter(torch.randn(*shape))
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a value": lambda rnn: setattr(rnn.cell, "factor", 2.0),
+    "an element of a list": lambda rnn: rnn.cell.factors.__setitem__(0, 3.0),
+    "a tensor": lambda rnn: setattr(rnn.cell, "share", torch.tensor(2.0)),
+    "a function": lambda rnn: setattr(rnn.cell, "function", torch.cos),
+    "a module without parameters": lambda rnn: setattr(rnn.cell, "act", nn.Sigmoid()),
+    "a module with parameters": lambda rnn: setattr(rnn.cell, "a", nn.Linear(H, H)),
+    "the cell": lambda rnn: setattr(rnn, "cell", Cell()),
+    "the step": lambda rnn: setattr(rnn, "step", lambda cell, h, x: (2 * cell(x, h), h)),
+    "a hook": lambda rnn: rnn.cell.a.register_forward_hook(lambda module, given, result: result * 2),
+    "a bias that goes": lambda rnn: setattr(rnn.cell.a, "bias", None),
+    "tied weights that are untied": lambda rnn: setattr(rnn.cell.a, "weight", parameter(H, H)),
+    "a parameter": lambda rnn: setattr(rnn.cell.a, "bias", parameter(H)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_count(change: str) -> None:
+    rnn, xs = rt.RNN(Cell()), torch.randn(T, N, H)
+    expect_loop(rnn, xs)
+    CHANGES[change](rnn)
+    expect_loop(rnn, xs)
+
+
+@pytest.mark.parametrize("change", ["a value", "the cell", "a parameter"])
+def test_changes_count_in_graphs(change: str) -> None:
+    torch._dynamo.reset()
+    rnn, xs = rt.RNN(Cell()), torch.randn(T, N, H)
+    compiled = torch.compile(rnn, fullgraph=True, backend="aot_eager")
+    expect_loop(rnn, xs, compiled)
+    CHANGES[change](rnn)
+    expect_loop(rnn, xs, compiled)
+
+
+def test_modes_count_in_graphs() -> None:
+    torch._dynamo.reset()
+    rnn = rt.RNN(nn.Sequential(nn.Linear(H, H), nn.Dropout(0.5)), lambda cell, h, x: (cell(x + h),) * 2)
+    compiled, xs, h0 = torch.compile(rnn, fullgraph=True, backend="aot_eager"), torch.randn(T, N, H), torch.zeros(N, H)
+    assert not torch.equal(compiled(xs, h0)[0], compiled(xs, h0)[0])
+    rnn.eval()
+    torch.testing.assert_close(compiled(xs, h0)[0], rnn(xs, h0)[0])
+
+
+SIZED = {
+    "a mean over a batch that states do not have": (lambda c, h, x: (0.9 * h + x.sum(0) / x.shape[0],) * 2, (H,)),
+    "a size beside other sizes": (lambda c, h, x: (h, x / x.shape[0]), (7,)),
+    "a size of features": (lambda c, h, x: (h, x / x.shape[1]), (N, 3)),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_that_a_step_reads(name: str) -> None:
+    step, shape = SIZED[name]
+    rnn = rt.RNN(nn.Identity(), step)
+    for batch, features in ((2, 4), (5, 4), (1, 4), (3, 6), (4, 4)):
+        xs = torch.randn(T, batch, features)
+        h0 = torch.randn(*((batch, *shape[1:]) if len(shape) > 1 else (features,) if shape == (H,) else shape))
+        h, rows = h0, []
+        for x in xs:
+            h, y = step(None, h, x)
+            rows.append(y)
+        torch.testing.assert_close(rnn(xs, h0)[0], torch.stack(rows))
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 1), (0, 3, 0), (0, 1, 2), (3, 1, 5)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_batches_of_any_order(sizes: tuple[int, ...], compiled: bool) -> None:
+    torch._dynamo.reset()
+    rnn = rt.RNN(nn.GRUCell(H, H))
+    run = torch.compile(rnn, backend="aot_eager") if compiled else rnn
+    for batch in sizes:
+        xs = torch.randn(T, batch, H)
+        torch.testing.assert_close(run(xs)[0], looped(rnn, xs))
+
+
+class Outer(nn.Module):
+    """A step that reaches what its module holds beside the cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head, self.scale = nn.GRUCell(H, H), nn.Linear(H, H), 0.5
+        self.rnn = rt.RNN(self.cell, self.step)
+
+    def step(self, cell: Any, h: Any, x: Any) -> Any:
+        h = self.head(cell(x, h)) * self.scale
+        return h, h
+
+    def forward(self, xs: Any) -> Any:
+        return self.rnn(xs, xs.new_zeros(xs.shape[1], H))
+
+
+def test_what_a_step_reaches_beside_its_cell() -> None:
+    outer, xs = Outer(), torch.randn(T, N, H)
+    expect_loop(outer.rnn, xs)
+    outer.scale = 2.0
+    expect_loop(outer.rnn, xs)
+    outer.head.weight = parameter(H, H)
+    torch.testing.assert_close(outer(xs)[0], looped(outer.rnn, xs))
+    (grad,) = torch.autograd.grad(outer(xs)[0].sum(), outer.head.weight)
+    assert grad.any()
+    zeros = {"head.weight": torch.zeros(H, H), "head.bias": torch.zeros(H)}
+    assert not torch.func.functional_call(outer, zeros, (xs,))[0].any()
+
+
+def test_a_graph_names_what_its_step_reaches_beside_its_cell() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="reaches tensors that are not its cell's"):
+        torch.compile(Outer(), fullgraph=True, backend="aot_eager")(torch.randn(T, N, H))
+
+
+def test_dtypes_that_change() -> None:
+    rnn, xs = rt.RNN(nn.GRUCell(H, H)), torch.randn(T, N, H)
+    rnn(xs)
+    rnn.double()
+    with pytest.raises(StepError):
+        rnn(xs)
+    assert rnn(xs.double())[0].dtype == torch.float64
+
+
+def test_lengths_that_do_not_fit() -> None:
+    rnn, xs = rt.RNN(nn.GRUCell(H, H)), torch.randn(T, N, H)
+    assert torch.equal(rnn(xs, lengths=torch.tensor([2**33, 1]))[0], rnn(xs, lengths=[T, 1])[0])
+    for lengths in ([1, 2, 3], [[1, 2]], 1):
+        with pytest.raises(StepError, match="lengths do not fit"):
+            rnn(xs, lengths=lengths)
+
+
+def test_results_are_tensors_of_their_own() -> None:
+    _, ys = rt.scan(lambda h, x: (h + x, {"a": h, "b": h}), torch.zeros(N, H), torch.ones(T, N, H))
+    ys["a"].zero_()
+    assert ys["b"].any()
+
+
+def test_threads_that_call_first_at_once() -> None:
+    errors: list[str] = []
+
+    def call() -> None:
+        try:
+            rnn, xs = rt.RNN(nn.GRUCell(H, H)), torch.randn(T, N, H)
+            torch.testing.assert_close(rnn(xs)[0], looped(rnn, xs))
+        except BaseException as error:
+            errors.append(repr(error))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert torch.compile(nn.Linear(H, H), backend="aot_eager")(torch.randn(N, H)).shape == (N, H)
