@@ -131,7 +131,8 @@ def _check_rules(schema: OpSchema, base: type[OpSchema]) -> None:
         if not _declares(schema, base, rule):
             _fail(schema, f"it has no rule `{rule}`", wanted=f"a method `{rule}(self, call, ...)`")
     for rule, arguments in (("shapes", 1), ("dtypes", 2), ("output_count", 1), ("loop_form", 1), ("known_value", 1)):
-        _check_arguments(schema, rule, arguments)
+        if _declares(schema, base, rule):
+            _check_arguments(schema, rule, arguments)
     context = ("context",) if schema.uses_context else ()
     _check_arguments(schema, "reference", 1 + _most_inputs(schema), context)
     if schema.differentiable:
