@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rnnops.compiler.free_list import HOST_MEMORY
 from rnnops.lazy import cached_property
 from rnnops.types import Array, Shape
 
@@ -53,12 +54,14 @@ def allocate(buffer: Buffer, zeros: bool = False) -> Array:
 
     It is uninitialised unless zeros are wanted.
     """
-    make = np.zeros if zeros else np.empty
     if buffer.nbytes < SMALL:
-        return make(buffer.shape, buffer.dtype)
-    memory = make(buffer.nbytes + ALIGNMENT, np.uint8)
+        return (np.zeros if zeros else np.empty)(buffer.shape, buffer.dtype)
+    memory = HOST_MEMORY.empty(buffer.nbytes + ALIGNMENT)
     start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
+    part = memory[start : start + buffer.nbytes]
+    if zeros:
+        part.fill(0)
+    return part.view(buffer.dtype).reshape(buffer.shape)
 
 
 def on_host(array: Any) -> Any:
