@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +24,7 @@ from rnnops.schema import schema_of
 from rnnops.torch.autograd import check_whole, run_recurrence
 from rnnops.torch.check import check_step
 from rnnops.torch.layout import Layout
+from rnnops.torch.surroundings import other_tensors
 from rnnops.torch.trace import Trace, trace_step
 from rnnops.torch.translate import Translation, translate
 
@@ -29,8 +32,8 @@ PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is th
 forks.wait_for(PREPARING)
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 FlatStep = Callable[..., Sequence[Tensor]]
-# Of a tensor that a step closes over: a module's parameters or buffers and its name there, its number, or itself.
-Place = tuple[Mapping[str, Any], str] | int | None
+# Of a tensor that a step closes over: what holds it and the keys to it, its number, or itself.
+Place = tuple[Any, ...] | int | None
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,17 @@ class Step:
     assume: tuple[bool, ...] = ()
 
     def reached(self) -> list[Place]:
-        """Places of all tensors that it could close over."""
-        modules = (module for root in self.modules for module in root.modules())
-        held = [held for module in modules for held in (module._parameters, module._buffers)]
+        """Places of all tensors that it could close over and a graph may have: parameters, buffers, a closure's."""
+        held = [held for module in self._all_modules() for held in (module._parameters, module._buffers)]
         named = [(tensors, name) for tensors in held for name, tensor in tensors.items() if tensor is not None]
         return [*range(len(self.tensors)), *named]
+
+    def all_reached(self) -> list[Place]:
+        """These, then the other tensors that modules hold."""
+        return [*self.reached(), *(place for module in self._all_modules() for place in other_tensors(module))]
+
+    def _all_modules(self) -> Iterator[Module]:
+        return (module for root in self.modules for module in root.modules())
 
 
 class Settings(NamedTuple):
@@ -87,7 +96,7 @@ class Compiled:
 
     Args:
         places: of the tensors that it closes over, None for those that are always the same.
-        positions: of these among all that the step could close over.
+        positions: of these among all that a graph may have of what the step could close over.
         outputs: which output of the run each last state and each result of the steps is.
     """
 
@@ -180,9 +189,10 @@ class Prepared:
     def _compile(self, layout: Layout, lengths: bool) -> Compiled:
         trace = self.trace_for(layout) or self._trace(layout)
         translation = translate(trace, layout, self.settings.reverse, lengths)
-        reached = self.step.reached()
-        positions = tuple(self.numbers.get(id(tensor)) for tensor in translation.closed_over)
-        places = tuple(None if number is None else reached[number] for number in positions)
+        reached, in_graphs = self.step.all_reached(), len(self.step.reached())
+        numbers = [self.numbers.get(id(tensor)) for tensor in translation.closed_over]
+        places = tuple(None if number is None else reached[number] for number in numbers)
+        positions = tuple(number if number is not None and number < in_graphs else None for number in numbers)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         run = compile_beside_torch(translation.net, self.settings)
         known = list(run.net.output_blobs)
@@ -191,7 +201,7 @@ class Prepared:
 
     def _trace(self, layout: Layout) -> Trace:
         """A new trace that has passed the self-check."""
-        reached = [tensor_at(place, self.step.tensors) for place in self.step.reached()]
+        reached = [tensor_at(place, self.step.tensors) for place in self.step.all_reached()]
         for number, tensor in enumerate(reached):
             check_whole(f"closed_over_{number}", tensor)
         trace = trace_step(self.step.function, layout, self.step.modules, self.step.assume)
@@ -199,7 +209,9 @@ class Prepared:
         check_step(self.step, translation, layout)
         self.traces.append(trace)
         used = set(map(id, translation.closed_over))
-        self.numbers.update({id(tensor): number for number, tensor in enumerate(reached) if id(tensor) in used})
+        for number, tensor in enumerate(reached):
+            if id(tensor) in used:
+                self.numbers.setdefault(id(tensor), number)  # a parameter that is an attribute too is a parameter
         return trace
 
 
@@ -210,7 +222,8 @@ def tensor_at(place: Place, tensors: Sequence[Tensor]) -> Tensor:
         tensors: those that a step reaches without a module, at this call.
     """
     assert place is not None
-    return tensors[place] if isinstance(place, int) else place[0][place[1]]
+    found: Any = tensors[place] if isinstance(place, int) else reduce(getitem, place)
+    return found
 
 
 def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -16,13 +17,14 @@ import torch.utils._pytree as pytree
 from torch import SymInt, Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
-from torch.nn import Module
+from torch.nn import Module, Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rnnops.torch.errors import StepError
 
 detach = torch.ops.aten.detach.default
+READERS = ("item", "tolist", "numpy", "__int__", "__float__", "__complex__", "__index__", "__array__")
 
 
 @torch.library.custom_op("rnnops::with_slopes", mutates_args=())
@@ -75,6 +77,17 @@ class Decisions(TorchFunctionMode):
             "the step decides by the value of a tensor (if tensor:), which differs from step to step",
             hint="Choose by torch.where, or give the answers to all such tests in order: assume=[False].",
         )
+
+
+class NoReading(TorchFunctionMode):
+    """`int(tensor)` of what the step closes over is an error: a trace would keep the number that it has now."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in READERS and type(args[0]) in (Tensor, Parameter):
+            hint = "Keep it as a Python number or an array, which is looked at before each call."
+            raise StepError(f"the step reads the value of a tensor by {name}, which may change", hint=hint)
+        return func(*args, **(kwargs or {}))
 
 
 class SizedByTensors(TorchFunctionMode):
@@ -178,7 +191,7 @@ CELLS: dict[Any, Callable[..., Any]] = {
 
 
 class RestoredModules:
-    """Attributes and buffers that a step sets on its modules (`self.mem = ...`) are put back when this ends."""
+    """What a step sets on its modules (`self.mem = ...`), or in lists and dicts of theirs, is put back at the end."""
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self._modules = [module for root in modules for module in root.modules()]
@@ -188,14 +201,14 @@ class RestoredModules:
             raise StepError("a scripted module is part of a step", came=scripted.original_name, hint=hint)
 
     def __enter__(self) -> None:
-        self._before = [(module, dict(module.__dict__), dict(module._buffers)) for module in self._modules]
+        namespaces = [module.__dict__ for module in self._modules]
+        held = [value for names in namespaces for value in names.values() if isinstance(value, dict | list)]
+        self._before = [(known, copy(known)) for known in (*held, *namespaces)]
 
     def __exit__(self, *error: Any) -> None:
-        for module, attributes, buffers in self._before:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
+        for known, before in self._before:
+            known.clear()
+            known.extend(before) if isinstance(known, list) else known.update(before)
 
 
 class ElementwiseFunctions:

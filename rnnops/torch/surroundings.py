@@ -92,10 +92,10 @@ class Same:
 
 
 def fingerprint(modules: list[Module] | tuple[Module, ...]) -> tuple[Any, ...]:
-    """What a trace of modules depends on beside the values of their parameters and buffers.
+    """What a trace of modules depends on beside the values of their tensors.
 
-    That is which modules they are, modes and other values that they hold, hooks, names and dtypes of parameters and
-    buffers, and which of these are the same tensor.
+    That is which modules they are, modes and other values that they hold, hooks, names and types of parameters, buffers
+    and other tensors, and which of these are the same tensor.
     """
     parts: list[Any] = []
     tensors: list[int] = []
@@ -107,20 +107,38 @@ def fingerprint(modules: list[Module] | tuple[Module, ...]) -> tuple[Any, ...]:
                 parts.extend((key, tensor.dtype) for key, tensor in held)
                 tensors.extend(id(tensor) for _, tensor in held)
             elif name not in OWN and (type(value) not in EMPTY or value):
-                parts.append((name, _part_of_key(value)))
+                parts.append((name, _part_of_key(value, tensors)))
     if len(set(tensors)) < len(tensors):
         parts.append(tuple(map(tensors.index, tensors)))
     return tuple(parts)
 
 
-def _part_of_key(value: Any) -> Any:
+def _part_of_key(value: Any, tensors: list[int]) -> Any:
     if type(value) in SCALARS:
         return type(value), value
-    if type(value) in (list, tuple, set):
-        return tuple(map(_part_of_key, value))
+    if isinstance(value, Tensor):
+        tensors.append(id(value))
+        return Tensor, value.dtype, value.shape, value.requires_grad
+    if type(value) in (list, tuple):
+        return tuple(_part_of_key(part, tensors) for part in value)
     if isinstance(value, dict):
-        return tuple((_part_of_key(key), _part_of_key(part)) for key, part in value.items())
-    return Same(value)
+        return tuple((_part_of_key(key, []), _part_of_key(part, tensors)) for key, part in value.items())
+    return frozenset(map(Same, value)) if type(value) is set else Same(value)
+
+
+def other_tensors(module: Module) -> Iterator[tuple[Any, ...]]:
+    """Where a module holds tensors that are neither parameters nor buffers: its attributes, then keys to follow."""
+    for name, value in module.__dict__.items():
+        if name not in ("_parameters", "_buffers", *OWN):
+            yield from ((module.__dict__, name, *path) for path in _tensor_paths(value))
+
+
+def _tensor_paths(value: Any) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, Tensor):
+        yield ()
+    elif type(value) in (list, tuple) or isinstance(value, dict):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from ((key, *path) for path in _tensor_paths(part))
 
 
 def _is_opaque(value: Any) -> bool:

@@ -34,6 +34,7 @@ from rnnops.torch.step_modes import (
     Decisions,
     DetachWithoutGrad,
     ElementwiseFunctions,
+    NoReading,
     PlainCells,
     RestoredModules,
     SizedByTensors,
@@ -125,7 +126,7 @@ def trace_step(
 
         def run(*tensors: Tensor) -> Sequence[Tensor]:
             with ExitStack() as modes:
-                for mode in (enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells()):
+                for mode in (enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells(), NoReading()):
                     modes.enter_context(mode)
                 modes.enter_context(SizedByTensors(tensors[0]))
                 modes.enter_context(RandomFunctions(rand_like))
