@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.case import Case, Entry, entries
+from bench.cell_names import CELL_NAMES
 from bench.goals import Added, Goal, OfSum, OverPairs, Speedup
 from bench.problems import Problem, Size
 
-CELLS = ("nn.LSTMCell", "nn.GRUCell", "nn.RNNCell", "peephole LSTM", "minimal gated unit", "layer norm LSTM")
-PACKAGE_CELLS = ("ncps CfCCell", "ncps WiredCfCCell", "ncps LTCCell", "snntorch Leaky", "snntorch RLeaky")
 MIDDLE, BESIDE_LAYER, SMALL = Size(100, 32, 128), Size(100, 32, 256), Size(4, 1, 8)
 POLICIES = ("GRU", "LSTM")
 MEDIAN, LEAST, OF_LAYER, OF_PARTS = 5.0, 2.0, 0.95, 1.1
@@ -29,8 +28,8 @@ def torch_cases(scale: Callable[[Size], Size]) -> Iterator[Case]:
 
 
 def cells(size: Size) -> Case:
-    """Cells of packages are left out where the package is missing."""
-    pairs = [(name, f"{name}, Python loop") for name in (*CELLS, *PACKAGE_CELLS)]
+    """All cells that tests compare with their loop; those of a package that is missing are left out."""
+    pairs = [(name, f"{name}, Python loop") for name in CELL_NAMES]
     contenders = [
         (Entry(slow, "Python loop", Problem(name, size)), Entry(name, "rt.RNN", Problem(name, size)))
         for name, slow in pairs

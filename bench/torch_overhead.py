@@ -39,7 +39,7 @@ def small(problem: Problem, settings: Settings) -> Small:
     torch.set_num_threads(settings.threads)
     size = problem.size
     made = make_recurrence(problem.net, size.N, size.H)
-    recurrent, xs = rt.RNN(made.cell, made.step), random_tensor("xs", size.T, size.N, made.features).requires_grad_()
+    recurrent, xs = made.in_rnn(), random_tensor("xs", size.T, size.N, made.features).requires_grad_()
     head = random_tensor("head", *recurrent(xs, made.states)[0].shape)
     compiled = compiled_of(recurrent)
     named = dict(zip(compiled.translation.names, [made.states, xs, *compiled.closed_over(())], strict=True))

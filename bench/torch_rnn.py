@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn import Module
 
-import rnnops.torch as rt
 from bench.contender import Contender, Settings
 from bench.problems import Problem
 from bench.torch_recurrences import Recurrence, make_recurrence
@@ -21,7 +20,7 @@ Runner = Callable[[Any, Any], tuple[Any, Any]]
 
 def through_rnnops(problem: Problem, mode: str, settings: Settings) -> Contender:
     """The cell in an `rt.RNN`."""
-    return _contender(problem, settings, lambda made: rt.RNN(made.cell, made.step))
+    return _contender(problem, settings, lambda made: made.in_rnn())
 
 
 def in_a_loop(problem: Problem, mode: str, settings: Settings) -> Contender:
@@ -75,7 +74,7 @@ class BetweenLinear(Module):
 
 
 def between_linear(problem: Problem, mode: str, settings: Settings) -> Contender:
-    return _between(problem, settings, lambda made: rt.RNN(made.cell, made.step))
+    return _between(problem, settings, lambda made: made.in_rnn())
 
 
 def between_linear_in_a_loop(problem: Problem, mode: str, settings: Settings) -> Contender:

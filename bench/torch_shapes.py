@@ -79,7 +79,7 @@ def _used_before(problem: Problem, settings: Settings) -> tuple[Recurrence, rt.R
     """A recurrence that has done a training step at the problem's own size."""
     torch.set_num_threads(settings.threads)
     made = make_recurrence(problem.net, problem.size.N, problem.size.H)
-    recurrent = rt.RNN(made.cell, made.step)
+    recurrent = made.in_rnn()
     xs, states, head = _inputs(problem.size)
     recurrent(xs, states)[0].backward(head)
     return made, recurrent

@@ -6,21 +6,23 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from bench.apart import measure_apart, without_thread_variables
 from bench.case import Case, Entry
 from bench.cases import all_cases
+from bench.cell_names import CELL_NAMES
 from bench.contender import Settings
 from bench.environment import THREAD_VARIABLES
 from bench.goals import Added, Measured, OfSum, OverPairs
 from bench.load import Quiet
 from bench.measure import measure_here, run_case
 from bench.problems import Problem, Size
-from bench.torch_cases import CELLS, PACKAGE_CELLS, torch_cases
+from bench.torch_cases import torch_cases
 
-OTHER_CELLS = (*CELLS[2:], *PACKAGE_CELLS)  # than two that always run
+OTHER_CELLS = CELL_NAMES[2:]  # than two that always run
 FAST = Settings(threads=1, rounds=1, settle=0.0, counted=0.001, patience=0.0)
 TABLE = {"a": Measured("a", 1.0), "b": Measured("b", 4.0), "c": Measured("c", 2.0), "gone": Measured("gone", None)}
 
@@ -61,6 +63,11 @@ def test_other_cells_agree(name: str) -> None:
     result = run_case(Case("g", "s", (Entry("loop", "Python loop", problem), Entry("rnnops", "rt.RNN", problem))), FAST)
     assert not result.error
     assert all(one.value or "left out" in one.missing for one in result.measured)
+
+
+def test_names_are_those_of_the_cells() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert list(import_module("bench.package_cells").CELLS) == list(CELL_NAMES)
 
 
 def test_a_missing_package_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

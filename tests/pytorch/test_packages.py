@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,12 +9,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("_seeded")]
 
-from package_cells import CASES, Built  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from bench.package_cells import CELLS, Built  # noqa: E402
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative to the largest element
+D, H = 5, 6
 SIZES = ((7, 4), (5, 3))
 LENGTHS = (5, 0, 2)
 
@@ -31,7 +31,7 @@ def loop(built: Built, xs: Any, carry: Any) -> tuple[Any, Any]:
     for x in xs:
         carry, y = built.step(built.cell, carry, x)
         results.append(y)
-    return torch.stack(results), carry
+    return tree_map(lambda *ys: torch.stack(ys), *results), carry
 
 
 def row_loop(built: Built, xs: Any, carry: Any) -> tuple[Any, Any]:
@@ -40,10 +40,13 @@ def row_loop(built: Built, xs: Any, carry: Any) -> tuple[Any, Any]:
     for n, length in enumerate(LENGTHS):
         state = tree_map(lambda s, n=n: s.narrow(built.batch_axis, n, 1), carry)
         longest, _ = loop(built, xs[:, n : n + 1], state)
-        ys, state = loop(built, xs[:length, n : n + 1], state) if length else (longest[:0], state)
-        rows.append((torch.cat([ys, torch.zeros_like(longest[length:])]), state))
+        ys = tree_map(torch.zeros_like, longest)
+        if length:
+            some, state = loop(built, xs[:length, n : n + 1], state)
+            ys = tree_map(lambda y, zeros: torch.cat([y, zeros[len(y) :]]), some, ys)
+        rows.append((ys, state))
     states = [torch.cat(parts, built.batch_axis) for parts in zip(*[tree_leaves(s) for _, s in rows], strict=True)]
-    return torch.cat([ys for ys, _ in rows], 1), states
+    return tree_map(lambda *parts: torch.cat(parts, 1), *[ys for ys, _ in rows]), states
 
 
 def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
@@ -62,14 +65,14 @@ def expect_equal(mine: Any, theirs: Any, leaves: list[Any]) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[other.dtype] * scale)
 
 
-CHECKED = [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
+CHECKED = [(name, dtype) for name, cell in CELLS.items() for dtype in cell.dtypes]
 
 
 @pytest.mark.parametrize(("name", "dtype"), CHECKED, ids=[f"{n}-{str(t).removeprefix('torch.')}" for n, t in CHECKED])
 def test_equals_its_own_loop(name: str, dtype: Any) -> None:
-    if find_spec(CASES[name].package) is None:
-        pytest.skip(f"{CASES[name].package} is not installed")
-    built = CASES[name].build()
+    if not CELLS[name].is_installed:
+        pytest.skip(f"{CELLS[name].package} is not installed")
+    built = CELLS[name].build(D, H)
     built.cell.to(dtype)
     rnn = rt.RNN(built.cell, built.step, batch_axis=built.batch_axis, assume=built.assume)
     parameters = [parameter for parameter in built.cell.parameters() if parameter.requires_grad]
