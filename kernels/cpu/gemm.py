@@ -34,8 +34,8 @@ from numba import types
 from numba.extending import register_jitable
 
 from rnnops.kernels.cpu.blocks import BIAS, C_ITSELF, K_BLOCK, NOTHING, copy_panel, multiply_block, stack_panel
+from rnnops.kernels.cpu.called_by_name import called_by_name
 from rnnops.kernels.cpu.linking import link
-from rnnops.kernels.cpu.machine_code import compile_once
 from rnnops.kernels.cpu.packing import (
     check_packed,
     first_panel,
@@ -107,13 +107,11 @@ def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
     if compiled:
         link(dtype, width)
         signatures = [packed_types, tn_types, (read_matrix, vector), (read_matrix, vector)]
-        functions = [_compile(types.void(*args), f) for args, f in zip(signatures, functions, strict=True)]
+        functions = [
+            called_by_name(function, types.void(*args), error_model="numpy")  # one for all layouts and strides
+            for args, function in zip(signatures, functions, strict=True)
+        ]
     return Gemm(dtype, width, *functions)
-
-
-def _compile(signature: Any, function: Callable[..., Any]) -> Any:
-    """One specialisation serves all layouts, strides and writeable or read-only operands."""
-    return compile_once(function, signature, error_model="numpy")
 
 
 def _make_packed(dtype: str, width: int) -> Callable[..., None]:

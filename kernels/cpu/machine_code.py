@@ -36,7 +36,7 @@ def compile_once(function: Function, *signatures: Any, **options: Any) -> Functi
         signatures: what it takes, compiled here and nothing else later; without one, whatever it is first called with.
         options: numba's. With NUMBA_DISABLE_JIT=1 the function itself is returned.
     """
-    compiled: Any = numba.njit(nogil=True, **options)(function)
+    compiled: Any = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     if isinstance(compiled, Dispatcher):
         compiled._cache = MachineCode(function)
         for signature in signatures:

@@ -142,7 +142,7 @@ def row_program(function: Function, **options: Any) -> Function:
     Memory that the function writes to is reached by way of one of its pointers alone. Further options go to numba, such
     as `forceinline=True`, which keeps the promise where the code is copied to. Plain Python calls `.py_func`.
     """
-    chosen = {**OPTIONS, "fastmath": FLAGS - {"contract"}, **options}
+    chosen = {**OPTIONS, "fastmath": FLAGS - {"contract"}, "no_cpython_wrapper": True, **options}
     return compile_once(function, pipeline_class=_Restricted, **chosen)
 
 

@@ -81,13 +81,13 @@ def run_together(function: Any, threads: int, *arguments: Any) -> None:
     Args:
         function: compiled by numba for one signature, void(int64, int64, ...), that the arguments fit, or not yet and
             then for these. Ranks may meet in barriers; then none may raise, as the others would wait for ever.
-        threads: how many; the caller is rank 0. With 1 the function is called directly.
+        threads: how many; the caller is rank 0. With 1 the function may be plain Python.
 
     Raises, before any rank starts, DeviceError for a wrong function or number of threads and TypeError for arguments
     that do not fit; when all ranks have ended, what a rank raised (of several the lowest rank).
     """
     threads = check_threads(threads)
-    if threads == 1:
+    if threads == 1 and not isinstance(function, Dispatcher):
         function(0, 1, *arguments)
         return
     launch, address = _launches.get(function) or _prepare(function, arguments)

@@ -273,7 +273,7 @@ from caller import KERNELS, both
 A, B, C = np.ones((3, 5)), np.ones((5, 4)), np.empty((3, 4))
 both(A, KERNELS.pack(B), C, np.ones(4))
 assert (C == 11).all()
-stats = [f.stats for f in (both, *vars(KERNELS).values()) if hasattr(f, "stats")]
+stats = [both.stats, *(f.compiled.stats for f in vars(KERNELS).values() if hasattr(f, "compiled"))]
 print(sum(sum(s.cache_hits.values()) for s in stats), sum(sum(s.cache_misses.values()) for s in stats))
 """
 

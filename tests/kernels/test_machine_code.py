@@ -23,7 +23,7 @@ a, b = (rng.normal(size=(5, 5)).astype(np.float32) for _ in range(2))
 c = np.zeros((5, 5), np.float32)
 products.gemm_tn(a, b, c, False, 0, 5, 0, 5)
 assert np.allclose(c, a.T @ b, atol=1e-5)
-print(sum(products.gemm_tn.stats.cache_hits.values()))
+print(sum(products.gemm_tn.compiled.stats.cache_hits.values()))
 """
 PACKAGES = (Path(rnnops.__file__).parent, Path(kernels.__file__).parent)
 

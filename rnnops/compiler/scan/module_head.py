@@ -8,10 +8,11 @@ from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.scalar_functions import import_lines
 
 COMPILED = """\
-from rnnops.kernels.cpu.drivers import driver
+from rnnops.kernels.cpu.drivers import driver, wait
 from rnnops.kernels.cpu.pointers import at, borrowed, row_program
 """
 PLAIN = """\
+from rnnops.kernels.cpu.barrier import wait
 from rnnops.kernels.cpu.pointers import at, borrowed
 
 
@@ -26,10 +27,9 @@ IMPORTS = """\
 import numpy as np
 
 from rnnops.kernels.cpu.active_rows import list_rows
-from rnnops.kernels.cpu.barrier import wait
 from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
 from rnnops.kernels.cpu.gemm import gemm
-from rnnops.kernels.cpu.parts import inside, matrix, part, step_begins
+from rnnops.kernels.cpu.parts import inside, matrix, part, step_begins, vector
 from rnnops.kernels.cpu.uniform import uniform
 """
 

@@ -324,11 +324,11 @@ class ScanWriter:
         return self.packed.setdefault(Packed(right.owner, packing, inner, columns), f"packed{len(self.packed)}")
 
     def _bias(self, node: Product) -> str:
-        none = f"w_{self.dtype}[0:0]"
+        none = f"vector(w_{self.dtype}, 0, 0)"
         if node.bias is None:
             return none
         array, offset = self.layouts.arrays[node.bias.owner], node.bias.layout.offset
-        return f"{array}[{self._size(offset)} : {self._size(offset + node.columns)}]"
+        return f"vector({array}, {self._size(offset)}, {self._size(node.columns)})"
 
     def _size(self, value: int) -> str:
         return self.sizes.name(value)
