@@ -9,10 +9,10 @@ to LLVM depend on the length of a row alone, never on addresses.
 The promise concerns memory that is written: what is only read may come by several pointers. An operation in place
 takes one pointer, for reading and writing.
 
-Limits: an array must live as long as its pointers do; neither a pointer nor a borrowed array keeps it alive, and numba
-frees an array that a compiled function has made after the last line that names it. Nothing stops compiled code from
-writing to a read-only array. Pointers to bool arrays are to their bytes: write comparisons, read with `!= 0`. In plain
-Python a pointer is a view of the array from that element on.
+Limits: an array must live as long as its pointers do; a pointer does not keep it alive, and numba frees an array that a
+compiled function has made after the last line that names it. Nothing stops compiled code from writing to a read-only
+array. Pointers to bool arrays are to their bytes: write comparisons, read with `!= 0`. In plain Python a pointer is a
+view of the array from that element on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite.ir import Constant
 from numba.core.cgutils import pointer_add
 from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
@@ -49,27 +48,6 @@ def _pointer_to(target: Any) -> Any:
     if isinstance(target, types.Array) and target.layout == "C":
         return types.CPointer(types.uint8 if target.dtype == types.boolean else target.dtype)
     return None
-
-
-def borrowed(array: Any) -> Any:
-    """The array without a count of its references: views of it that compiled code makes count none either.
-
-    Counts of an array that several threads view are one number, over which their cores would fight.
-    """
-    return array
-
-
-@extending.type_callable(borrowed)
-def _type_borrowed(_context: Any) -> Any:
-    return lambda array: signature(array, array) if isinstance(array, types.Array) else None
-
-
-@extending.lower_builtin(borrowed, types.Array)
-def _lower_borrowed(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    array = context.make_array(signature.return_type)(context, builder, value=values[0])
-    array.meminfo = Constant(array.meminfo.type, None)
-    array.parent = Constant(array.parent.type, None)
-    return array._getvalue()
 
 
 @extending.type_callable(at)

@@ -16,8 +16,7 @@ import pytest
 
 from rnnops.kernels.cpu.exponential import sigmoid, tanh
 from rnnops.kernels.cpu.fastmath import OPTIONS
-from rnnops.kernels.cpu.parts import matrix
-from rnnops.kernels.cpu.pointers import at, borrowed, row_program
+from rnnops.kernels.cpu.pointers import at, row_program
 from rnnops.kernels.cpu.vector_width import target_processor, width_of
 from rnnops.kernels.cpu.vectors import lanes
 
@@ -208,21 +207,3 @@ def test_row_programs_are_kept_on_disk_and_run_uncompiled(tmp_path: Path, disabl
     printed = [run.stdout.strip() for run in runs]
     assert printed == (["0", "1"] if disabled == "0" else ["not compiled"] * 2)
     assert len(list(tmp_path.rglob("row_module.double-*.nbi"))) == (disabled == "0")
-
-
-def test_borrowed_arrays_are_the_same_arrays() -> None:
-    """Views of them read and write their memory, in compiled code and in plain Python, and nothing is freed."""
-
-    def add_rows(array: Any, total: Any) -> None:
-        lent = borrowed(array)
-        for row in range(3):
-            total += matrix(lent, 4 * row, 1, 4, 1, 2)[0]
-            matrix(lent, 4 * row, 1, 4, 0, 1)[0, 0] = row
-
-    for run in (add_rows, numba.njit(add_rows)):
-        array, total = np.arange(12.0), np.zeros(2)
-        references = sys.getrefcount(array)
-        run(array, total)
-        assert total.tolist() == [15, 18]
-        assert array.reshape(3, 4)[:, 0].tolist() == [0, 1, 2]
-        assert sys.getrefcount(array) == references

@@ -8,20 +8,23 @@ from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.scalar_functions import import_lines
 
 COMPILED = """\
-from rnnops.kernels.cpu.drivers import driver, wait
-from rnnops.kernels.cpu.pointers import at, borrowed, row_program
+from rnnops.kernels.cpu.drivers import driver, memory, wait
+from rnnops.kernels.cpu.pointers import at, row_program
 """
 PLAIN = """\
 from rnnops.kernels.cpu.barrier import wait
-from rnnops.kernels.cpu.pointers import at, borrowed
+from rnnops.kernels.cpu.pointers import at
 
 
 def row_program(function):
     return function
 
 
-def driver(*dtypes):
-    return row_program
+def memory(arrays, place, count, dtype):
+    return arrays[place]
+
+
+driver = row_program
 """
 IMPORTS = """\
 import numpy as np

@@ -32,7 +32,7 @@ class ScanText:
     """Generated source, and what its arguments are.
 
     Args:
-        source: of the module; its function `scan(rank, threads, barrier, status, sizes, *arrays)` runs on each thread.
+        source: of the module; its function `scan(rank, threads, barrier, status, sizes, arrays)` runs on each thread.
         sizes: numbers behind those of `HEADER_SIZES`.
         arrays: names of array parameters, in order.
         packed: matrices in the order of their parameters.
@@ -113,10 +113,11 @@ class ScanWriter:
             arrays: names of array parameters.
             body: lines of the driver.
         """
-        signature = f"def scan(rank, threads, barrier, status, sizes, {', '.join(arrays)}):"
-        borrowed = [f"{INDENT}{name} = borrowed({name})" for name in ("barrier", *arrays)]
-        dtypes = ", ".join(f'"{self._dtype_of(array)}"' for array in arrays)
-        driver = "\n".join([f"@driver({dtypes})", signature, *borrowed, *body])
+        given = [
+            f"{INDENT}{name} = memory(arrays, {i}, {len(arrays)}, np.{self._dtype_of(name)})"
+            for i, name in enumerate(arrays)
+        ]
+        driver = "\n".join(["@driver", "def scan(rank, threads, barrier, status, sizes, arrays):", *given, *body])
         head = module_head(self.dtype, self.width, self.compiled, self.constants.lines())
         return [head, *(program.text() for program in self.programs), driver]
 

@@ -17,6 +17,7 @@ from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
 from rnnops.interpreter import Program, Workspace
+from rnnops.kernels.cpu.drivers import as_numbers
 from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
@@ -70,7 +71,7 @@ class Target(Protocol):
         """Where an op that is given these arrays has its memory."""
 
     def flat(self, array: Any) -> Any:
-        """The elements of an array as one axis, as functions of modules take it; bools as bytes."""
+        """The elements of an array without gaps, as functions of modules take it."""
 
     def constant(self, array: Array) -> Any:
         """A copy of an array where functions of modules read it."""
@@ -114,11 +115,16 @@ class Processor(OnHost):
         layouts.need(dtype)
         return Written(team, layouts, write_scan(scan, plan, layouts, dtype, width))
 
+    def flat(self, array: Any) -> Any:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        barrier, status, sizes, *arrays = work
+        given = barrier, status, sizes, as_numbers(arrays)
         if self.openmp is None:
-            run_together(function, team.threads, *work)
+            run_together(function, team.threads, *given)
         else:
-            run_in_region(self.openmp, function, team.threads, *work)
+            run_in_region(self.openmp, function, team.threads, *given)
         return _was_wrong(work)
 
 
@@ -136,8 +142,9 @@ class PlainPython(OnHost):
         return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, width, compiled=False))
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        barrier, status, sizes, *arrays = work
         with np.errstate(all="ignore"):
-            function(0, 1, *work)
+            function(0, 1, barrier, status, sizes, arrays)
         return _was_wrong(work)
 
 
