@@ -209,7 +209,7 @@ def test_memory_begins_at_a_line_of_the_cache() -> None:
 
 
 def test_compiled_code_allocates_nothing() -> None:
-    """numba allocates a record for each array that a driver's start is handed, and gives it back; no more, for any T."""
+    """numba allocates a record for each array that starts a driver, and gives it back; no more, for any T."""
     run = ro.compile(lstm_net(), device="cpu", threads=1)
     for steps in (2, 9):
         feeds = lstm_feeds("float32", steps)
