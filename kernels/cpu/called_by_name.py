@@ -25,7 +25,7 @@ from rnnops.kernels.cpu.revision import REVISION
 
 
 def called_by_name(function: Callable[..., Any], signature: Any, **options: Any) -> Callable[..., Any]:
-    """Compile a function of one signature for calls by its qualified name, from compiled code and from Python.
+    """Compile a function of one signature for calls by the name of its module and its own.
 
     Args:
         options: numba's. With NUMBA_DISABLE_JIT=1 the function itself is returned.
@@ -34,7 +34,7 @@ def called_by_name(function: Callable[..., Any], signature: Any, **options: Any)
     if not isinstance(compiled, Dispatcher):
         return function
     (version,) = compiled.overloads.values()
-    name = f"rnnops_{function.__qualname__}_{REVISION:x}"
+    name = f"{function.__module__}.{function.__qualname__}_{REVISION:x}"
     llvm.add_symbol(name, version.library.get_pointer_to_function(version.fndesc.llvm_func_name))
 
     @wraps(function)

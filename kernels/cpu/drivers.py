@@ -8,7 +8,7 @@ Limits: arrays are C-contiguous and live as long as the call; bools are read as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from rnnops.kernels.cpu import barrier as teams
 from rnnops.kernels.cpu.called_by_name import called_by_name
 from rnnops.kernels.cpu.fastmath import OPTIONS, Function, extending, types
 from rnnops.kernels.cpu.machine_code import compile_once
+from rnnops.kernels.cpu.pointers import RESTRICTED
 from rnnops.kernels.cpu.vectors import I64
 
 NUMBERS = types.int64[::1]
@@ -29,6 +30,20 @@ def driver(function: Function) -> Function:
     """Compile `function(rank, threads, barrier, status, sizes, arrays)`, to be started by its address alone."""
     kind = types.void(types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
     return compile_once(function, kind, no_cpython_wrapper=True, **OPTIONS)
+
+
+def row_program(*kinds: str) -> Callable[[Function], Callable[..., Any]]:
+    """Compile a function of pointers and numbers for drivers, which call it by name.
+
+    Copies of it in drivers would have other bits where they come from the disk than where they were compiled.
+
+    Args:
+        kinds: of its parameters, such as "int64" and "float32*".
+    """
+    found = [
+        types.CPointer(getattr(types, kind[:-1])) if kind.endswith("*") else getattr(types, kind) for kind in kinds
+    ]
+    return lambda function: called_by_name(function, types.void(*found), no_cpython_wrapper=True, **RESTRICTED)
 
 
 def as_numbers(arrays: Sequence[Any]) -> Any:

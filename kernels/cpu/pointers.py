@@ -112,6 +112,9 @@ class _Restricted(Compiler):
         return super().define_pipelines()
 
 
+RESTRICTED = {**OPTIONS, "fastmath": FLAGS - {"contract"}, "pipeline_class": _Restricted}
+
+
 def row_program(function: Function, **options: Any) -> Function:
     """Compile a function of pointers and numbers, for calls from other compiled functions; kept on disk.
 
@@ -120,8 +123,7 @@ def row_program(function: Function, **options: Any) -> Function:
     Memory that the function writes to is reached by way of one of its pointers alone. Further options go to numba, such
     as `forceinline=True`, which keeps the promise where the code is copied to. Plain Python calls `.py_func`.
     """
-    chosen = {**OPTIONS, "fastmath": FLAGS - {"contract"}, "no_cpython_wrapper": True, **options}
-    return compile_once(function, pipeline_class=_Restricted, **chosen)
+    return compile_once(function, **RESTRICTED, **options)
 
 
 def restricted(function: Function) -> Function:

@@ -87,5 +87,4 @@ class BlockRowWriter(RowWriter):
 
 def block_program(program: RowText) -> str:
     """The text of a row program that a kernel calls."""
-    text = program.text().replace("@row_program", "@device_function", 1)
-    return "\n\n\n".join([*program.functions, text])
+    return "\n\n\n".join([*program.functions, program.text("device_function")])

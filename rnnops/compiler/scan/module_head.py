@@ -8,23 +8,24 @@ from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.scalar_functions import import_lines
 
 COMPILED = """\
-from rnnops.kernels.cpu.drivers import driver, memory, wait
-from rnnops.kernels.cpu.pointers import at, row_program
+from rnnops.kernels.cpu.drivers import driver, memory, row_program, wait
+from rnnops.kernels.cpu.pointers import at
 """
 PLAIN = """\
 from rnnops.kernels.cpu.barrier import wait
 from rnnops.kernels.cpu.pointers import at
 
 
-def row_program(function):
+def driver(function):
     return function
+
+
+def row_program(*kinds):
+    return driver
 
 
 def memory(arrays, place, count, dtype):
     return arrays[place]
-
-
-driver = row_program
 """
 IMPORTS = """\
 import numpy as np

@@ -33,6 +33,8 @@ FOLD_TEXT = {
 ADD_TO_MEMORY = {**FOLD_TEXT, "add": "{acc} + {x}"}
 
 
+SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
+
 Element = tuple[str, int, tuple[int, ...]]
 
 
@@ -70,9 +72,20 @@ class RowText:
     lines: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
 
-    def text(self) -> str:
+    def text(self, decorator: str) -> str:
+        """The function."""
         parameters = [*self.scalars, *self.pointers.values(), *self.sizes]
-        return "\n".join([f"@row_program\ndef {self.name}({', '.join(parameters)}):", *self.lines])
+        return "\n".join([f"@{decorator}\ndef {self.name}({', '.join(parameters)}):", *self.lines])
+
+    def kinds(self, types: Mapping[str, Type]) -> list[str]:
+        """What its parameters are, `float32*` for a pointer.
+
+        Args:
+            types: owner -> what it holds.
+        """
+        pointed = ["uint8" if types[owner].dtype == BOOL else types[owner].dtype for owner in self.pointers]
+        scalars = [SCALAR_KINDS.get(name, "int64") for name in self.scalars]
+        return [*scalars, *(f"{dtype}*" for dtype in pointed), *["int64"] * len(self.sizes)]
 
 
 class RowWriter:

@@ -119,7 +119,11 @@ class ScanWriter:
         ]
         driver = "\n".join(["@driver", "def scan(rank, threads, barrier, status, sizes, arrays):", *given, *body])
         head = module_head(self.dtype, self.width, self.compiled, self.constants.lines())
-        return [head, *(program.text() for program in self.programs), driver]
+        return [head, *map(self._row_program, self.programs), driver]
+
+    def _row_program(self, program: RowText) -> str:
+        kinds = ", ".join(f'"{kind}"' for kind in program.kinds(self.plan.types))
+        return program.text(f"row_program({kinds})")
 
     @cached_property
     def _owners(self) -> dict[str, str]:
