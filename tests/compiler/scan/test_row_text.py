@@ -35,7 +35,7 @@ def body(build: Build, stored: Collection[str] = (), **kinds: Any) -> list[str]:
 
 def test_a_chain_is_one_loop_in_registers() -> None:
     program, sizes, _ = written(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
-    assert program.text().splitlines()[:2] == ["@row_program", "def row(p0, p1, p2, c0):"]
+    assert program.text("decorator").splitlines()[:2] == ["@decorator", "def row(p0, p1, p2, c0):"]
     assert sizes.values == [4]
     lines = body(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
     assert lines[0] == "for i0 in range(c0):"
@@ -71,7 +71,7 @@ def test_names_from_a_net_never_reach_the_text() -> None:
     cell.outputs(y=ro.tanh(x).named("); evil("))
     lowered = lowered_step(cell, **{"import os": (3,)})
     writer = RowWriter("row", lowered.types, {}, {"); evil("}, {}, Sizes(), Constants())
-    text = writer.write(fuse_nests(lowered.statements)).text()
+    text = writer.write(fuse_nests(lowered.statements)).text("decorator")
     assert "evil" not in text
     assert "import" not in text
 
