@@ -7,11 +7,16 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
 
 import devices
 import pytest
+
+from rnnops.compiler.ir.verify import verify
+from rnnops.compiler.scan import target
+from rnnops.compiler.scan.scan_module import write_scan
 
 SLOW = Path(__file__).with_name("slow.txt")
 
@@ -41,6 +46,20 @@ def _old_objects_are_not_looked_at() -> None:
     """What earlier modules left (plans, compiled functions) is in no later collection, which would take seconds."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kernels_are_verified() -> Iterator[None]:
+    """Every module that a plan writes means something."""
+
+    def written(*arguments: Any) -> Any:
+        text = write_scan(*arguments)
+        verify(text.module)
+        return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "write_scan", written)
+        yield
 
 
 @pytest.fixture(params=["reference", "plain"])

@@ -27,8 +27,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu.bits import primitive
-from rnnops.kernels.cpu.fastmath import compiled_as, extending, inlined, types
+from rnnops.kernels.cpu.fastmath import compiled_as, extending, inlined, primitive, types
 from rnnops.kernels.cpu.vector_width import ARM, X86
 from rnnops.kernels.cpu.vectors import I64
 

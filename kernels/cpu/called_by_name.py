@@ -55,5 +55,5 @@ def called_by_name(function: Callable[..., Any], signature: Any, **options: Any)
 
     extending.type_callable(called)(lambda _context: typer)
     extending.lower_builtin(called, *signature.args)(lower)
-    called.compiled = compiled  # type: ignore[attr-defined]
+    called.compiled, called.symbol = compiled, name  # type: ignore[attr-defined]
     return called

@@ -10,7 +10,6 @@ from typing import Any
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import either, like, select, with_sign
 from rnnops.kernels.cpu.exponential import exp
-from rnnops.kernels.cpu.fastmath import inlined
 from rnnops.kernels.cpu.polynomial import polynomial
 
 LARGEST_SINGLE, LARGEST_DOUBLE = 4.0, 6.0  # from here up erf is 1
@@ -19,7 +18,6 @@ near_zero = polynomial(table.ERF_SINGLE, table.ERF_DOUBLE)
 minus_log_erfc = polynomial(table.ERF_TAIL_SINGLE, table.ERF_TAIL_DOUBLE)
 
 
-@inlined
 def erf(x: Any) -> Any:
     """The error function `2 / sqrt(pi) * integral of exp(-t^2) from 0 to x`."""
     one, largest = like(x, 1.0), either(x, LARGEST_SINGLE, LARGEST_DOUBLE)

@@ -15,7 +15,6 @@ import numpy as np
 
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import anchored, either, like, released, scaled, select, with_sign
-from rnnops.kernels.cpu.fastmath import inlined
 from rnnops.kernels.cpu.polynomial import polynomial
 
 INFINITY = np.inf
@@ -25,20 +24,17 @@ TANH_SINGLE, TANH_DOUBLE = 9.1, 19.1  # from here up tanh is 1
 exp_tail = polynomial(table.EXP_SINGLE, table.EXP_DOUBLE)
 
 
-@inlined
 def _whole_powers(x: Any) -> Any:
     """n, anchored, of x = n ln 2 + r."""
     return anchored(x * like(x, table.LOG2_E))
 
 
-@inlined
 def _rest(x: Any, low: Any, n: Any) -> Any:
     """r of x + low = n ln 2 + r."""
     above = x - n * either(x, table.LN_2_HIGH_SINGLE, table.LN_2_HIGH_DOUBLE)
     return (above + low) - n * either(x, table.LN_2_LOW_SINGLE, table.LN_2_LOW_DOUBLE)
 
 
-@inlined
 def exp_where_normal(x: Any, low: Any) -> Any:
     """exp(x + low), |low| far below |x|: a correction that x cannot hold; arbitrary bits unless a normal number."""
     t = _whole_powers(x)
@@ -46,7 +42,6 @@ def exp_where_normal(x: Any, low: Any) -> Any:
     return scaled(like(x, 1.0) + (r + r * r * exp_tail(r)), t)
 
 
-@inlined
 def exp(x: Any) -> Any:
     """`e ** x`."""
     power, zero = exp_where_normal(x, like(x, 0.0)), like(x, 0.0)
@@ -55,7 +50,6 @@ def exp(x: Any) -> Any:
     return select(x <= highest, select(x >= lowest, power, zero), x + like(x, INFINITY))
 
 
-@inlined
 def _half_expm1(x: Any) -> Any:
     """(exp(x) - 1) / 2, halved so that 2^128 does not overflow; x between -80 and where exp does."""
     t = _whole_powers(x)
@@ -65,7 +59,6 @@ def _half_expm1(x: Any) -> Any:
     return scale * (r + r * r * exp_tail(r)) + (scale - half)
 
 
-@inlined
 def expm1(x: Any) -> Any:
     """`e ** x - 1`, precise near 0."""
     y = _half_expm1(select(x < like(x, EXPM1_LOWEST), like(x, EXPM1_LOWEST), x))
@@ -73,7 +66,6 @@ def expm1(x: Any) -> Any:
     return with_sign(select(x <= highest, y + y, x + like(x, INFINITY)), x)
 
 
-@inlined
 def tanh(x: Any) -> Any:
     """Hyperbolic tangent."""
     largest = either(x, TANH_SINGLE, TANH_DOUBLE)
@@ -82,7 +74,6 @@ def tanh(x: Any) -> Any:
     return with_sign(half / (half + like(x, 1.0)), x)
 
 
-@inlined
 def sigmoid(x: Any) -> Any:
     """`1 / (1 + exp(-x))`."""
     one = like(x, 1.0)

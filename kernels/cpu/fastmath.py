@@ -15,11 +15,11 @@ infinite: Python's exception is a branch that stops vectorisation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import numba
 import numba.extending
-import numpy as np
 
 from rnnops.kernels.cpu.machine_code import compile_once
 
@@ -57,14 +57,24 @@ def compiled_as(choose: Callable[..., Any]) -> Callable[[Function], Function]:
     return register
 
 
-def by_dtype(single: Callable[..., Any], double: Callable[..., Any]) -> Callable[..., Any]:
-    """One function of floats of one dtype from two, of float32 and of float64."""
+def primitive(typing: Callable[..., Any], emit: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Give a Python function a meaning in compiled code.
 
-    def choose(*operands: Any) -> Any:
-        return {(types.float32,): single, (types.float64,): double}.get(tuple(set(operands)))
+    Args:
+        typing: from operand types to numba's signature, None where the function has no meaning.
+        emit: from an LLVM builder and LLVM values of the operands to that of the result.
+    """
 
-    @compiled_as(choose)
-    def function(*operands: Any) -> Any:
-        return (single if np.result_type(*operands) == np.float32 else double)(*operands)
+    def lower(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return emit(builder, *values)
 
-    return function
+    def register(function: Function) -> Function:
+        @wraps(function)  # numba reads the names of parameters
+        def typer(*operands: Any) -> Any:
+            return typing(*map(types.unliteral, operands))
+
+        extending.type_callable(function)(lambda _context: typer)
+        extending.lower_builtin(function, types.VarArg(types.Any))(lower)
+        return function
+
+    return register

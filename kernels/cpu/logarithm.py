@@ -13,7 +13,6 @@ import numpy as np
 
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import either, exponent, like, mantissa, released, select, with_sign
-from rnnops.kernels.cpu.fastmath import inlined
 from rnnops.kernels.cpu.polynomial import polynomial
 
 INFINITY, NAN = np.inf, np.nan
@@ -24,7 +23,6 @@ SCALE_SINGLE, SCALE_DOUBLE = 2.0**STEPS_SINGLE, 2.0**STEPS_DOUBLE
 log_tail = polynomial(table.LOG_SINGLE, table.LOG_DOUBLE)
 
 
-@inlined
 def made_normal(x: Any) -> Any:
     """x times 2 to some power, and that power: 0 unless x is below the smallest normal number."""
     is_small = x < either(x, SMALLEST_SINGLE, SMALLEST_DOUBLE)
@@ -32,7 +30,6 @@ def made_normal(x: Any) -> Any:
     return normal, select(is_small, either(x, STEPS_SINGLE, STEPS_DOUBLE), like(x, 0.0))
 
 
-@inlined
 def _log_of_normal(x: Any, steps: Any) -> Any:
     """log(x / 2^steps) for x positive, finite and normal."""
     e = released(exponent(x)) - steps
@@ -42,21 +39,18 @@ def _log_of_normal(x: Any, steps: Any) -> Any:
     return e * either(x, table.LN_2_HIGH_SINGLE, table.LN_2_HIGH_DOUBLE) + near
 
 
-@inlined
 def _at_edges(x: Any, inside: Any) -> Any:
     """`inside` for positive finite x, else the logarithm's limits: inf, -inf at 0, NaN below and at NaN."""
     below = select(x == like(x, 0.0), like(x, -INFINITY), like(x, NAN))
     return select(x > like(x, 0.0), select(x < like(x, INFINITY), inside, x), below)
 
 
-@inlined
 def log(x: Any) -> Any:
     """Natural logarithm."""
     normal, steps = made_normal(x)
     return _at_edges(x, _log_of_normal(normal, steps))
 
 
-@inlined
 def log1p(x: Any) -> Any:
     """`log(1 + x)`, precise near 0."""
     u = like(x, 1.0) + x

@@ -1,8 +1,8 @@
-"""The scalar functions that texts of loop forms name, for code that numba compiles: those of the table, collected.
+"""The scalar functions that texts of loop forms name, for processors: those of the table, collected.
 
-Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; compiled code gets straight
+Each is a plain Python function over NumPy scalars and arrays, float32 and float64 alike; symbols make it straight
 arithmetic without a branch, a call or (float64 sin and cos apart) a table, which LLVM turns into vector instructions
-when a loop runs over it. Operands of one call are of one dtype: a float64 literal beside a float32 is an error.
+when a loop runs over it (`traced.py`). Operands of one call are of one dtype.
 
 Errors are within `ERROR_BOUNDS` for every finite operand whose result is a normal number. Infinities, NaN, zeros and
 numbers below the smallest normal one are right; results below the smallest normal number are too, or are 0. The signs

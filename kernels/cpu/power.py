@@ -18,9 +18,9 @@ import numpy as np
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import either, exponent, head, like, mantissa, released, select, with_sign
 from rnnops.kernels.cpu.exponential import exp_where_normal
-from rnnops.kernels.cpu.fastmath import compiled_as, inlined, types
 from rnnops.kernels.cpu.logarithm import made_normal
 from rnnops.kernels.cpu.polynomial import polynomial
+from rnnops.kernels.cpu.traced import dtype_of, integer_power, is_traced
 
 INFINITY, NAN = np.inf, np.nan
 LARGEST_POWER = 2.0**70  # all x but 1 are 0 or infinite from here on
@@ -33,7 +33,6 @@ HIGHEST_DOUBLE = float(np.nextafter(table.EXP_HIGHEST_DOUBLE, np.inf))
 atanh_tail = polynomial(table.ATANH_SINGLE, table.ATANH_DOUBLE)
 
 
-@inlined
 def _log_of_mantissa(m: Any) -> Any:
     """3/2 log(m) as a sum of a head and a rest."""
     one, three = like(m, 1.0), like(m, 3.0)
@@ -51,7 +50,6 @@ def _log_of_mantissa(m: Any) -> Any:
     return result, rest - (result - product)
 
 
-@inlined
 def _log_as_sum(x: Any) -> Any:
     """log(x) as a sum of a head and a rest, x positive and finite."""
     normal, steps = made_normal(x)
@@ -66,7 +64,6 @@ def _log_as_sum(x: Any) -> Any:
     return result, rest - ((result - far) - near)
 
 
-@inlined
 def _power_of_size(x: Any, y: Any) -> Any:
     """x ** y for x from 0 to inf."""
     zero, infinity, largest = like(x, 0.0), like(x, INFINITY), like(y, LARGEST_POWER)
@@ -82,7 +79,6 @@ def _power_of_size(x: Any, y: Any) -> Any:
     return select((x > zero) & (x < infinity), inside, at_edge)
 
 
-@inlined
 def _float_power(x: Any, y: Any) -> Any:
     one, half = like(x, 1.0), like(y, 0.5) * y
     size = with_sign(x, one)
@@ -94,23 +90,8 @@ def _float_power(x: Any, y: Any) -> Any:
     return select((x == one) | (y == like(y, 0.0)), one, power)
 
 
-def _integer_power(x: Any, y: Any) -> Any:
-    """By repeated squaring; not vectorised, wraps as integers do."""
-    result = like(x, 1.0)
-    while y > 0:
-        result = result * x if y & 1 else result
-        x = x * x
-        y = y >> 1
-    return result
-
-
-def _implementation(x: Any, y: Any) -> Any:
-    if isinstance(x, types.Integer) and isinstance(y, types.Integer):
-        return _integer_power
-    return _float_power if isinstance(x, types.Float) and x == y else None
-
-
-@compiled_as(_implementation)
 def pow(x: Any, y: Any) -> Any:  # noqa: A001
     """`x ** y`."""
-    return np.power(x, y) if np.result_type(x, y).kind in "iu" else _float_power(x, y)
+    if dtype_of(x).kind == "f":
+        return _float_power(x, y)
+    return integer_power(x, y) if is_traced(x) else np.power(x, y)

@@ -18,8 +18,8 @@ import numpy as np
 
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import anchored, is_odd, like, negated_in_second_half, released, select, with_sign, word
-from rnnops.kernels.cpu.fastmath import by_dtype, inlined
 from rnnops.kernels.cpu.polynomial import polynomial
+from rnnops.kernels.cpu.traced import as_dtype, dtype_of, entry_of
 
 INFINITY = np.inf
 EIGHTH_TURN = np.pi / 4
@@ -28,7 +28,7 @@ EIGHTH_TURN = np.pi / 4
 SEGMENTS = (2.0**50, 2.0**77, 2.0**104)
 FIRST, SECOND, THIRD = table.TWO_OVER_PI_PART_0, table.TWO_OVER_PI_PART_1, table.TWO_OVER_PI_PART_2
 
-# float64: words of 64 bits; numba keeps to uint64 only among uint64
+# float64: words of 64 bits; integers stay uint64 only among uint64
 WORDS = np.array(table.TWO_OVER_PI_WORDS, np.uint64)
 ONE, TWO, LOG2_BITS, LAST_BIT = np.uint64(1), np.uint64(2), np.uint64(6), np.uint64(63)
 HALF, LOW_HALF = np.uint64(32), np.uint64(2**32 - 1)
@@ -42,30 +42,26 @@ sin_tail = polynomial(table.SIN_SINGLE, table.SIN_DOUBLE)
 cos_tail = polynomial(table.COS_SINGLE, table.COS_DOUBLE)
 
 
-@inlined
 def _by_segment(x: Any, parts: Any) -> Any:
     far = select(x < SEGMENTS[2], like(x, parts[2]), like(x, parts[3]))
     return select(x < SEGMENTS[0], like(x, parts[0]), select(x < SEGMENTS[1], like(x, parts[1]), far))
 
 
-@inlined
 def _within_a_turn(quarters: Any) -> Any:
     """Less the nearest multiple of 4; exact below 2^53."""
     return quarters - 4.0 * released(anchored(0.25 * quarters))
 
 
-@inlined
 def _quarter_turns_single(size: Any) -> Any:
     """n and pi r / 2."""
-    x = np.float64(size)
+    x = as_dtype(np.float64, size)
     first = _within_a_turn(x * _by_segment(x, FIRST))
     second = _within_a_turn(x * _by_segment(x, SECOND))
     n = released(anchored(first + second))
     r = ((first - n) + second) + x * _by_segment(x, THIRD)
-    return np.float32(n), np.float32(r * table.HALF_PI)
+    return as_dtype(np.float32, n), as_dtype(np.float32, r * table.HALF_PI)
 
 
-@inlined
 def _column(product: Any, other: Any, carry: Any) -> Any:
     """32 bits of a long product, and what is carried to the next 32; `other` is below 2^53."""
     lower = product + carry
@@ -73,7 +69,6 @@ def _column(product: Any, other: Any, carry: Any) -> Any:
     return total & LOW_HALF, (lower >> HALF) + (total >> HALF)
 
 
-@inlined
 def _middle_words(m: Any, a: Any, b: Any, c: Any) -> Any:
     """Bits 64 to 191 of m < 2^53 times the 192-bit number a b c, but for an error of 2 in the last of them."""
     m1, m0 = m >> HALF, m & LOW_HALF
@@ -85,13 +80,11 @@ def _middle_words(m: Any, a: Any, b: Any, c: Any) -> Any:
     return (digit5 << HALF) | digit4, (digit3 << HALF) | digit2
 
 
-@inlined
 def _word_at(index: Any, shift: Any) -> Any:
     """64 bits of 2 / pi."""
-    return (WORDS[index] << shift) | ((WORDS[index + ONE] >> ONE) >> (LAST_BIT - shift))
+    return (entry_of(WORDS, index) << shift) | ((entry_of(WORDS, index + ONE) >> ONE) >> (LAST_BIT - shift))
 
 
-@inlined
 def _quarter_turns_double(size: Any) -> Any:
     """n and pi r / 2."""
     bits = word(size)
@@ -100,17 +93,17 @@ def _quarter_turns_double(size: Any) -> Any:
     mantissa = (bits & FRACTION) | HIDDEN_BIT
     a, b, c = _word_at(index, shift), _word_at(index + ONE, shift), _word_at(index + TWO, shift)
     upper, lower = _middle_words(mantissa, a, b, c)
-    n = np.float64((upper + EIGHTH) >> QUARTER_BITS)
-    rest, low_rest = np.int64((upper << TWO) | (lower >> QUARTER_BITS)), lower << TWO
-    r = np.float64(rest) * UNIT + np.float64(low_rest) * LOW_UNIT
+    n = as_dtype(np.float64, (upper + EIGHTH) >> QUARTER_BITS)
+    rest, low_rest = as_dtype(np.int64, (upper << TWO) | (lower >> QUARTER_BITS)), lower << TWO
+    r = as_dtype(np.float64, rest) * UNIT + as_dtype(np.float64, low_rest) * LOW_UNIT
     is_small = size < EIGHTH_TURN
     return select(is_small, 0.0, n), select(is_small, size, r * table.HALF_PI)
 
 
-_quarter_turns = by_dtype(_quarter_turns_single, _quarter_turns_double)
+def _quarter_turns(size: Any) -> Any:
+    return _quarter_turns_single(size) if dtype_of(size) == np.float32 else _quarter_turns_double(size)
 
 
-@inlined
 def _sin_of_turn(n: Any, r: Any, size: Any) -> Any:
     """sin(pi n / 2 + r), NaN where the operand is not finite."""
     t, z = anchored(n), r * r
@@ -120,7 +113,6 @@ def _sin_of_turn(n: Any, r: Any, size: Any) -> Any:
     return select(size < like(size, INFINITY), result, size - size)
 
 
-@inlined
 def sin(x: Any) -> Any:
     """Sine of x in radians."""
     one = like(x, 1.0)
@@ -129,7 +121,6 @@ def sin(x: Any) -> Any:
     return with_sign(one, x) * _sin_of_turn(n, r, size)
 
 
-@inlined
 def cos(x: Any) -> Any:
     """Cosine of x in radians."""
     size = with_sign(x, like(x, 1.0))
@@ -137,7 +128,6 @@ def cos(x: Any) -> Any:
     return _sin_of_turn(n + like(n, 1.0), r, size)
 
 
-@inlined
 def atan(x: Any) -> Any:
     """Arc tangent in radians; of the C library, and not vectorised."""
     return np.arctan(x)

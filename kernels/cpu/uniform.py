@@ -1,8 +1,8 @@
-"""Uniform random numbers from counters: what `rnnops.philox` gives, in compiled code, one number or a row at a time.
+"""Uniform random numbers from counters: what `rnnops.philox` gives, in compiled code, one number at a time.
 
 Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend on the counter alone, so
-rows and steps may be computed in any order and by any thread. A counter gives four numbers; the rows take all four and
-become vector loops over counters, with words of 32 bits in 64 bits, as wide as their products.
+rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as their
+products.
 
 `seed`, `ordinal`, `t`, `n` and `element` are integers of any type. Of a seed 64 bits count, so int64 and uint64 of the
 same bits give the same numbers; of the others 32. Elements and sizes are 0 or more.
@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from rnnops.kernels.cpu.bits import primitive, select
-from rnnops.kernels.cpu.fastmath import OPTIONS, extending, inlined, types
-from rnnops.kernels.cpu.pointers import at
+from rnnops.kernels.cpu.traced import Symbol, select
 from rnnops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS, WORD
 
 MULTIPLIER_0, MULTIPLIER_1 = MULTIPLIERS
@@ -24,27 +20,19 @@ KEY_STEP_0, KEY_STEP_1 = KEY_STEPS
 STEP = 2.0**-32
 
 
-def _integer_to_word(x: Any) -> Any:
-    return types.uint64(types.uint64) if isinstance(x, types.Integer) else None
-
-
-@primitive(_integer_to_word, lambda _builder, word: word)
 def unsigned(x: Any) -> Any:
-    """x modulo 2**64 as uint64: numba makes floats of signed and unsigned integers together."""
-    return int(x) & (2**64 - 1)
+    """x modulo 2**64, as uint64 where it is a symbol."""
+    return x.as_dtype("uint64") if isinstance(x, Symbol) else int(x) & (2**64 - 1)
 
 
-@inlined
 def _low(x: Any) -> Any:
     return unsigned(x) & unsigned(WORD)
 
 
-@inlined
 def _high(x: Any) -> Any:
     return unsigned(x) >> unsigned(32)
 
 
-@inlined
 def _four_words(seed: Any, ordinal: Any, t: Any, n: Any, block: Any) -> Any:
     """The words of elements 4 block to 4 block + 3."""
     c0, c1, c2, c3 = _low(t), _low(n), _low(block), _high(seed)
@@ -57,44 +45,9 @@ def _four_words(seed: Any, ordinal: Any, t: Any, n: Any, block: Any) -> Any:
     return c0, c1, c2, c3
 
 
-@inlined
 def uniform(seed: Any, ordinal: Any, t: Any, n: Any, element: Any) -> Any:
     """Element `element` of row n in step t for the random op `ordinal`: float64 in [0, 1)."""
     c0, c1, c2, c3 = _four_words(seed, ordinal, t, n, element >> 2)
     is_odd = (element & 1) != 0
     word = select((element & 2) != 0, select(is_odd, c3, c2), select(is_odd, c1, c0))
     return word * STEP
-
-
-@extending.register_jitable(**OPTIONS)
-def uniform_row(seed: Any, ordinal: Any, t: Any, n: Any, out: Any, size: Any) -> None:
-    """The first `size` elements of row n into `out`: a contiguous array or a pointer; as float32 some become 1."""
-    to, blocks = at(out, 0), size >> 2
-    for block in range(blocks):
-        c0, c1, c2, c3 = _four_words(seed, ordinal, t, n, block)
-        to[4 * block] = c0 * STEP
-        to[4 * block + 1] = c1 * STEP
-        to[4 * block + 2] = c2 * STEP
-        to[4 * block + 3] = c3 * STEP
-    for element in range(4 * blocks, size):
-        to[element] = uniform(seed, ordinal, t, n, element)
-
-
-@extending.register_jitable(**OPTIONS)
-def keep_row(seed: Any, ordinal: Any, t: Any, n: Any, ratio: Any, mask: Any, size: Any) -> None:
-    """`uniform >= ratio` for the first `size` elements of row n into `mask`: a contiguous array or a pointer.
-
-    Args:
-        ratio: from 0 to 1.
-        mask: bool, or uint8 for 0 and 1.
-    """
-    to, blocks = at(mask, 0), size >> 2
-    least = unsigned(np.int64(np.ceil(ratio / STEP)))  # the least word that stays: the division is exact
-    for block in range(blocks):
-        c0, c1, c2, c3 = _four_words(seed, ordinal, t, n, block)
-        to[4 * block] = c0 >= least
-        to[4 * block + 1] = c1 >= least
-        to[4 * block + 2] = c2 >= least
-        to[4 * block + 3] = c3 >= least
-    for element in range(4 * blocks, size):
-        to[element] = uniform(seed, ordinal, t, n, element) >= ratio

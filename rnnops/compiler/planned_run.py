@@ -36,7 +36,7 @@ class PlannedRun:
         """The generated modules, one behind the other; `""` where everything runs in the interpreter."""
         found = [(title, kernel) for title, _, kernel in compiled_ops(self.plan)]
         scans = [(title, kernel) for title, kernel in found if kernel is not None and not isinstance(kernel, Stepped)]
-        return "\n\n".join(f"# {title}\n{kernel.compiled.text.source}" for title, kernel in scans)
+        return "\n\n".join(f"# {title}\n{kernel.compiled.text.python()}" for title, kernel in scans)
 
     def __str__(self) -> str:
         return self.describe()

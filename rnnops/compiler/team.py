@@ -39,6 +39,7 @@ from rnnops.kernels.cpu.barrier import (
 )
 from rnnops.kernels.cpu.fastmath import types
 from rnnops.kernels.cpu.machine_code import compile_once
+from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.revision import REVISION
 
 MOST_THREADS = 1024  # more is a slip
@@ -87,7 +88,7 @@ def run_together(function: Any, threads: int, *arguments: Any) -> None:
     that do not fit; when all ranks have ended, what a rank raised (of several the lowest rank).
     """
     threads = check_threads(threads)
-    if threads == 1 and not isinstance(function, Dispatcher):
+    if threads == 1 and not isinstance(function, Dispatcher | NativeFunction):
         function(0, 1, *arguments)
         return
     launch, address = _launches.get(function) or _prepare(function, arguments)
@@ -208,6 +209,8 @@ def machine_code_of(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int
 
     Raises as `run_together` does for wrong functions.
     """
+    if isinstance(function, NativeFunction):
+        return function.kinds, function.address
     if not isinstance(function, Dispatcher):
         raise only_compiled()
     version = _only_version(function, arguments)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core.errors import TypingError
+from native_loops import NativeRows
 
-from rnnops.compiler.scalar_text import Constants, scalar_expression
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, compare
+from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Store
+from rnnops.compiler.scalar_expressions import Constants, scalar_expression
 from rnnops.infer import infer_call
-from rnnops.kernels.cpu.fastmath import INLINED, OPTIONS, extending, types
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.op import Op
 from rnnops.schema import REGISTRY, Call
@@ -22,7 +22,6 @@ from rnnops.testing.tolerances import tolerance_of
 from rnnops.types import type_of
 
 Array = npt.NDArray[Any]
-JOBS_IN_A_FUNCTION = 12
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,13 @@ class Job:
     """
 
     op: str
-    expression: str
+    value: Expr
     operands: Mapping[str, Array]
     wanted: Array
+
+    @property
+    def expression(self) -> str:
+        return str(self.value)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -46,7 +49,7 @@ class Job:
 
     def joined(self, other: Job) -> Job:
         operands = {name: np.concatenate([array, other.operands[name]]) for name, array in self.operands.items()}
-        return Job(self.op, self.expression, operands, np.concatenate([self.wanted, other.wanted]))
+        return Job(self.op, self.value, operands, np.concatenate([self.wanted, other.wanted]))
 
 
 def use_of(op_type: str, attributes: Mapping[str, Any], *arrays: Array) -> tuple[Call, tuple[Array, ...]]:
@@ -69,11 +72,11 @@ def job_of(call: Call, arrays: Sequence[Array | None], constants: Constants, num
         if array is None or (numbers and array.ndim == 0):
             operands.append(0 if array is None else array.item())
             continue
-        operands.append(f"{array.dtype.name}_{i}")
-        loads[operands[-1]] = array
-    expression = scalar_expression(call, operands, constants)
-    used = {name: spread(call, array, shape) for name, array in loads.items() if re.search(rf"\b{name}\b", expression)}
-    return Job(call.op.type, expression, used, np.ravel(REGISTRY[call.op.type].reference(call, *arrays)))
+        operands.append(Name(f"{array.dtype.name}_{i}", dtype=array.dtype.name))
+        loads[operands[-1].name] = array
+    value = scalar_expression(call, operands, constants)
+    used = {name: spread(call, array, shape) for name, array in loads.items() if re.search(rf"\b{name}\b", str(value))}
+    return Job(call.op.type, value, used, np.ravel(REGISTRY[call.op.type].reference(call, *arrays)))
 
 
 def spread(call: Call, array: Array, shape: tuple[int, ...]) -> Array:
@@ -99,44 +102,49 @@ def store(out: Array, i: int, value: Any) -> None:
     out[i] = value
 
 
-@extending.overload(store, jit_options=INLINED)
-def _store(out: Any, i: Any, value: Any) -> Any:
-    if types.unliteral(value) != out.dtype:
-        raise TypingError(f"{value} instead of {out.dtype}")
-
-    def stored(out: Any, i: Any, value: Any) -> None:
-        out[i] = value
-
-    return stored
-
-
-def module_of(jobs: Sequence[Job], constants: Constants, assign: str = "store({out}, i, {value})") -> str:
-    """Functions `loops_0`, `loops_1`, ... of some jobs each."""
+def module_of(jobs: Sequence[Job], constants: Constants) -> str:
+    """Functions `loops_0`, `loops_1`, ... of a job each, in plain Python."""
     lines = [*constants.lines()]
-    for number, first in enumerate(range(0, len(jobs), JOBS_IN_A_FUNCTION)):
-        some = jobs[first : first + JOBS_IN_A_FUNCTION]
-        names = [name for k, job in enumerate(some) for name in (f"out{k}", *(f"{x}_of{k}" for x in job.operands))]
+    for number, job in enumerate(jobs):
+        names = ["out", *(f"{x}_of" for x in job.operands)]
         lines.append(f"def loops_{number}({', '.join(names)}):")
-        for k, job in enumerate(some):
-            lines.append(f"    for i in range(out{k}.size):")
-            lines += [f"        {x} = {x}_of{k}[i]" for x in job.operands]
-            lines.append("        " + assign.format(out=f"out{k}", value=job.expression))
+        lines.append("    for i in range(out.size):")
+        lines += [f"        {x} = {x}_of[i]" for x in job.operands]
+        lines.append(f"        store(out, i, {job.expression})")
     return "\n".join(lines)
+
+
+def native_loop(job: Job, number: int) -> Function:
+    """The same as kernel IR."""
+    i, memory = Name("i"), {"out": job.wanted, **{f"{x}_of": array for x, array in job.operands.items()}}
+    kinds = {name: "uint8" if array.dtype == bool else array.dtype.name for name, array in memory.items()}
+    loads: list[Any] = []
+    for x, array in job.operands.items():
+        element = Load(f"{x}_of", i, dtype=kinds[f"{x}_of"])
+        loads.append(Assign(x, compare("!=", element, 0) if array.dtype == bool else element))
+    assert job.value.dtype == job.wanted.dtype, f"{job.value.dtype} instead of {job.wanted.dtype}"
+    body = *loads, Store("out", i, job.value)
+    parameters = *(Parameter(name, f"{kind}*") for name, kind in kinds.items()), Parameter("n")
+    return Function(f"loops_{number}", parameters, (For("i", Literal(0), Name("n"), Literal(1), body),))
 
 
 def functions_of(jobs: Sequence[Job], constants: Constants) -> list[Callable[..., None]]:
     namespace: dict[str, Any] = {**FUNCTIONS, "np": np, "store": store}
     exec(module_of(jobs, constants), namespace)  # our own text
-    return [namespace[f"loops_{k}"] for k in range(-(-len(jobs) // JOBS_IN_A_FUNCTION))]
+    return [namespace[f"loops_{k}"] for k in range(len(jobs))]
 
 
 def run(jobs: Sequence[Job], constants: Constants, compiled: bool) -> list[Array]:
     """The results of all jobs."""
     outs = [np.empty_like(job.wanted) for job in jobs]
-    for k, function in enumerate(functions_of(jobs, constants)):
-        some = slice(k * JOBS_IN_A_FUNCTION, (k + 1) * JOBS_IN_A_FUNCTION)
-        arguments = [x for job, out in zip(jobs[some], outs[some], strict=True) for x in (out, *job.operands.values())]
-        (numba.njit(nogil=True, **OPTIONS)(function) if compiled else function)(*arguments)
+    given = [(out, *map(np.ascontiguousarray, job.operands.values())) for job, out in zip(jobs, outs, strict=True)]
+    if compiled:
+        rows = NativeRows(tuple(native_loop(job, number) for number, job in enumerate(jobs)))
+        for number, arrays in enumerate(given):
+            rows(*arrays, arrays[0].size, number=number)
+    else:
+        for function, arrays in zip(functions_of(jobs, constants), given, strict=True):
+            function(*arrays)
     return outs
 
 

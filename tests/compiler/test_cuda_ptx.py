@@ -21,11 +21,11 @@ shapes = {**{spec.name: spec.shape for spec in net.parameters}, "x": (T, N, D), 
 tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024, weights=weights))
 plan = ro.compile(net, tuning=tuning).plan(shapes, dtype=dtype)
 for kernel in plan.plan.compiled.kernels:
-    module = kernel.compiled._module
+    module = load_module(kernel.compiled.text.text)
     for name in sorted(vars(module)):
         if name.startswith(("loop_", "unit_")):
             text = facade.ptx_of_scan(getattr(module, name), (9, 0))
-            body = kernel.compiled.text.source.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
+            body = kernel.compiled.text.text.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             found = (name, "step_product(" in body,
                      ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
                      ",".join(sorted(set(re.findall(r"\\.extern \\.shared \\.align (\\d+)", text)))) or "none",

@@ -25,7 +25,7 @@ U = T * N * H * 4  # bytes of a float for each step, row and feature
 @pytest.fixture
 def _nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that compute nothing: what is allocated around them stays."""
-    monkeypatch.setattr(CompiledScan, "_function", lambda self: lambda *arguments: None)
+    monkeypatch.setattr(CompiledScan, "_function", lambda *arguments: None)
 
 
 def plain_run(net: ro.Net, recycle: bool = True, least_work: float = 100_000) -> ro.Run:

@@ -104,7 +104,7 @@ def test_a_profile_changes_nothing() -> None:
 
 @pytest.mark.parametrize("recycle", [False, True])
 def test_kernels_share_memory_as_in_a_call(recycle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledScan, "_function", lambda self: lambda *arguments: None)
+    monkeypatch.setattr(CompiledScan, "_function", lambda *arguments: None)
     net = perceptron()
     run = ro.compile(net, recycle=recycle, tuning=Options(compiled=False, least_work=0))
     feeds = {**ro.init_params(net, 0, "float32"), "x": np.zeros((160, 64), "float32")}

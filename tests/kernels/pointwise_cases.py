@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.special
-from numba import njit
+from native_loops import elementwise
 
-from rnnops.kernels.cpu.fastmath import OPTIONS
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 
 Array = npt.NDArray[Any]
@@ -57,26 +55,17 @@ ODD = ("atan", "erf", "expm1", "log1p", "sin", "sqrt", "tanh")  # those that giv
 BOUNDED = ("cos", "erf", "sigmoid", "sin", "tanh")  # between -1 and 1
 
 
-@cache
-def compiled(name: str) -> Any:
+BINARY = ("divide_towards_zero", "fmod", "maximum", "minimum", "pow")
+
+
+def compiled(name: str, dtype: str) -> Any:
     """A function over arrays: result, then one or two operands."""
-    function = FUNCTIONS[name]
-
-    def unary(result: Any, x: Any) -> None:
-        for i in range(x.size):
-            result[i] = function(x[i])
-
-    def binary(result: Any, x: Any, y: Any) -> None:
-        for i in range(x.size):
-            result[i] = function(x[i], y[i])
-
-    is_binary = name in ("divide_towards_zero", "fmod", "maximum", "minimum", "pow")
-    return njit(**OPTIONS)(binary if is_binary else unary)
+    return elementwise(name, dtype, 2 if name in BINARY else 1)
 
 
 def run_compiled(name: str, *operands: Array) -> Array:
     result = np.empty_like(operands[0])
-    compiled(name)(result, *operands)
+    compiled(name, result.dtype.name)(result, *map(np.ascontiguousarray, operands))
     return result
 
 

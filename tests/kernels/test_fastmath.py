@@ -14,13 +14,11 @@ from rnnops.kernels.cpu.fastmath import FLAGS, kernel
 MODULE = """
 import numpy as np
 from rnnops.kernels.cpu.fastmath import kernel
-from rnnops.kernels.cpu.exponential import sigmoid, tanh
-from rnnops.kernels.cpu.trigonometry import cos
 
 @kernel
 def gate(result, x):
     for i in range(x.size):
-        result[i] = tanh(x[i]) * sigmoid(x[i]) + cos(x[i])
+        result[i] = np.tanh(x[i]) / (1.0 + np.exp(-x[i])) + np.cos(x[i])
 """
 PROGRAM = """
 import numpy as np, gate_module

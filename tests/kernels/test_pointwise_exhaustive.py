@@ -19,7 +19,7 @@ def test_every_float32(name: str) -> None:
     with np.errstate(all="ignore"):
         for start in range(0, 2**32, CHUNK):
             x = (bits + np.uint32(start)).view(np.float32)
-            compiled(name)(result, x)
+            compiled(name, "float32")(result, x)
             found = errors(result, UNARY[name](x.astype(np.float64)))
             assert not found.is_wrong.any(), x[found.is_wrong][:3]
             assert not (name in BOUNDED and (np.abs(result) > 1).any())

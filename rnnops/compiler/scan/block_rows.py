@@ -11,49 +11,55 @@ by all lanes alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from rnnops.compiler.ir.expressions import Call, Expr, Literal, Name, choice, compare
+from rnnops.compiler.ir.kernel import Assign, Do, If, Store
 from rnnops.compiler.scan.nests import Nest
-from rnnops.compiler.scan.row_text import RowText, RowWriter
+from rnnops.compiler.scan.row_program import RowProgram, RowWriter
 from rnnops.compiler.scan.share_lanes import Share, share_lanes
 from rnnops.compiler.scan.statements import FOLDS, Statement
 from rnnops.kernels.cuda.lanes import fold_name, fold_text
+from rnnops.types import Type
 
 ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
+SYNC = Do("cuda.syncthreads")
+TRUE = Literal(True, dtype="bool")
 
 
 class BlockRowWriter(RowWriter):
     """Writes the nests of one row program for the lanes of a block; each lane calls it for the same row."""
 
     share: Share  # of the nest that is being written
-    inside: str  # whether a team has an iteration of it
+    inside: Expr  # whether a team has an iteration of it
 
     def _nest(self, nest: Nest, needed: Collection[str]) -> None:
-        self.share, self.inside = share_lanes(nest), ""
+        self.share, self.inside = share_lanes(nest), TRUE
         self._scalars("lane", "lanes")
         super()._nest(nest, needed)
-        self._line(0, "cuda.syncthreads()")
+        self.lines.append(SYNC)
 
-    def _loop(self, nest: Nest, depth: int) -> str:
+    def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
         size, teams = self._size(nest.extents[depth]), self.share.teams
         if depth == teams:
-            self._scalars("team", "teams")
-            self.inside = f"i{depth} < {size}"
-            return f"for i{depth} in range(team, team + {size}, teams):"
+            team, count = self._scalars("team", "teams")
+            self.inside = Name(f"i{depth}") < size
+            return team, team + size, count
         if depth == self.share.lanes:
             if teams is None:
-                return f"for i{depth} in range(lane, {size}, lanes):"
-            self._scalars("mate", "mates")
-            return f"for i{depth} in range(mate if {self.inside} else {size}, {size}, mates):"
-        return super()._loop(nest, depth)
+                lane, lanes = self._scalars("lane", "lanes")
+                return lane, size, lanes
+            mate, mates = self._scalars("mate", "mates")
+            return choice(self.inside, mate, size), size, mates
+        return super()._range(nest, depth)
 
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
         who = self.share.folds(statement)
         if who:
             name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
-            lanes = ", ".join(self._scalars(*(TEAM if who == "team" else ALL)))
-            self._line(depth, f"{name} = {self._fold_of_lanes(statement)}({name}, {lanes}, shared_{dtype})")
-            self._scalar(f"shared_{dtype}")
+            lanes = self._scalars(*(TEAM if who == "team" else ALL), f"shared_{dtype}")
+            folded = Call(self._fold_of_lanes(statement), (name, *lanes), dtype=name.dtype)
+            self.lines.append(Assign(name.name, folded))
         super()._finish_register(statement, depth, needed)
 
     def _fold_of_lanes(self, statement: Statement) -> str:
@@ -61,30 +67,30 @@ class BlockRowWriter(RowWriter):
         name: str = fold_name(statement.fold)
         if statement.fold not in FOLDS:
             name = f"{self.result.name}_fold_{len(self.result.functions)}"
-            self.result.functions.append(fold_text(name, self._combined(statement, "a", "b")))
+            a, b = Name("a", dtype=statement.dtype), Name("b", dtype=statement.dtype)
+            self.result.functions.append(fold_text(name, str(self._combined(statement, a, b))))
         return name
 
-    def _write(self, depth: int, text: str) -> None:
+    def _write(self, depth: int, line: Store) -> None:
         """A line that writes to memory, for one lane where several would write the same element."""
         lanes, teams = self.share.lanes, self.share.teams
         if lanes is not None and depth > lanes:
-            super()._write(depth, text)
+            super()._write(depth, line)
         elif teams is not None and depth > teams:
-            self._line(depth, f"if mate == 0 and {self.inside}:")
-            self._line(depth + 1, text)
+            self.lines.append(If(compare("==", Name("mate"), 0), (If(self.inside, (line,)),)))
         elif lanes is None and depth > 0:
-            self._line(depth, "if lane == 0:")
-            self._line(depth + 1, text)
+            self.lines.append(If(compare("==", Name("lane"), 0), (line,)))
         else:  # all lanes have read before one writes, and read again after it
-            self._line(depth, "cuda.syncthreads()")
-            self._line(depth, "if lane == 0:")
-            self._line(depth + 1, text)
-            self._line(depth, "cuda.syncthreads()")
+            self.lines += [SYNC, If(compare("==", Name("lane"), 0), (line,)), SYNC]
 
-    def _scalars(self, *names: str) -> tuple[str, ...]:
+    def _scalars(self, *names: str) -> tuple[Name, ...]:
         return tuple(map(self._scalar, names))
 
 
-def block_program(program: RowText) -> str:
-    """The text of a row program that a kernel calls."""
-    return "\n\n\n".join([*program.functions, program.text("device_function")])
+def device_program(program: RowProgram, types: Mapping[str, Type]) -> str:
+    """The text of a row program that a kernel calls.
+
+    Args:
+        types: owner -> what it holds.
+    """
+    return "\n\n\n".join([*program.functions, f"@device_function\n{program.function(types)}"])

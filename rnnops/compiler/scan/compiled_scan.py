@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,11 +21,10 @@ from rnnops.compiler.scan.memory import (
     allocate,
     block_bytes,
 )
-from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.places import Layouts
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_text import HEADER_SIZES, MASKED, ScanText
+from rnnops.compiler.scan.scan_module import HEADER_SIZES, MASKED, ScanText
 from rnnops.compiler.scan.set_apart import set_apart
 from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.shrink import shrink_rows
@@ -156,7 +154,7 @@ class CompiledScan:
         values = [target.flat(given[name]) for name in self._given]
         sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
         work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
-        wrong = target.call(self._function(), self.team, work, self.plan.may_fail)
+        wrong = target.call(self._function, self.team, work, self.plan.may_fail)
         scratch.packed = True
         self._pool.append(scratch)
         if going is None:
@@ -183,11 +181,8 @@ class CompiledScan:
         return np.array([*(fixed.get(name, 0) for name in HEADER_SIZES), *self.text.sizes], np.int64)
 
     @cached_property
-    def _module(self) -> ModuleType:
-        return load_module(self.text.source)
-
     def _function(self) -> Any:
-        return self._module.scan
+        return self.options.target.load(self.text, self.options.width)
 
     @cached_property
     def _known(self) -> int:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rnnops.compiler.ir.expressions import Expr, Literal, Name, compare
+from rnnops.compiler.ir.kernel import If, Store
 from rnnops.compiler.scan.nests import Nest
-from rnnops.compiler.scan.row_text import RowWriter
+from rnnops.compiler.scan.row_program import RowWriter
 from rnnops.compiler.scan.unit_periods import feature_axis
 
 
@@ -26,17 +28,16 @@ class FeatureRowWriter(RowWriter):
         self._scalar("u")
         super()._nest(nest, needed)
 
-    def _loop(self, nest: Nest, depth: int) -> str:
+    def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
         if depth != self.axis:
-            return super()._loop(nest, depth)
-        size = nest.extents[depth]
-        last = "u + 1" if size == self.period else self._size(size)
-        step = "" if size == self.period else f", {self._size(self.period)}"
-        return f"for i{depth} in range(u, {last}{step}):"
+            return super()._range(nest, depth)
+        size, own = nest.extents[depth], Name("u")
+        if size == self.period:
+            return own, own + 1, Literal(1)
+        return own, self._size(size), self._size(self.period)
 
-    def _write(self, depth: int, text: str) -> None:
+    def _write(self, depth: int, line: Store) -> None:
         if depth > 0:
-            super()._write(depth, text)
-            return
-        self._line(depth, "if u == 0:")
-        self._line(depth + 1, text)
+            super()._write(depth, line)
+        else:
+            self.lines.append(If(compare("==", Name("u"), 0), (line,)))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
-from rnnops.compiler.scalar_text import Constants, Place, expression_of, places_of_operands
+from rnnops.compiler.ir.expressions import Name
+from rnnops.compiler.scalar_expressions import Constants, Place, expression_of, places_of_operands
 from rnnops.compiler.scan.check_fold import check_fold
 from rnnops.compiler.scan.lookups import lower_check_labels, lower_gather, lower_scatter_add
 from rnnops.compiler.scan.lowered import Lowered, UnsupportedError
@@ -174,8 +175,9 @@ def _fold_of(form: Reduction, dtype: str) -> str:
 def _check_texts(call: Call, form: Reduction) -> None:
     """Raise OpError where a form has no meaning for the dtypes of a call, or cannot be folded in parts."""
     dtype = call.output_types[0].dtype
-    a, b = Place("a", dtype), Place("b", dtype)
-    expression_of(call, form.element, places_of_operands(call, ["a"] * len(call.types)), dtype, Constants())
+    a, b = Place(Name("a", dtype=dtype), dtype), Place(Name("b", dtype=dtype), dtype)
+    operands = [Name("x", dtype=kind.dtype) if kind else 0 for kind in call.types]
+    expression_of(call, form.element, places_of_operands(call, operands), dtype, Constants())
     expression_of(call, form.combine, {"a": a, "b": b}, dtype, Constants())
     expression_of(call, form.finish, {"acc": a, "count": b}, dtype, Constants())
     check_fold(call, form)

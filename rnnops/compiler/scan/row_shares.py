@@ -1,4 +1,4 @@
-"""Row shares: how the text of a driver goes through the rows of a thread, all of them or those that are not over.
+"""Row shares: how a driver goes through the rows of a thread, all of them or those that are not over.
 
 A thread keeps its rows for a whole run. Where rows shrink, its share is a range of places in an order in which long and
 short rows alternate (`ends`, `order`), and `list_rows` writes down for each step of a tile which are not over.
@@ -6,7 +6,15 @@ short rows alternate (`ends`, `order`), and `list_rows` writes down for each ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.ir.kernel import Array, Assign, Do, For, Statement
+from rnnops.compiler.scan.row_program import Sizes
+
+N, K, RANK, STEPS, HEAD, COUNT, ROWS = map(Name, ("N", "K", "rank", "steps", "head", "count", "rows"))
+IN_TILE, J0, N0, N1, M0, M1 = map(Name, ("i", "j0", "n0", "n1", "m0", "m1"))
+ZERO, ONE = Literal(0), Literal(1)
 
 
 class AllRows:
@@ -18,56 +26,64 @@ class AllRows:
         columns: whether threads may share out columns.
     """
 
-    firsts: Mapping[str, str] = {"n": "m0"}
-    count = "(m1 - m0)"
+    firsts: Mapping[str, Expr] = {"n": M0}
+    count: Expr = M1 - M0
     columns = True
 
-    def before_tile(self) -> list[str]:
+    def before_tile(self) -> list[Statement]:
         """What a tile begins with."""
         return []
 
-    def before_rows(self) -> list[str]:
+    def before_rows(self) -> list[Statement]:
         """What a step begins with."""
         return []
 
-    def each_row(self) -> list[str]:
+    def each_row(self, body: Sequence[Statement]) -> Statement:
         """The loop over the thread's rows of a step."""
-        return ["for n in range(n0, n1):"]
+        return For("n", N0, N1, ONE, tuple(body))
 
-    def in_tile(self, rows: int, batch: int, size: Callable[[int], str]) -> str:
+    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
         """The rows of a product in a tile, of which one step of all rows of the batch has `rows`."""
-        return f"steps * {size(rows)}"
+        return STEPS * sizes.of(rows)
 
 
 class LastingRows(AllRows):
     """Rows that are not over; `n` is one of them, `j` its place in the tile and `r` its place in the step."""
 
-    firsts: Mapping[str, str] = {"n": "n0", "j": "j0", "r": "n0"}
-    count = "count"
+    firsts: Mapping[str, Expr] = {"n": N0, "j": J0, "r": N0}
+    count = COUNT
     columns = False
 
-    def before_tile(self) -> list[str]:
-        return ["rows = list_rows(ends, order, low, steps, n0, n1, lists, rank * K * (N + 2))"]
+    def before_tile(self) -> list[Statement]:
+        own = Array("ends"), Array("order"), Name("low"), STEPS, N0, N1, Array("lists"), RANK * K * (N + 2)
+        return [Do("list_rows", own, ("rows",))]
 
-    def before_rows(self) -> list[str]:
-        return ["head = (rank * K + i) * (N + 2)", "j0, count = lists[head], lists[head + 1]"]
+    def before_rows(self) -> list[Statement]:
+        return [
+            Assign("head", (RANK * K + IN_TILE) * (N + 2)),
+            Assign("j0", Load("lists", HEAD)),
+            Assign("count", Load("lists", HEAD + 1)),
+        ]
 
-    def each_row(self) -> list[str]:
-        return ["for k in range(count):", "    n, j, r = lists[head + 2 + k], j0 + k, n0 + k"]
+    def each_row(self, body: Sequence[Statement]) -> Statement:
+        k = Name("k")
+        places = Assign("n", Load("lists", HEAD + 2 + k)), Assign("j", J0 + k), Assign("r", N0 + k)
+        return For("k", ZERO, COUNT, ONE, (*places, *body))
 
-    def in_tile(self, rows: int, batch: int, size: Callable[[int], str]) -> str:
-        return f"rows * {size(rows // batch)}"
+    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
+        return ROWS * sizes.of(rows // batch)
 
 
 class RowsPastEnd(LastingRows):
     """Rows that are over, in the same way; they come after the others in the lists."""
 
-    def before_rows(self) -> list[str]:
+    def before_rows(self) -> list[Statement]:
         return [
-            "head = (rank * K + i) * (N + 2)",
-            "j0, count = i * N + n0 - lists[head], n1 - n0 - lists[head + 1]",
-            "head += lists[head + 1]",
+            Assign("head", (RANK * K + IN_TILE) * (N + 2)),
+            Assign("j0", IN_TILE * N + N0 - Load("lists", HEAD)),
+            Assign("count", N1 - N0 - Load("lists", HEAD + 1)),
+            Assign("head", HEAD + Load("lists", HEAD + 1)),
         ]
 
-    def in_tile(self, rows: int, batch: int, size: Callable[[int], str]) -> str:
-        return f"(steps * N - rows) * {size(rows // batch)}"
+    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
+        return (STEPS * N - ROWS) * sizes.of(rows // batch)

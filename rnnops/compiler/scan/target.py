@@ -10,9 +10,11 @@ import numpy as np
 
 from rnnops.compiler.openmp import OpenMP, run_in_region
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
+from rnnops.compiler.scan.modules import load_module
+from rnnops.compiler.scan.native import native_scan
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_text import ScanText, write_scan
+from rnnops.compiler.scan.scan_module import ScanText, write_scan
 from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
@@ -57,6 +59,13 @@ class Target(Protocol):
 
         Args:
             threads: at most so many.
+            width: of vectors in bits; the host's if None.
+        """
+
+    def load(self, text: ScanText, width: int | None) -> Any:
+        """The function of a module, ready to be called.
+
+        Args:
             width: of vectors in bits; the host's if None.
         """
 
@@ -113,10 +122,14 @@ class Processor(OnHost):
         team = share_work(scan, plan, threads)
         layouts = lay_out(scan, plan, tile, team.threads)
         layouts.need(dtype)
-        return Written(team, layouts, write_scan(scan, plan, layouts, dtype, width))
+        return Written(team, layouts, write_scan(scan, plan, layouts, dtype))
 
     def flat(self, array: Any) -> Any:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def load(self, text: ScanText, width: int | None) -> Any:
+        assert text.module is not None
+        return native_scan(text.module, width)
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         barrier, status, sizes, *arrays = work
@@ -139,7 +152,10 @@ class PlainPython(OnHost):
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         layouts = lay_out(scan, plan, tile, 1)
         layouts.need(dtype)
-        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, width, compiled=False))
+        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype))
+
+    def load(self, text: ScanText, width: int | None) -> Any:
+        return load_module(text.python(width)).scan
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         barrier, status, sizes, *arrays = work

@@ -11,12 +11,12 @@ import pytest
 from scan_cases import lowered_step, run_statements
 
 import rnnops as ro
-from rnnops.compiler.scalar_text import Constants
-from rnnops.compiler.scan.block_rows import BlockRowWriter, block_program
+from rnnops.compiler.scalar_expressions import Constants
+from rnnops.compiler.scan.block_rows import BlockRowWriter, device_program
 from rnnops.compiler.scan.cuda_text import TEAMS
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.nests import fuse_nests
-from rnnops.compiler.scan.row_text import Sizes
+from rnnops.compiler.scan.row_program import Sizes
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.lanes import source
 from rnnops.kernels.scalar_functions import import_lines
@@ -98,7 +98,7 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     parameters = [*outside, *program.pointers.values(), *values]
     arguments = ", ".join([*program.scalars, *program.pointers.values(), *program.sizes])
     head = HEAD.format(functions="\n".join(import_lines("cpu")))
-    text = [head, *constants.lines(), source(), block_program(program)]
+    text = [head, *constants.lines(), source(), device_program(program, lowered.types)]
     filled = {"parameters": ", ".join(parameters), "arguments": arguments, "teams": "\n    ".join(TEAMS)}
     module = load_module("\n\n".join(text) + KERNEL.format(**filled))
     memory = {

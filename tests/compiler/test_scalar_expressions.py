@@ -6,20 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
-from numba.core.errors import TypingError
+from native_loops import NativeRows
 from op_cases import run_case
 from op_table import CASES, INTERNAL_CASES
-from scalar_jobs import Job, failures, functions_of, job_of, merged, module_of, run, use_of
+from scalar_jobs import Job, failures, job_of, merged, native_loop, run, use_of
 from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
 
 import rnnops as ro
-from rnnops.compiler.scalar_text import Constants, Place, scalar_expression, typed_expression
+from rnnops.compiler.ir.expressions import Cast, Name
+from rnnops.compiler.scalar_expressions import Constants, Place, scalar_expression, typed_expression
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
-from rnnops.kernels.cpu.fastmath import OPTIONS
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Pointwise
@@ -119,7 +118,7 @@ def test_a_known_power_gives_what_an_unknown_one_gives() -> None:
             known = job_of(*use_of("Pow", {}, x, np.array(power, dtype)), constants, numbers=True)
             unknown = job_of(*use_of("Pow", {}, x, np.full_like(x, power)), constants, numbers=True)
             assert "pow" not in known.expression
-            jobs = [known, Job("Pow", unknown.expression, unknown.operands, known.wanted)]
+            jobs = [known, Job("Pow", unknown.value, unknown.operands, known.wanted)]
             assert_right(jobs, constants, compiled=False)
 
 
@@ -191,8 +190,12 @@ def call_of(text: str) -> Call:
 def shown(text: str, *operands: Any) -> str:
     """The expression of an op, with its constants written out."""
     call, constants = call_of(text), Constants()
-    names = [f"a{i}" for i in range(len(operands), len(call.types))]
-    expression = scalar_expression(call, [*operands, *names], constants)
+    names = [*operands, *(f"a{i}" for i in range(len(operands), len(call.types)))]
+    typed = [
+        Name(name, dtype=kind.dtype) if isinstance(name, str) and kind else name
+        for name, kind in zip(names, call.types, strict=True)
+    ]
+    expression = str(scalar_expression(call, typed, constants))
     values = dict(line.split(" = ") for line in constants.lines())
     return re.sub(r"\bk\d+\b", lambda match: values[match[0]], expression)
 
@@ -232,29 +235,30 @@ def test_known_operands_are_constants_of_their_dtype() -> None:
 
 def test_texts_of_reductions() -> None:
     constants = Constants()
-    places = {"acc": Place("total", "int32"), "x": Place("a", "int32"), "count": Place(3)}
-    assert typed_expression("{acc} + {x} * {x}", places, "int32", constants) == "np.int32(total + np.int32(a * a))"
-    assert typed_expression("maximum({acc}, {x})", places, "int32", constants) == "np.int32(maximum(total, a))"
-    assert typed_expression("-2147483648", {}, "int32", constants) == "k0"
-    assert typed_expression("-inf", {}, "float32", constants) == "k1"
-    floats = {name: Place(place.value, place.dtype and "float32") for name, place in places.items()}
-    assert typed_expression("{acc} / {count}", floats, "float32", constants) == "total / k2"
+    names = {"acc": "total", "x": "a"}
+    places = {key: Place(Name(name, dtype="int32"), "int32") for key, name in names.items()} | {"count": Place(3)}
+    assert str(typed_expression("{acc} + {x} * {x}", places, "int32", constants)) == "np.int32(total + np.int32(a * a))"
+    assert str(typed_expression("maximum({acc}, {x})", places, "int32", constants)) == "np.int32(maximum(total, a))"
+    assert str(typed_expression("-2147483648", {}, "int32", constants)) == "k0"
+    assert str(typed_expression("-inf", {}, "float32", constants)) == "k1"
+    floats = {key: Place(Name(name, dtype="float32"), "float32") for key, name in names.items()} | {"count": Place(3)}
+    assert str(typed_expression("{acc} / {count}", floats, "float32", constants)) == "total / k2"
     assert constants.lines() == ["k0 = np.int32(-2147483648)", "k1 = np.float32(-np.inf)", "k2 = np.float32(3.0)"]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_operands_are_identifiers_or_numbers() -> None:
+def test_names_are_identifiers() -> None:
     for name in ("a b", "a; b", "a[0]", "", "0a", "a\n", "é"):
         with pytest.raises(ValueError, match="not an identifier"):
-            scalar_expression(call_of("Neg(x)"), [name], Constants())
+            Name(name)
 
 
 @pytest.mark.parametrize("text", ["{0}.real", "open({0})", "[{0}]", "{0}({0})", "lambda: {0}"])
 def test_other_python_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"nothing that a text may say|there is no scalar function"):
-        typed_expression(text, {"0": Place("a", "float32")}, "float32", Constants())
+        typed_expression(text, {"0": Place(Name("a", dtype="float32"), "float32")}, "float32", Constants())
 
 
 def test_texts_of_attributes_never_get_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,12 +269,12 @@ def test_texts_of_attributes_never_get_in(monkeypatch: pytest.MonkeyPatch) -> No
     call = call_of('Gelu(x, approximate="tanh")')
     monkeypatch.setitem(REGISTRY, "Gelu", Named())
     with pytest.raises(ro.OpError, match=r"Gelu.*names '{approximate}', and there is 0"):
-        scalar_expression(call, ["a"], Constants())
+        scalar_expression(call, [Name("a", dtype="float32")], Constants())
 
 
 def test_other_forms_are_refused() -> None:
     with pytest.raises(TypeError, match="Softmax is not elementwise"):
-        scalar_expression(call_of("Softmax(x)"), ["a"], Constants())
+        scalar_expression(call_of("Softmax(x)"), [Name("a", dtype="float32")], Constants())
 
 
 def test_two_numbers_are_not_compared() -> None:
@@ -289,7 +293,7 @@ def test_constants_keep_their_bits(dtype: str) -> None:
         words = generator.integers(0, 256, (200, values.itemsize), dtype=np.uint8).view(dtype).ravel()
         values = np.concatenate([values, words[~np.isnan(words)]])
     constants = Constants()
-    names = [constants.name(value.item(), dtype) for value in values]
+    names = [constants.of(value.item(), dtype).name for value in values]
     namespace: dict[str, Any] = {"np": np}
     exec("\n".join(constants.lines()), namespace)  # our own text
     for name, value in zip(names, values, strict=True):
@@ -302,7 +306,7 @@ def test_names_of_constants() -> None:
     constants = Constants()
     given = [(0.2, "float32"), (0.2, "float64"), (np.float32(0.2), "float32"), (0.0, "float32"), (-0.0, "float32")]
     more = [(NAN, "float64"), (-INF, "float32"), (True, "bool"), (1, "int8"), (NAN, "float64"), (2, "bool")]
-    names = [constants.name(value, dtype) for value, dtype in [*given, *more]]
+    names = [constants.of(value, dtype).name for value, dtype in [*given, *more]]
     assert names == ["k0", "k1", "k0", "k2", "k3", "k4", "k5", "k6", "k7", "k4", "k6"]
     assert constants.lines() == [
         "k0 = np.float32(0.2)",
@@ -321,7 +325,7 @@ def test_names_of_constants() -> None:
 )
 def test_numbers_that_do_not_fit_are_refused(value: float, dtype: str) -> None:
     with pytest.raises(ValueError, match=f"is no {dtype}"):
-        Constants().name(value, dtype)
+        Constants().of(value, dtype)
 
 
 # -- compiled code -----------------------------------------------------------------------------------------------------
@@ -331,15 +335,10 @@ def test_functions_are_those_of_the_kernels() -> None:
     assert pointwise.FUNCTIONS.keys() == SCALAR_FUNCTIONS.keys()
 
 
-def loop_of(text: str, attributes: dict[str, Any], dtype: str, count: int) -> tuple[Any, tuple[Any, ...]]:
-    """A compiled loop over arrays with the expression of an op, and its signature."""
-    constants, x = Constants(), few(dtype)
-    job = job_of(*use_of(text, attributes, *[x] * count), constants, numbers=True)
-    namespace: dict[str, Any] = {**pointwise.FUNCTIONS, "np": np}
-    exec(module_of([job], constants, "{out}[i] = {value}"), namespace)  # our own text
-    loop = numba.njit(**OPTIONS)(namespace["loops_0"])
-    loop(np.empty_like(x), *[x] * count)
-    return loop, loop.signatures[0]
+def loop_of(op: str, attributes: dict[str, Any], dtype: str, count: int) -> str:
+    """The optimised code of a loop over arrays with the expression of an op."""
+    job = job_of(*use_of(op, attributes, *[few(dtype)] * count), Constants(), numbers=True)
+    return NativeRows((native_loop(job, 0),)).optimised
 
 
 SIMPLE = [("Add", {}, 2), ("Mul", {}, 2), ("Tanh", {}, 1), ("Sigmoid", {}, 1), ("Exp", {}, 1), ("Elu", {}, 1)]
@@ -348,8 +347,7 @@ SIMPLE = [("Add", {}, 2), ("Mul", {}, 2), ("Tanh", {}, 1), ("Sigmoid", {}, 1), (
 @pytest.mark.skipif(vector_width() == 64, reason="this processor has no vectors")
 @pytest.mark.parametrize(("op", "attributes", "count"), [*SIMPLE, ("HardSigmoid", {}, 1), ("Mean", {}, 3)])
 def test_loops_become_vector_instructions_of_float32(op: str, attributes: dict[str, Any], count: int) -> None:
-    loop, signature = loop_of(op, attributes, "float32", count)
-    code = loop.inspect_llvm(signature)
+    code = loop_of(op, attributes, "float32", count)
     widths = {32 * int(lanes) for lanes in re.findall(r"<(\d+) x float>", code)}
     assert widths & {vector_width(), min(vector_width(), 256)}  # some processors prefer half of their width
     assert "double" not in code
@@ -357,17 +355,16 @@ def test_loops_become_vector_instructions_of_float32(op: str, attributes: dict[s
 
 def test_a_wider_value_is_found() -> None:
     x = few("float32")
-    wide = Job("Add", "float32_0 + 1.0", {"float32_0": x}, x)
-    (function,) = functions_of([wide], Constants())
-    with pytest.raises(TypingError, match="float64 instead of float32"):
-        numba.njit(**OPTIONS)(function)(np.empty_like(x), x)
-    with pytest.raises(AssertionError, match="float64 instead of float32"):
-        run([Job("Add", "np.float64(float32_0)", {"float32_0": x}, x)], Constants(), compiled=False)
+    job = Job("Add", Cast(Name("float32_0", dtype="float32"), dtype="float64"), {"float32_0": x}, x)
+    for compiled in (False, True):
+        with pytest.raises(AssertionError, match="float64 instead of float32"):
+            run([job], Constants(), compiled)
 
 
 def test_wrong_results_are_found() -> None:
     x = special("float64")
-    job = Job("Add", "float64_0 + float64_0", {"float64_0": x}, 2 * x * (1 + 1e-11))
+    operand = Name("float64_0", dtype="float64")
+    job = Job("Add", operand + operand, {"float64_0": x}, 2 * x * (1 + 1e-11))
     came = run([job], Constants(), compiled=False)
     assert len(list(failures([job], came))) == 1
     assert not list(failures([job], [job.wanted]))

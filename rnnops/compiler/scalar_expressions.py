@@ -1,11 +1,11 @@
 """Scalar expressions of generated code: what one output element is, in terms of its operands' elements.
 
-The text of a loop form says nothing of dtypes: `1.0 / {0}` stands for float32 and for float64. In code that numba
-compiles a literal 1.0 is float64, and a sum of two int8 is int64. So each text is parsed and written out again, with
-every number as a constant of its dtype and every integer result cut to its dtype; a number has the dtype of what it
-meets. The result has the dtype of the op's output, whether it is compiled or run on NumPy scalars.
+The text of a loop form says nothing of dtypes: `1.0 / {0}` stands for float32 and for float64. So each text is parsed
+and becomes a typed expression, with every number as a constant of its dtype and every integer result cut to its dtype,
+as numba widens integers; a number has the dtype of what it meets. The result has the dtype of the op's output, whether
+it is compiled or run on NumPy scalars.
 
-Nothing but numbers and identifiers made by the compiler reaches the text. Powers that are known become products,
+Nothing but numbers and names made by the compiler is in an expression. Powers that are known become products,
 quotients and roots.
 
 Limit: a float outside the range of the integer that it is cast to gives any integer.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,14 +22,28 @@ from typing import Any
 import numpy as np
 
 from rnnops.blob import Number
+from rnnops.compiler.ir.expressions import Binary, Call, Cast, Choice, Constant, Expr, Logic, Negated, compare
 from rnnops.errors import OpError
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Pointwise
 from rnnops.scalar_texts import NUMBERS, PREFIX, read_text
-from rnnops.schema import Call, form_of, is_number, schema_of
+from rnnops.schema import Call as OpCall, form_of, is_number, schema_of
 from rnnops.types import BOOL, INTEGERS
 
-IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.And: "and",
+    ast.Or: "or",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
 # The root of -inf is NaN, but its power of 1/2 is inf; that of -0 is 0.
 POWERS = {
     -1.0: "1 / {0}",
@@ -46,29 +59,25 @@ class Constants:
     """The numbers of a generated module, each of its dtype and under a name of its own: `k0`, `k1`, ..."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, bytes], str] = {}
-        self._lines: list[str] = []
+        self._known: dict[tuple[str, bytes], Constant] = {}
 
-    def name(self, value: Number, dtype: str) -> str:
-        """The name of a number of this dtype; the same bits have one name. Raises ValueError where it does not fit."""
+    def of(self, value: Number, dtype: str) -> Constant:
+        """A number of this dtype; the same bits have one name. Raises ValueError where it does not fit."""
         number = _as_dtype(value, dtype)
         key = (dtype, number.tobytes())
-        if key not in self._names:
-            self._names[key] = f"k{len(self._names)}"
-            self._lines.append(f"{self._names[key]} = {_constant_text(number)}")
-        return self._names[key]
+        return self._known.setdefault(key, Constant(f"k{len(self._known)}", number, dtype=dtype))
 
     def lines(self) -> list[str]:
-        """What the module says before its functions, which wants `import numpy as np`."""
-        return list(self._lines)
+        """What a module of Python says before its functions, which wants `import numpy as np`."""
+        return [f"{constant.name} = {_constant_text(constant.value)}" for constant in self._known.values()]
 
 
-def scalar_expression(call: Call, operands: Sequence[str | Number], constants: Constants) -> str:
-    """One output element of an op of loop form `Pointwise`, as Python over scalar functions, `np` and constants.
+def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants: Constants) -> Expr:
+    """One output element of an op of loop form `Pointwise`, over scalar functions and constants.
 
     Args:
-        operands: for each input of the op an identifier of a scalar of the input's dtype (bools as bools), or a number
-            where the input is known before a run; what stands for an input left out is not looked at.
+        operands: for each input of the op an expression of the input's dtype, or a number where the input is known
+            before a run; what stands for an input left out is not looked at.
 
     Raises OpError where the text has no meaning for operands of these dtypes.
     """
@@ -79,7 +88,7 @@ def scalar_expression(call: Call, operands: Sequence[str | Number], constants: C
     return expression_of(call, text, places_of_operands(call, operands), call.output_types[0].dtype, constants)
 
 
-def places_of_operands(call: Call, operands: Sequence[str | Number]) -> dict[str, Place]:
+def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, Place]:
     """What the places `{0}`, `{1}`, ... stand for; operands as for `scalar_expression`."""
     return {
         str(i): Place(operand, kind.dtype)
@@ -88,7 +97,7 @@ def places_of_operands(call: Call, operands: Sequence[str | Number]) -> dict[str
     }
 
 
-def expression_of(call: Call, text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> str:
+def expression_of(call: OpCall, text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> Expr:
     """A text of an op's loop form as an expression of a dtype; attributes that are numbers have places of their own.
 
     Raises OpError where it has no meaning for what is in its places.
@@ -110,17 +119,13 @@ def expression_of(call: Call, text: str, places: Mapping[str, Place], dtype: str
 
 @dataclass(frozen=True)
 class Place:
-    """What a placeholder stands for: an identifier or a number; a number may do without a dtype."""
+    """What a placeholder stands for: an expression or a number; a number may do without a dtype."""
 
-    value: str | Number
+    value: Expr | Number
     dtype: str | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.value, str) and not IDENTIFIER.fullmatch(self.value):
-            raise ValueError(f"not an identifier: {self.value!r}")
 
-
-def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> str:
+def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> Expr:
     """The text of a loop form as an expression of a dtype, for scalars or numbers in its places.
 
     rewrite: `{alpha} * {0}`  -->  `k0 * b3`, where k0 is alpha
@@ -128,11 +133,11 @@ def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constan
     tree, typing = read_text(text), _Typing(places, constants)
     own = typing.dtype_of(tree) or dtype
     result = typing.typed(tree, own)
-    return ast.unparse(result if own == dtype else _converted(result, dtype))
+    return result if own == dtype else Cast(result, dtype=dtype)
 
 
 class _Typing:
-    """Writes a parsed text out again with a dtype for each of its parts."""
+    """Makes a typed expression of a parsed text."""
 
     def __init__(self, places: Mapping[str, Place], constants: Constants) -> None:
         self.places, self.constants = places, constants
@@ -141,22 +146,23 @@ class _Typing:
         """The dtype that expressions share; None where they are numbers that fit any."""
         return next(filter(None, map(self._dtype_of_one, nodes)), None)
 
-    def typed(self, node: ast.expr, dtype: str) -> ast.expr:
+    def typed(self, node: ast.expr, dtype: str) -> Expr:
         """The expression with all its parts of the dtypes that they have in a result of this dtype."""
         number = self._number(node)
         if number is not None:
-            return ast.Name(self.constants.name(number, self.dtype_of(node) or dtype))
+            return self.constants.of(number, self.dtype_of(node) or dtype)
         if isinstance(node, ast.Name):
-            return ast.Name(str(self._place(node).value))
+            return self._place(node).value  # type: ignore[return-value]
         if isinstance(node, ast.IfExp):
-            branches = self.typed(node.body, dtype), self.typed(node.orelse, dtype)
-            return ast.IfExp(self.typed(node.test, BOOL), *branches)
+            test, a, b = self.typed(node.test, BOOL), self.typed(node.body, dtype), self.typed(node.orelse, dtype)
+            return Choice(test, a, b, dtype=a.dtype)
         if isinstance(node, ast.Compare):
             return self._comparison(node)
         if isinstance(node, ast.BoolOp):
             if any(self.dtype_of(value) != BOOL for value in node.values):
                 raise TypeError("'and' and 'or' join bools; compare a number first, as in `{0} != 0`")
-            return ast.BoolOp(node.op, [self.typed(value, BOOL) for value in node.values])
+            parts = tuple(self.typed(value, BOOL) for value in node.values)
+            return Logic(OPERATORS[type(node.op)], parts, dtype=BOOL)
         return self._arithmetic(node, dtype)
 
     def _dtype_of_one(self, node: ast.expr) -> str | None:
@@ -174,27 +180,32 @@ class _Typing:
             return node.value
         if isinstance(node, ast.Name):
             value = NUMBERS[node.id] if node.id in NUMBERS else self._place(node).value
-            return None if isinstance(value, str) else value
+            return None if isinstance(value, Expr) else value
         return None
 
     def _place(self, node: ast.Name) -> Place:
         return self.places[node.id.removeprefix(PREFIX)]
 
-    def _comparison(self, node: ast.Compare) -> ast.expr:
+    def _comparison(self, node: ast.Compare) -> Expr:
         sides = [node.left, *node.comparators]
         shared = self.dtype_of(*sides)
         if shared is None:
             raise TypeError("a comparison of two numbers")
-        left, *others = (self.typed(side, shared) for side in sides)
-        return ast.Compare(left, node.ops, others)
+        typed = [self.typed(side, shared) for side in sides]
+        if len({side.dtype for side in typed}) > 1:
+            raise TypeError("a comparison of " + " with ".join(side.dtype for side in typed))
+        tests = tuple(
+            compare(OPERATORS[type(operator)], a, b) for operator, a, b in zip(node.ops, typed, typed[1:], strict=False)
+        )
+        return tests[0] if len(tests) == 1 else Logic("and", tests, dtype=BOOL)
 
-    def _arithmetic(self, node: ast.expr, dtype: str) -> ast.expr:
+    def _arithmetic(self, node: ast.expr, dtype: str) -> Expr:
         _check_dtype(node, dtype)
         parts = [self.typed(part, dtype) for part in _parts(node)]
         if dtype == "int64" and isinstance(node, ast.BinOp):
-            parts = [_converted(part, "uint64") for part in parts]  # which wraps; numba leaves int64 undefined there
+            parts = [Cast(part, dtype="uint64") for part in parts]  # which wraps; numba leaves int64 undefined there
         result = _rebuilt(node, parts)
-        return _converted(result, dtype) if dtype in INTEGERS else result
+        return Cast(result, dtype=dtype) if dtype in INTEGERS else result
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
@@ -208,13 +219,16 @@ def _parts(node: ast.expr) -> list[ast.expr]:
     return node.args if isinstance(node, ast.Call) else []
 
 
-def _rebuilt(node: ast.expr, parts: list[ast.expr]) -> ast.expr:
+def _rebuilt(node: ast.expr, parts: list[Expr]) -> Expr:
+    dtype = parts[0].dtype
+    if any(part.dtype != dtype for part in parts):
+        raise TypeError(" and ".join(part.dtype for part in parts) + " together")
     if isinstance(node, ast.BinOp):
-        return ast.BinOp(parts[0], node.op, parts[1])
+        return Binary(OPERATORS[type(node.op)], *parts, dtype=dtype)
     if isinstance(node, ast.UnaryOp):
-        return ast.UnaryOp(node.op, parts[0])
-    if isinstance(node, ast.Call):
-        return ast.Call(node.func, parts, [])
+        return Negated(parts[0], dtype=dtype)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return Call(node.func.id, tuple(parts), dtype=dtype)
     raise TypeError(f"not part of a scalar expression: {ast.unparse(node)}")
 
 
@@ -231,13 +245,9 @@ def _check_dtype(node: ast.expr, dtype: str) -> None:
         raise TypeError("integers have no '/', but divide_towards_zero")
 
 
-def _converted(node: ast.expr, dtype: str) -> ast.expr:
-    return ast.Call(ast.Attribute(ast.Name("np"), dtype), [node], [])
-
-
-def _power_text(call: Call, operands: Sequence[str | Number]) -> str | None:
+def _power_text(call: OpCall, operands: Sequence[Expr | Number]) -> str | None:
     """A simpler text for a power that is known, None where there is none."""
-    if call.op.type != "Pow" or isinstance(operands[1], str):
+    if call.op.type != "Pow" or isinstance(operands[1], Expr):
         return None
     power = float(operands[1])
     return None if power < 0 and call.dtype(0) in INTEGERS else POWERS.get(power)

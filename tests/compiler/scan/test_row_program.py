@@ -8,14 +8,15 @@ from typing import Any
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scalar_text import Constants
+from rnnops.compiler.scalar_expressions import Constants
 from rnnops.compiler.scan.nests import fuse_nests
-from rnnops.compiler.scan.row_text import RowText, RowWriter, Sizes
+from rnnops.compiler.scan.row_program import RowProgram, RowWriter, Sizes
+from rnnops.types import Type
 
 Build = Callable[..., ro.Blob]
 
 
-def written(build: Build, stored: Collection[str] = (), **kinds: Any) -> tuple[RowText, Sizes, Constants]:
+def written(build: Build, stored: Collection[str] = (), **kinds: Any) -> tuple[RowProgram, Sizes, Constants]:
     """A cell of one row as a row program; the last result is stored."""
     cell = ro.Net("cell")
     blobs = {
@@ -29,13 +30,18 @@ def written(build: Build, stored: Collection[str] = (), **kinds: Any) -> tuple[R
     return writer.write(fuse_nests(lowered.statements)), sizes, constants
 
 
+def lines_of(program: RowProgram) -> list[str]:
+    return [text for line in program.body for text in line.lines()]
+
+
 def body(build: Build, stored: Collection[str] = (), **kinds: Any) -> list[str]:
-    return [line.strip() for line in written(build, stored, **kinds)[0].lines]
+    return [line.strip() for line in lines_of(written(build, stored, **kinds)[0])]
 
 
 def test_a_chain_is_one_loop_in_registers() -> None:
     program, sizes, _ = written(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
-    assert program.text("decorator").splitlines()[:2] == ["@decorator", "def row(p0, p1, p2, c0):"]
+    types = {owner: Type("float32", (4,)) for owner in program.pointers}
+    assert str(program.function(types)).splitlines()[0] == "def row(p0, p1, p2, c0):"
     assert sizes.values == [4]
     lines = body(lambda x, w: ro.tanh(x * w) + x, x=(4,), w=(4,))
     assert lines[0] == "for i0 in range(c0):"
@@ -62,7 +68,7 @@ def test_numbers_of_a_row_are_variables() -> None:
 
 def test_sizes_of_0_and_1_stand_in_the_text() -> None:
     sizes = Sizes()
-    assert [sizes.name(value) for value in (0, 1, -1, 5, 7, 5)] == ["0", "1", "-1", "c0", "c1", "c0"]
+    assert [str(sizes.of(value)) for value in (0, 1, -1, 5, 7, 5)] == ["0", "1", "-1", "c0", "c1", "c0"]
 
 
 def test_names_from_a_net_never_reach_the_text() -> None:
@@ -71,7 +77,7 @@ def test_names_from_a_net_never_reach_the_text() -> None:
     cell.outputs(y=ro.tanh(x).named("); evil("))
     lowered = lowered_step(cell, **{"import os": (3,)})
     writer = RowWriter("row", lowered.types, {}, {"); evil("}, {}, Sizes(), Constants())
-    text = writer.write(fuse_nests(lowered.statements)).text("decorator")
+    text = "\n".join(lines_of(writer.write(fuse_nests(lowered.statements))))
     assert "evil" not in text
     assert "import" not in text
 

@@ -1,0 +1,108 @@
+"""LLVM IR as machine code for this processor, by way of an object that lies on disk: compiled once on a machine.
+
+What runs is always the object, whether it was compiled a moment ago or read: the same bits from either. Its engine goes
+with the function that Python holds, and the machine code with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from rnnops.kernels.cpu.drivers import DRIVER
+from rnnops.kernels.object_cache import key_of, load_object, save_object
+
+LEVEL = 3  # of LLVM's optimisation
+
+
+@dataclass(frozen=True, eq=False)
+class NativeFunction:
+    """Machine code that is started by its address.
+
+    Args:
+        kinds: numba's types of what it takes behind the rank and the number of threads.
+        engine: what holds the code.
+    """
+
+    address: int
+    kinds: tuple[Any, ...]
+    engine: Any
+
+
+def native_driver(text: str, name: str) -> NativeFunction:
+    """The driver of an LLVM module, compiled or from the disk.
+
+    Args:
+        text: of the module.
+        name: of the driver in it; no other module of this process may have the same.
+    """
+    engine = engine_of(object_of(text))
+    return NativeFunction(engine.get_function_address(name), DRIVER.args[2:], engine)
+
+
+def engine_of(code: bytes) -> Any:
+    """An engine that holds an object, and has the addresses of its functions."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+def object_of(text: str) -> bytes:
+    """The object of an LLVM module: from the disk if it is there."""
+    key = key_of(text, *_target())
+    code = load_object(key)
+    if code is None:
+        code = compiled(text)
+        save_object(key, code)
+    return code
+
+
+def compiled(text: str) -> bytes:
+    """The object of an LLVM module, compiled for this processor."""
+    machine = _machine()
+    return bytes(machine.emit_object(optimised(text, machine)))
+
+
+def assembly(text: str) -> str:
+    """The same for people."""
+    machine = _machine()
+    return str(machine.emit_assembly(optimised(text, machine)))
+
+
+def optimised(text: str, machine: Any = None) -> Any:
+    """An LLVM module as LLVM optimises it for this processor."""
+    machine = machine or _machine()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=LEVEL)
+    options.loop_vectorization, options.slp_vectorization = True, False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+@cache
+def _target() -> tuple[str, ...]:
+    """What object code depends on beside its text."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version
+
+
+def _machine() -> Any:
+    """A target machine of its own for each engine, which ends it."""
+    _initialize()
+    triple, processor, features, _ = _target()
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(
+        cpu=processor, features=features, opt=LEVEL, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()

@@ -1,0 +1,106 @@
+"""Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
+
+A file is a hash of the object, and the object. Its name is a hash of all that the object depends on: the text, the
+processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged is as
+good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they belong to
+this user or to the system's, and where nobody else may write. When there are too many, the oldest go.
+
+Limit: who may write as this user, or as the system's, may change what runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+from rnnops.kernels.cache_folder import cache_folder
+
+FOLDER = "objects"
+MOST_FILES = 8192  # of 6 to 60 KB each
+DIGEST_BYTES = hashlib.sha256().digest_size
+FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
+
+
+class ForeignFilesError(OSError):
+    """A folder or a file that others may write to, or that belongs to others."""
+
+
+def key_of(*parts: str) -> str:
+    """A name for what follows from these texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+
+
+def load_object(key: str) -> bytes | None:
+    """The object of a key, None where there is none that may be used."""
+    path = cache_folder() / FOLDER / f"{key}.o"
+    try:
+        _check_ours(path.parent)
+        with open(path, "rb") as file:
+            _check_ours(path, os.fstat(file.fileno()))
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn_once(str(path.parent), _reason(error))
+        return None
+    digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+    return code if digest == hashlib.sha256(code).digest() else None
+
+
+def save_object(key: str, code: bytes) -> None:
+    """Put an object on disk, where the disk takes it; where it does not, that is said once."""
+    folder = cache_folder() / FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_ours(folder)
+        _write(folder / f"{key}.o", hashlib.sha256(code).digest() + code)
+        _drop_oldest(folder)
+    except OSError as error:
+        _warn_once(str(folder), _reason(error))
+
+
+def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
+    """Raise ForeignFilesError where others own a file or a folder, or may write to it."""
+    if not hasattr(os, "getuid"):
+        return  # on Windows a user's folders are the user's
+    status = found or path.stat()
+    if status.st_uid not in (os.getuid(), 0):
+        raise ForeignFilesError(f"{path} belongs to another user")
+    if status.st_mode & FOREIGN_WRITES:
+        raise ForeignFilesError(f"others may write to {path}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def _drop_oldest(folder: Path) -> None:
+    """Keep as many files as may be, the newest ones."""
+    with os.scandir(folder) as entries:
+        files = [(entry.path, entry.stat().st_mtime) for entry in entries if entry.name.endswith(".o")]
+    if len(files) > MOST_FILES:
+        for path, _ in sorted(files, key=lambda file: file[1])[: len(files) - MOST_FILES * 3 // 4]:
+            Path(path).unlink(missing_ok=True)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+@cache
+def _warn_once(folder: str, problem: str) -> None:
+    text = f"compiled kernels cannot be kept in {folder} ({problem}), so every process compiles them: "
+    warnings.warn(text + "set RNNOPS_CACHE_DIR to a folder of your own", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Kernel IR: typed values between a step plan and the targets that render it."""

@@ -1,0 +1,241 @@
+"""Kernel IR: functions of loops, loads and stores, scalar expressions, products and barriers.
+
+A module of a scan has row programs, functions of pointers and numbers for the elementwise work of a row, and a driver,
+which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rnnops.compiler.ir.expressions import INDEX, Expr
+
+INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An element of an array, and what follows it."""
+
+    buffer: str
+    offset: Expr
+
+    def __str__(self) -> str:
+        return f"at({self.buffer}, {self.offset})"
+
+
+@dataclass(frozen=True)
+class Vector:
+    """So many numbers of an array."""
+
+    buffer: str
+    start: Expr
+    count: Expr
+
+    def __str__(self) -> str:
+        return f"vector({self.buffer}, {self.start}, {self.count})"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`[rows, columns]` of an array: rows begin at `start + column`, `stride` numbers apart."""
+
+    buffer: str
+    start: Expr
+    rows: Expr
+    stride: Expr
+    column: Expr
+    columns: Expr
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, (self.start, self.rows, self.stride, self.column, self.columns)))
+        return f"matrix({self.buffer}, {sizes})"
+
+
+@dataclass(frozen=True)
+class Array:
+    """A whole array."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return self.buffer
+
+
+Argument = Expr | Pointer | Vector | Matrix | Array
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A variable gets a value; it keeps its dtype."""
+
+    name: str
+    value: Expr
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.name} = {self.value}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """An element of memory gets a value.
+
+    Args:
+        blob: whose memory it is, for people.
+    """
+
+    buffer: str
+    index: Expr
+    value: Expr
+    blob: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.buffer}[{self.index}] = {self.value}"
+
+
+@dataclass(frozen=True)
+class For:
+    """A loop from `begin` to `end`, which is left out."""
+
+    index: str
+    begin: Expr
+    end: Expr
+    step: Expr
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        begin, end, step = map(str, (self.begin, self.end, self.step))
+        given = ", ".join([begin, end, step] if step != "1" else [begin, end] if begin != "0" else [end])
+        yield f"for {self.index} in range({given}):"
+        yield from _indented(self.body)
+
+
+@dataclass(frozen=True)
+class If:
+    """Statements that run where a test holds."""
+
+    test: Expr
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"if {self.test}:"
+        yield from _indented(self.body)
+
+
+@dataclass(frozen=True)
+class Do:
+    """A function is called: a row program of the module, a product, a barrier.
+
+    Args:
+        results: variables that get what it returns, int64 all.
+    """
+
+    function: str
+    arguments: tuple[Argument, ...] = ()
+    results: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        result = f"{', '.join(self.results)} = " if self.results else ""
+        yield f"{result}{self.function}({', '.join(map(str, self.arguments))})"
+
+
+Statement = Assign | Store | For | If | Do
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a function takes.
+
+    Args:
+        kind: a dtype, with a star behind it for a pointer and brackets for an array.
+        blob: whose memory a pointer or an array is, for people.
+    """
+
+    name: str
+    kind: str = INDEX
+    blob: str = ""
+
+    @property
+    def dtype(self) -> str:
+        """Of the number, or of the elements."""
+        return self.kind.rstrip("*[]")
+
+    @property
+    def is_memory(self) -> bool:
+        return self.kind != self.dtype
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function without a result."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Statement, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"def {self.name}({', '.join(parameter.name for parameter in self.parameters)}):"
+        yield from _indented(self.body)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+@dataclass(frozen=True)
+class Module:
+    """Functions that call each other.
+
+    Args:
+        dtype: of its products.
+        programs: row programs.
+        driver: the function that threads start, whose memory is `arrays`.
+        arrays: what it is handed, in order.
+        sizes: names of the numbers that it reads from its `sizes`, in order.
+    """
+
+    dtype: str
+    programs: tuple[Function, ...]
+    driver: Function
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+
+
+def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
+    """All statements, those of loops and tests included."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from statements_of(statement.body)
+
+
+def expressions_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions of a statement itself."""
+    if isinstance(statement, Assign):
+        return (statement.value,)
+    if isinstance(statement, Store):
+        return statement.index, statement.value
+    if isinstance(statement, For):
+        return statement.begin, statement.end, statement.step
+    if isinstance(statement, If):
+        return (statement.test,)
+    return tuple(one for argument in statement.arguments for one in _expressions_of_argument(argument))
+
+
+def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
+    if isinstance(argument, Expr):
+        return (argument,)
+    if isinstance(argument, Pointer):
+        return (argument.offset,)
+    if isinstance(argument, Vector):
+        return argument.start, argument.count
+    if isinstance(argument, Matrix):
+        return argument.start, argument.rows, argument.stride, argument.column, argument.columns
+    return ()
+
+
+def _indented(body: Sequence[Statement]) -> Iterator[str]:
+    if not body:
+        yield f"{INDENT}pass"
+    for statement in body:
+        yield from (INDENT + line for line in statement.lines())

@@ -1,0 +1,448 @@
+"""Kernel IR as LLVM IR: row programs and a driver for the cores of this machine.
+
+Row programs are functions of their own, which are not copied into the driver: their pointers do not overlap within one
+call, but one step reads what another wrote. Their products and sums are not fused to multiply-adds, as which of them
+are would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
+
+Products, packing and barriers are called by name, by numba's calling convention; what they raise, the driver hands on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.ir.expressions import (
+    Binary,
+    Call,
+    Cast,
+    Choice,
+    Comparison,
+    Constant,
+    Expr,
+    Literal,
+    Load,
+    Logic,
+    Name,
+    Negated,
+    choice,
+    least,
+)
+from rnnops.compiler.ir.kernel import (
+    Argument,
+    Array,
+    Assign,
+    Do,
+    For,
+    Function,
+    If,
+    Matrix,
+    Module,
+    Parameter,
+    Pointer,
+    Statement,
+    Store,
+    Vector,
+)
+from rnnops.types import BOOL, INTEGERS
+
+FLAGS = "nsz afn"  # of a row program's own arithmetic
+SUMS = {
+    "add_any_order": "reassoc contract nsz",
+    "add_product_any_order": "reassoc contract nsz",
+    "add_product": "contract",
+}
+EXTREMA = {"larger": ("maximum", "maximum"), "smaller": ("minimum", "minimum")}
+FLOATS = {"float32": "float", "float64": "double"}
+ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+DIVISIONS = {"//": "div", "%": "rem"}
+FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
+TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+HANDED_ON = "i32"  # what numba's functions return: 0, or how they ended
+
+
+def llvm_type(dtype: str) -> str:
+    """The type of a number in a register."""
+    return FLOATS.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * np.dtype(dtype).itemsize}")
+
+
+def symbol_of(function: str, dtypes: Sequence[str]) -> str:
+    """The name of a scalar function for operands of some dtypes."""
+    return "_".join([function, *dict.fromkeys(dtypes)])
+
+
+class Scalars:
+    """The scalar functions that a module calls: name -> (function, dtypes of its operands, dtype of its result)."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
+        self.declared: dict[str, str] = {}
+
+    def name(self, call: Call) -> str:
+        dtypes = tuple(operand.dtype for operand in call.operands)
+        name = symbol_of(call.function, dtypes)
+        self.used[name] = call.function, dtypes, call.dtype
+        return name
+
+    def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
+        """A function from elsewhere, as callers see it."""
+        self.declared[name] = f'declare {result} @"{name}"({", ".join(kinds)})'
+        return name
+
+
+class _Body:
+    """Writes the body of one function; variables lie in memory until LLVM puts them into registers."""
+
+    def __init__(self, function: Function, scalars: Scalars) -> None:
+        self.scalars, self.lines, self.entry = scalars, list[str](), list[str]()
+        self.variables: dict[str, str] = {}  # name -> dtype
+        self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
+        self.count = 0
+        self.function = function
+
+    # -- lines ---------------------------------------------------------------------------------------------------
+
+    def op(self, text: str) -> str:
+        """A new value."""
+        self.count += 1
+        self.lines.append(f"  %t{self.count} = {text}")
+        return f"%t{self.count}"
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self) -> str:
+        self.count += 1
+        return f"b{self.count}"
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def set(self, name: str, value: str, dtype: str) -> None:
+        """A variable gets a value."""
+        if name not in self.variables:
+            self.variables[name] = dtype
+            self.entry.append(f"  %v.{name} = alloca {llvm_type(dtype)}")
+        elif self.variables[name] != dtype:
+            raise TypeError(f"{name} is {self.variables[name]}, and gets {dtype}")
+        self.do(f"store {llvm_type(dtype)} {value}, ptr %v.{name}")
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def value(self, e: Expr) -> str:
+        """The value of an expression, as an operand of instructions."""
+        if isinstance(e, Literal | Constant):
+            return _number(e)
+        if isinstance(e, Name):
+            return self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
+        if isinstance(e, Load):
+            place = self.place(e.buffer, e.index)
+            return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
+        if isinstance(e, Binary):
+            return self._binary(e)
+        if isinstance(e, Negated):
+            return self._negated(e)
+        if isinstance(e, Comparison):
+            return self._comparison(e)
+        if isinstance(e, Logic):
+            result = self.value(e.parts[0])
+            for part in e.parts[1:]:
+                result = self.op(f"{e.operator} i1 {result}, {self.value(part)}")
+            return result
+        if isinstance(e, Choice):
+            kind, test = llvm_type(e.dtype), self.value(e.test)
+            return self.op(f"select i1 {test}, {kind} {self.value(e.a)}, {kind} {self.value(e.b)}")
+        if isinstance(e, Cast):
+            return self._cast(self.value(e.x), e.x.dtype, e.dtype)
+        assert isinstance(e, Call)
+        return self._call(e)
+
+    def place(self, buffer: str, index: Expr) -> str:
+        """The address of an element."""
+        address, dtype = self.memory[buffer]
+        if index == Literal(0):
+            return address
+        return self.op(f"getelementptr inbounds {llvm_type(dtype)}, ptr {address}, i64 {self.value(index)}")
+
+    def _binary(self, e: Binary) -> str:
+        a, b, kind = self.value(e.left), self.value(e.right), llvm_type(e.dtype)
+        if e.dtype in FLOATS:
+            return self.op(f"f{ARITHMETIC[e.operator]} {FLAGS} {kind} {a}, {b}")
+        signed = "s" if _is_signed(e.dtype) else "u"
+        if e.operator in DIVISIONS:
+            return self.op(f"{signed}{DIVISIONS[e.operator]} {kind} {a}, {b}")
+        if e.operator in ("&", ">>"):
+            word = "and" if e.operator == "&" else "ashr" if signed == "s" else "lshr"
+            return self.op(f"{word} {kind} {a}, {b}")
+        wraps = "" if e.dtype != "int64" else " nsw"  # places and counts; of users' numbers only uint64 are added
+        return self.op(f"{ARITHMETIC[e.operator]}{wraps} {kind} {a}, {b}")
+
+    def _negated(self, e: Negated) -> str:
+        x, kind = self.value(e.x), llvm_type(e.dtype)
+        if e.dtype == BOOL:
+            return self.op(f"xor i1 {x}, true")
+        return self.op(f"fneg {FLAGS} {kind} {x}" if e.dtype in FLOATS else f"sub {kind} 0, {x}")
+
+    def _comparison(self, e: Comparison) -> str:
+        a, b, dtype = self.value(e.left), self.value(e.right), e.left.dtype
+        if dtype in FLOATS:
+            return self.op(f"fcmp {FLAGS} {FLOAT_TESTS[e.operator]} {FLOATS[dtype]} {a}, {b}")
+        sign = "" if e.operator in ("==", "!=") else "s" if _is_signed(dtype) else "u"
+        return self.op(f"icmp {sign}{TESTS[e.operator]} {llvm_type(dtype)} {a}, {b}")
+
+    def _cast(self, x: str, old: str, new: str) -> str:
+        source, target = llvm_type(old), llvm_type(new)
+        if source == target:
+            return x
+        if new == BOOL:
+            return self.op(f"fcmp une {source} {x}, 0.0" if old in FLOATS else f"icmp ne {source} {x}, 0")
+        if old in FLOATS and new in FLOATS:
+            word = "fptrunc" if new == "float32" else "fpext"
+        elif old in FLOATS:
+            word = "fptosi" if _is_signed(new) else "fptoui"
+        elif new in FLOATS:
+            word = "sitofp" if _is_signed(old) else "uitofp"
+        elif int(target[1:]) < int(source[1:]):
+            word = "trunc"
+        else:
+            word = "sext" if _is_signed(old) else "zext"
+        return self.op(f"{word} {source} {x} to {target}")
+
+    def _call(self, e: Call) -> str:
+        if e.function in SUMS:
+            return self._sum(e)
+        if e.function in ("min", "max") or (e.function in EXTREMA and e.dtype in FLOATS):
+            return self._extremum(e)
+        if e.function == "inside":
+            return self.value(_inside(*e.operands))
+        if e.function in EXTREMA:
+            e = Call(EXTREMA[e.function][1], e.operands, dtype=e.dtype)
+        given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
+        return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
+
+    def _sum(self, e: Call) -> str:
+        """A step of a sum; of products, one multiply-add."""
+        kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
+        if e.dtype not in FLOATS:
+            term = factors[0] if len(factors) == 1 else self.op(f"mul {kind} {', '.join(factors)}")
+            return self.op(f"add {kind} {total}, {term}")
+        term = factors[0] if len(factors) == 1 else self.op(f"fmul contract {kind} {', '.join(factors)}")
+        return self.op(f"fadd {SUMS[e.function]} {kind} {total}, {term}")
+
+    def _extremum(self, e: Call) -> str:
+        kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
+        if e.dtype in FLOATS:
+            name = f"llvm.{EXTREMA[e.function][0]}.f{8 * np.dtype(e.dtype).itemsize}"
+            flags = "nsz "
+        else:
+            name, flags = f"llvm.{'s' if _is_signed(e.dtype) else 'u'}{e.function}.{kind}", ""
+        self.scalars.declare(name, kind, [kind, kind])
+        return self.op(f"call {flags}{kind} @{name}({kind} {a}, {kind} {b})")
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def body(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, s: Statement) -> None:
+        if isinstance(s, Assign):
+            self.set(s.name, self.value(s.value), s.value.dtype)
+        elif isinstance(s, Store):
+            self._store(s)
+        elif isinstance(s, For):
+            self._loop(s)
+        elif isinstance(s, If):
+            inside, after = self.label(), self.label()
+            self.do(f"br i1 {self.value(s.test)}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.body(s.body)
+            self.do(f"br label %{after}")
+            self.begin(after)
+        else:
+            self.call(s)
+
+    def _store(self, s: Store) -> None:
+        dtype = self.memory[s.buffer][1]
+        value = self._cast(self.value(s.value), s.value.dtype, dtype)
+        self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
+
+    def _loop(self, s: For) -> None:
+        head, inside, after = self.label(), self.label(), self.label()
+        counter, begin, end, step = f"{s.index}.next", *map(self.value, (s.begin, s.end, s.step))
+        self.set(counter, begin, "int64")
+        self.do(f"br label %{head}")
+        self.begin(head)
+        now = self.op(f"load i64, ptr %v.{counter}")
+        self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
+        self.begin(inside)
+        self.set(s.index, now, "int64")
+        self.body(s.body)
+        self.set(counter, self.op(f"add nsw i64 {now}, {step}"), "int64")
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def call(self, s: Do) -> None:
+        raise TypeError(f"{self.function.name} calls {s.function}: row programs call scalar functions alone")
+
+
+class _Row(_Body):
+    """A row program."""
+
+    def text(self, linkage: str = "internal ") -> str:
+        taken = []
+        for parameter in self.function.parameters:
+            if parameter.is_memory:
+                self.memory[parameter.name] = f"%a.{parameter.name}", parameter.dtype
+                taken.append(f"ptr noalias %a.{parameter.name}")
+            else:
+                self.set(parameter.name, f"%a.{parameter.name}", parameter.dtype)
+                taken.append(f"{llvm_type(parameter.dtype)} %a.{parameter.name}")
+        self.body(self.function.body)
+        head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
+        return "\n".join([head, *self.entry, *self.lines, "  ret void", "}"])
+
+
+class _Driver(_Body):
+    """The function that threads start, as numba would have compiled `scan(rank, threads, barrier, status, ...)`."""
+
+    def __init__(self, module: Module, scalars: Scalars, symbols: Mapping[str, str], header: int) -> None:
+        super().__init__(module.driver, scalars)
+        self.module, self.symbols, self.header = module, symbols, header
+        self.rows = {program.name: program for program in module.programs}
+        self.lengths: dict[str, str] = {}
+
+    def text(self, name: str) -> str:
+        """The function under a name."""
+        self.entry.append("  %nothing = alloca ptr")
+        self.entry.append("  %number = alloca i64")
+        for number in ("rank", "threads"):
+            self.set(number, f"%a.{number}", "int64")
+        for given in ("barrier", "status"):
+            self.memory[given], self.lengths[given] = (f"%a.{given}.data", "int64"), f"%a.{given}.shape"
+        for i, size in enumerate(self.module.sizes):
+            place = self.op(f"getelementptr inbounds i64, ptr %a.sizes.data, i64 {i}")
+            self.set(size, self.op(f"load i64, ptr {place}"), "int64")
+        for i, array in enumerate(self.module.arrays):
+            self._array(i, array)
+        self.body(self.function.body)
+        numbers = [text for given in ("barrier", "status", "sizes", "arrays") for text in _numbers_parameter(given)]
+        taken = ", ".join(["ptr %result", "ptr %raised", "i64 %a.rank", "i64 %a.threads", *numbers])
+        head = f'define i32 @"{name}"({taken}) nounwind {{'
+        return "\n".join([head, *self.entry, *self.lines, "  ret i32 0", "}"])
+
+    def _array(self, place: int, array: Parameter) -> None:
+        """Where an array lies: its object's address is given, behind whose header NumPy has that of its memory."""
+        count = len(self.module.arrays)
+        here, length = (
+            self.op(f"getelementptr inbounds i64, ptr %a.arrays.data, i64 {i}") for i in (place, count + place)
+        )
+        known = self.op(f"inttoptr i64 {self.op(f'load i64, ptr {here}')} to ptr")
+        data = self.op(f"load ptr, ptr {self.op(f'getelementptr i8, ptr {known}, i64 {self.header}')}")
+        self.memory[array.name] = data, array.dtype
+        self.lengths[array.name] = self.op(f"load i64, ptr {length}")
+
+    def call(self, s: Do) -> None:
+        if s.function == "part":
+            for name, value in zip(s.results, _share(*s.arguments), strict=True):  # type: ignore[arg-type]
+                self.set(name, self.value(value), "int64")
+            return
+        given = [text for argument in s.arguments for text in self._argument(argument, s.function in self.rows)]
+        if s.function in self.rows:
+            self.do(f"call void @{s.function}({', '.join(given)})")
+            return
+        self._call_by_name(s, given)
+
+    def _call_by_name(self, s: Do, given: Sequence[str]) -> None:
+        """Call what numba has compiled, and return where it raises."""
+        result = "%number" if s.results else "%nothing"
+        name = self.scalars.declare(self.symbols[s.function], HANDED_ON, ["ptr", "ptr", *(g.split()[0] for g in given)])
+        ended = self.op(f'call i32 @"{name}"(ptr {result}, ptr %raised, {", ".join(given)})')
+        raised, after = self.label(), self.label()
+        self.do(f"br i1 {self.op(f'icmp ne i32 {ended}, 0')}, label %{raised}, label %{after}")
+        self.begin(raised)
+        self.do(f"ret i32 {ended}")
+        self.begin(after)
+        for variable in s.results:
+            self.set(variable, self.op("load i64, ptr %number"), "int64")
+
+    def _argument(self, argument: Argument, of_row: bool) -> list[str]:
+        """What stands for an argument; arrays are in seven parts or more for numba's functions."""
+        if isinstance(argument, Expr):
+            value = self.value(argument)
+            if argument.dtype == BOOL:
+                return [f"i8 {self._cast(value, BOOL, 'uint8')}"]
+            return [f"{llvm_type(argument.dtype)} {value}"]
+        if isinstance(argument, Pointer):
+            return [f"ptr {self.place(argument.buffer, argument.offset)}"]
+        dtype = self.memory[argument.buffer][1]
+        item = np.dtype(dtype).itemsize
+        if isinstance(argument, Array):
+            return _array_fields(self.lengths[argument.buffer], item, self.memory[argument.buffer][0])
+        if isinstance(argument, Vector):
+            return _array_fields(self.value(argument.count), item, self.place(argument.buffer, argument.start))
+        return self._matrix(argument, item)
+
+    def _matrix(self, m: Matrix, item: int) -> list[str]:
+        start = m.start if m.column == Literal(0) else m.start + m.column
+        data, rows, columns, stride = self.place(m.buffer, start), *map(self.value, (m.rows, m.columns, m.stride))
+        size, apart = self.op(f"mul nsw i64 {rows}, {columns}"), self.op(f"mul nsw i64 {stride}, {item}")
+        head = ["ptr null", "ptr null", f"i64 {size}", f"i64 {item}", f"ptr {data}"]
+        return [*head, f"i64 {rows}", f"i64 {columns}", f"i64 {apart}", f"i64 {item}"]
+
+
+def llvm_text(module: Module, name: str, symbols: Mapping[str, str], header: int) -> tuple[str, Scalars]:
+    """The text of an LLVM module, and the scalar functions that it wants beside.
+
+    Args:
+        name: of the driver in LLVM.
+        symbols: what drivers call by name -> its name in LLVM.
+        header: bytes of a NumPy array's object before the address of its memory.
+    """
+    scalars = Scalars()
+    programs = [_Row(program, scalars).text() for program in module.programs]
+    driver = _Driver(module, scalars, symbols, header).text(name)
+    return "\n\n".join([*scalars.declared.values(), *programs, driver, ""]), scalars
+
+
+def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
+    """The text of an LLVM module of row programs that are called from outside, and the scalar functions it wants."""
+    scalars = Scalars()
+    texts = [_Row(function, scalars).text(linkage="") for function in functions]
+    return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars
+
+
+def _number(e: Any) -> str:
+    if e.dtype in FLOATS:  # LLVM writes numbers of both dtypes as a double's bits
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(e.value)))[0]:016x}"
+    return str(int(e.value))
+
+
+def _is_signed(dtype: str) -> bool:
+    return dtype in INTEGERS and not dtype.startswith("u")
+
+
+def _inside(index: Expr, size: Expr) -> Expr:
+    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
+    place = choice(index < 0, index + size, index)
+    return least(Call("max", (place, Literal(0))), size - 1)
+
+
+def _share(rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Expr, Expr]:
+    """First and last of the `count` things that a thread takes, in whole blocks but for the last."""
+    blocks = count if block == Literal(1) else (count + block - 1) // block
+    first, last = (blocks * number // threads * block for number in (rank, rank + 1))
+    return least(count, first), least(count, last)
+
+
+def _array_fields(size: str, item: int, data: str) -> list[str]:
+    return ["ptr null", "ptr null", f"i64 {size}", f"i64 {item}", f"ptr {data}", f"i64 {size}", f"i64 {item}"]
+
+
+def _numbers_parameter(name: str) -> list[str]:
+    """An array of int64 as numba's functions take it."""
+    parts = ("ptr", "meminfo"), ("ptr", "parent"), ("i64", "size"), ("i64", "item"), ("ptr", "data")
+    return [f"{kind} %a.{name}.{part}" for kind, part in (*parts, ("i64", "shape"), ("i64", "stride"))]

@@ -1,0 +1,141 @@
+"""What must hold of kernel IR, whatever made it: dtypes meet their like, and names stand for something.
+
+Tests verify every module that is written; targets trust what was verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rnnops.compiler.ir.expressions import (
+    INDEX,
+    LOGIC,
+    Binary,
+    Call,
+    Cast,
+    Choice,
+    Comparison,
+    Expr,
+    Load,
+    Logic,
+    Name,
+    Negated,
+    parts_of,
+)
+from rnnops.compiler.ir.kernel import (
+    Array,
+    Assign,
+    Do,
+    For,
+    Function,
+    If,
+    Matrix,
+    Module,
+    Parameter,
+    Pointer,
+    Statement,
+    Store,
+    Vector,
+    expressions_of,
+)
+from rnnops.types import BOOL
+
+RUNTIME = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into", "wait", "list_rows", "part")
+
+
+class KernelError(ValueError):
+    """Kernel IR that means nothing."""
+
+
+def verify(module: Module) -> None:
+    """Raise KernelError for a module that means nothing."""
+    for program in module.programs:
+        _Scope(program, program.parameters).check(program.body)
+    sizes = map(Parameter, module.sizes)
+    called = {program.name: len(program.parameters) for program in module.programs}
+    _Scope(module.driver, [*module.driver.parameters, *module.arrays, *sizes], called).check(module.driver.body)
+
+
+class _Scope:
+    """What names stand for in a function, and which functions it may call."""
+
+    def __init__(self, function: Function, known: Iterable[Parameter], called: dict[str, int] | None = None) -> None:
+        self.function, self.called, given = function, called, tuple(known)
+        self.variables = {one.name: one.dtype for one in given if not one.is_memory}
+        self.memory = {one.name: one.dtype for one in given if one.is_memory}
+
+    def check(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            for expression in expressions_of(statement):
+                self._expression(expression)
+            self._statement(statement)
+
+    def _statement(self, s: Statement) -> None:
+        if isinstance(s, Assign):
+            self._set(s.name, s.value.dtype)
+        elif isinstance(s, Store):
+            self._place(s.buffer, s.index, s.value.dtype if s.value.dtype != BOOL else "uint8")
+        elif isinstance(s, For):
+            self._need(
+                all(x.dtype == INDEX for x in expressions_of(s)), f"a loop over {s.index} that goes by no {INDEX}"
+            )
+            self._set(s.index, INDEX)
+            self.check(s.body)
+        elif isinstance(s, If):
+            self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}: {s.test}")
+            self.check(s.body)
+        else:
+            self._call(s)
+
+    def _call(self, s: Do) -> None:
+        self._need(self.called is not None, f"a call of {s.function}, which only drivers may call")
+        known = self.called or {}
+        self._need(s.function in known or s.function in RUNTIME, f"a call of {s.function}, which nobody has")
+        wanted = known.get(s.function, len(s.arguments))
+        self._need(wanted == len(s.arguments), f"a call of {s.function} with {len(s.arguments)} for {wanted} arguments")
+        for argument in s.arguments:
+            if isinstance(argument, Pointer | Vector | Matrix | Array):
+                self._need(argument.buffer in self.memory, f"no memory is called {argument.buffer}")
+        for name in s.results:
+            self._set(name, INDEX)
+
+    def _set(self, name: str, dtype: str) -> None:
+        old = self.variables.setdefault(name, dtype)
+        self._need(old == dtype, f"{name} is {old}, and gets {dtype}")
+
+    def _place(self, buffer: str, index: Expr, dtype: str) -> None:
+        self._need(buffer in self.memory, f"no memory is called {buffer}")
+        self._need(self.memory[buffer] == dtype, f"{buffer} holds {self.memory[buffer]}, and meets {dtype}")
+        self._need(index.dtype == INDEX, f"a place in {buffer} that is {index.dtype}: {index}")
+
+    def _expression(self, e: Expr) -> None:
+        for part in parts_of(e):
+            self._expression(part)
+        if isinstance(e, Name):
+            self._need(
+                self.variables.get(e.name) == e.dtype, f"{e.name} is {self.variables.get(e.name)}, not {e.dtype}"
+            )
+        elif isinstance(e, Load):
+            self._place(e.buffer, e.index, e.dtype)
+        else:
+            self._need(_is_typed(e), f"operands that do not fit: {e}")
+
+    def _need(self, holds: bool, problem: str) -> None:
+        if not holds:
+            raise KernelError(f"in {self.function.name}: {problem}")
+
+
+def _is_typed(e: Expr) -> bool:
+    """Whether operands have the dtypes that an operator wants."""
+    dtypes = [part.dtype for part in parts_of(e)]
+    if isinstance(e, Comparison):
+        return e.dtype == BOOL and dtypes[0] == dtypes[1]
+    if isinstance(e, Logic):
+        return e.operator in LOGIC and {e.dtype, *dtypes} == {BOOL}
+    if isinstance(e, Choice):
+        return dtypes == [BOOL, e.dtype, e.dtype]
+    if isinstance(e, Call) and e.function == "uniform":
+        return e.dtype == "float64" and set(dtypes) == {INDEX}
+    if isinstance(e, Binary | Negated | Call):
+        return set(dtypes) == {e.dtype} and (e.dtype != BOOL or isinstance(e, Negated))
+    return isinstance(e, Cast) or not dtypes

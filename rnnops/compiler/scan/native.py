@@ -1,0 +1,39 @@
+"""A generated module as machine code of this processor."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llvmlite import ir
+
+from rnnops.compiler.ir.kernel import Module
+from rnnops.compiler.ir.llvm_text import Scalars, llvm_text
+from rnnops.kernels.cpu.drivers import HEADER
+from rnnops.kernels.cpu.native import NativeFunction, native_driver
+from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.cpu.runtime import runtime
+from rnnops.kernels.cpu.traced import define
+from rnnops.kernels.cpu.uniform import uniform
+from rnnops.kernels.object_cache import key_of
+
+TRACED = {**FUNCTIONS, "uniform": uniform}
+
+
+def native_scan(module: Module, width: int | None) -> NativeFunction:
+    """The driver of a module, compiled or from the disk.
+
+    Args:
+        width: of vectors in bits; the host's if None.
+    """
+    write = partial(llvm_text, module, symbols=runtime(module.dtype, width), header=HEADER)
+    text, scalars = write(name="scan")
+    name = f"scan_{key_of(text)}"  # engines share one table of names
+    return native_driver(text.replace('@"scan"(', f'@"{name}"(', 1) + scalar_functions(scalars), name)
+
+
+def scalar_functions(scalars: Scalars) -> str:
+    """Definitions of scalar functions, as LLVM IR."""
+    holder = ir.Module("scalars")
+    for name, (function, dtypes, result) in scalars.used.items():
+        define(holder, TRACED[function], name, dtypes, result)
+    return "\n".join(map(str, holder.globals.values()))

@@ -1,0 +1,75 @@
+"""Kernel IR that means nothing is found, by what is wrong with it; what plans write means something."""
+
+from __future__ import annotations
+
+import pytest
+
+from rnnops.compiler.ir.expressions import Call, Choice, Expr, Literal, Load, Name, any_of, compare
+from rnnops.compiler.ir.kernel import Array, Assign, Do, For, Function, If, Module, Parameter, Statement, Store
+from rnnops.compiler.ir.verify import KernelError, verify
+
+ZERO, ONE, N, ELEMENT = Literal(0), Literal(1), Name("n"), Name("i")
+X, Y = Name("x", dtype="float32"), Name("y", dtype="float64")
+LOADED = Load("p", ELEMENT, dtype="float32")
+TAKEN = Parameter("p", "float32*"), Parameter("q", "uint8*"), Parameter("x", "float32"), Parameter("n")
+
+
+def module(*body: Statement, driver: tuple[Statement, ...] = ()) -> Module:
+    program = Function("rows", (*TAKEN, Parameter("y", "float64")), body)
+    rank = Parameter("rank"), Parameter("status", "int64[]")
+    return Module("float32", (program,), Function("scan", rank, driver), (Parameter("a", "float32[]"),), ("T",))
+
+
+def test_what_means_something() -> None:
+    step = Assign("total", Call("add_any_order", (Name("total", dtype="float32"), LOADED), dtype="float32"))
+    test = any_of(compare("<", LOADED, X), compare("!=", Load("q", ELEMENT, dtype="uint8"), 0))
+    inside = step, If(test, (Store("q", ELEMENT, test),)), Store("p", ELEMENT, X * LOADED)
+    loop = For("i", ZERO, N, ONE, inside)
+    wait, part = (
+        Do("wait", (Array("status"), Name("rank"))),
+        Do("part", (Name("rank"), ONE, Name("T"), ONE), ("b", "e")),
+    )
+    verify(module(Assign("total", X), loop, driver=(wait, part, Assign("c", Name("b") + Name("e")))))
+
+
+def value(e: Expr) -> Statement:
+    return Assign("result", e)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (value(Name("z")), "in rows: z is None, not int64"),
+        (value(Name("x")), "x is float32, not int64"),
+        (value(X + Y), "operands that do not fit: x . y"),
+        (value(compare("<", X, Y)), "operands that do not fit"),
+        (value(Call("maximum", (X, Y), dtype="float32")), "operands that do not fit"),
+        (value(Choice(X, X, X, dtype="float32")), "operands that do not fit"),
+        (value(any_of(X, X)), "operands that do not fit"),
+        (value(Load("r", ZERO, dtype="float32")), "no memory is called r"),
+        (value(Load("p", ZERO, dtype="float64")), "p holds float32, and meets float64"),
+        (value(Load("p", X, dtype="float32")), "a place in p that is float32"),
+        (Store("p", ZERO, Y), "p holds float32, and meets float64"),
+        (Assign("x", Y), "x is float32, and gets float64"),
+        (If(N, ()), "a test that is int64"),
+        (For("i", ZERO, X, ONE, ()), "a loop over i that goes by no int64"),
+        (Do("wait", ()), "only drivers may call"),
+    ],
+)
+def test_what_means_nothing(line: Statement, problem: str) -> None:
+    with pytest.raises(KernelError, match=problem):
+        verify(module(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (Do("nothing", ()), "in scan: a call of nothing, which nobody has"),
+        (Do("rows", (X,)), "x is None"),
+        (Do("rows", (ZERO,)), "with 1 for 5 arguments"),
+        (Do("wait", (Array("b"),)), "no memory is called b"),
+    ],
+)
+def test_drivers_that_mean_nothing(line: Statement, problem: str) -> None:
+    with pytest.raises(KernelError, match=problem):
+        verify(module(driver=(line,)))
