@@ -48,9 +48,9 @@ def compile_seconds(problem: Problem, settings: Settings, quiet: Quiet) -> dict[
             return seconds(empty)
 
     def kernels_only() -> float:
-        """In a copy of the folder, where generated modules have other names and so no machine code."""
+        """In a copy of the folder without objects of generated code."""
         with tempfile.TemporaryDirectory() as copied:
-            shutil.copytree(full, copied, dirs_exist_ok=True, ignore=shutil.ignore_patterns("rnnops_generated_*"))
+            shutil.copytree(full, copied, dirs_exist_ok=True, ignore=shutil.ignore_patterns("objects"))
             return seconds(copied)
 
     with tempfile.TemporaryDirectory() as full:

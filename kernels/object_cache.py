@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import stat
-import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from rnnops.kernels.cache_folder import cache_folder
 FOLDER = "objects"
 MOST_FILES = 8192  # of 6 to 60 KB each
 DIGEST_BYTES = hashlib.sha256().digest_size
+FOLDER_MODE, FILE_MODE = 0o755, 0o644  # less what the user's mask takes away
 FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -56,7 +57,7 @@ def save_object(key: str, code: bytes) -> None:
     """Put an object on disk, where the disk takes it; where it does not, that is said once."""
     folder = cache_folder() / FOLDER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         _check_ours(folder)
         _write(folder / f"{key}.o", hashlib.sha256(code).digest() + code)
         _drop_oldest(folder)
@@ -77,7 +78,8 @@ def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file as a whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), FILE_MODE)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

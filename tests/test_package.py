@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,13 @@ def run_python(code: str, **environment: str) -> str:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     return done.stdout.strip()
+
+
+def test_every_folder_is_a_package_that_is_installed() -> None:
+    (listed,) = re.findall(r"^packages = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
+    folders = {str(path.parent.relative_to(ROOT)) for path in MODULES}
+    wanted = {("rnnops/" + folder if folder.startswith("kernels") else folder).replace("/", ".") for folder in folders}
+    assert set(re.findall(r'"(.*?)"', listed)) == wanted
 
 
 def test_import_loads_nothing_heavy() -> None:

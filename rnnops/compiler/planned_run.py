@@ -33,10 +33,10 @@ class PlannedRun:
 
     @property
     def source(self) -> str:
-        """The generated modules, one behind the other; `""` where everything runs in the interpreter."""
+        """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
         found = [(title, kernel) for title, _, kernel in compiled_ops(self.plan)]
         scans = [(title, kernel) for title, kernel in found if kernel is not None and not isinstance(kernel, Stepped)]
-        return "\n\n".join(f"# {title}\n{kernel.compiled.text.python()}" for title, kernel in scans)
+        return "\n\n".join(f"# {title}\n{kernel.compiled.text.shown()}" for title, kernel in scans)
 
     def __str__(self) -> str:
         return self.describe()

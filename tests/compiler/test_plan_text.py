@@ -187,7 +187,7 @@ def test_source_is_the_text_of_the_modules_that_run() -> None:
     run = plain_run(recurrent_model("LSTM", False, False, 1))
     planned = run.plan(x=(T, N, D))
     kernels = list(planned.plan.compiled.kernels)
-    texts = [kernel.compiled.text.python() for kernel in kernels]
+    texts = [kernel.compiled.text.shown() for kernel in kernels]
     titles = [f"# recurrence 's/hidden_t_all', {name}" for name in ("forward", "backward")]
     assert planned.source == "\n\n".join(f"{title}\n{text}" for title, text in zip(titles, texts, strict=True))
     compile(planned.source, "source", "exec")

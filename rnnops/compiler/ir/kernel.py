@@ -68,10 +68,15 @@ Argument = Expr | Pointer | Vector | Matrix | Array
 
 @dataclass(frozen=True)
 class Assign:
-    """A variable gets a value; it keeps its dtype."""
+    """A variable gets a value; it keeps its dtype.
+
+    Args:
+        blob: whose element it is, for people.
+    """
 
     name: str
     value: Expr
+    blob: str = ""
 
     def lines(self) -> Iterator[str]:
         yield f"{self.name} = {self.value}"

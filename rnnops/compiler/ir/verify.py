@@ -37,6 +37,7 @@ from rnnops.compiler.ir.kernel import (
     Store,
     Vector,
     expressions_of,
+    statements_of,
 )
 from rnnops.types import BOOL
 
@@ -80,6 +81,8 @@ class _Scope:
                 all(x.dtype == INDEX for x in expressions_of(s)), f"a loop over {s.index} that goes by no {INDEX}"
             )
             self._set(s.index, INDEX)
+            own = {one.name for one in statements_of(s.body) if isinstance(one, Assign)}
+            self._need(s.index not in own, f"a loop that changes its own {s.index}")
             self.check(s.body)
         elif isinstance(s, If):
             self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}: {s.test}")

@@ -160,7 +160,7 @@ class RowWriter:
 
     def _start_register(self, statement: Statement) -> None:
         start = 0 if statement.start is None else statement.start
-        self.accumulators[id(statement)] = self._variable(self.constants.of(start, statement.dtype))
+        self.accumulators[id(statement)] = self._variable(self.constants.of(start, statement.dtype), statement.blob)
 
     def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
         name = self.accumulators[id(statement)]
@@ -182,7 +182,7 @@ class RowWriter:
         if statement.fold and statement.start is None:
             self._accumulate(statement, depth)
             return
-        self._keep(statement, self._variable(self._value(statement, depth)), depth, needed)
+        self._keep(statement, self._variable(self._value(statement, depth), statement.blob), depth, needed)
 
     def _accumulate(self, statement: Statement, depth: int) -> None:
         """Join a value with what lies in memory."""
@@ -288,7 +288,7 @@ class RowWriter:
         key = element(access)
         if access.index is None and key in self.local:
             return self.local[key]
-        value = self._variable(self._in_memory(access, depth)[1])
+        value = self._variable(self._in_memory(access, depth)[1], access.owner)
         if access.index is None:
             self.local[key] = value
         return value
@@ -376,11 +376,11 @@ class RowWriter:
     def _pointer(self, owner: str) -> str:
         return self.result.pointers.setdefault(owner, f"p{len(self.result.pointers)}")
 
-    def _variable(self, value: Expr) -> Name:
-        """A new variable that holds a value."""
+    def _variable(self, value: Expr, blob: str = "") -> Name:
+        """A new variable that holds a value, an element of a blob."""
         name = Name(f"v{self.count}", dtype=value.dtype)
         self.count += 1
-        self.lines.append(Assign(name.name, value))
+        self.lines.append(Assign(name.name, value, blob))
         return name
 
     def _write(self, depth: int, line: Store) -> None:

@@ -33,6 +33,7 @@ from rnnops.compiler.ir.kernel import (
     Vector,
 )
 from rnnops.compiler.ir.python_text import python_text
+from rnnops.compiler.ir.shown import shown
 from rnnops.compiler.scalar_expressions import Constants
 from rnnops.compiler.scan.addresses import Addresses
 from rnnops.compiler.scan.nests import fuse_nests
@@ -87,6 +88,11 @@ class ScanText:
             width: of vectors in bits; the host's if None.
         """
         return self.text if self.module is None else python_text(self.module, self.constants.lines(), width)
+
+    def shown(self) -> str:
+        """The same for people, with names of blobs."""
+        lines = self.constants.lines()
+        return self.text if self.module is None else python_text(shown(self.module), lines, None, for_people=True)
 
 
 @dataclass(frozen=True)

@@ -138,12 +138,12 @@ class Processor(OnHost):
             run_together(function, team.threads, *given)
         else:
             run_in_region(self.openmp, function, team.threads, *given)
-        return _was_wrong(work)
+        return was_wrong(work)
 
 
 @dataclass(frozen=True)
-class PlainPython(OnHost):
-    """The same text, not compiled, on one thread."""
+class OnOneThread(OnHost):
+    """What targets have in common that share out nothing."""
 
     tile_rows: int = TILE_ROWS
     shrinks: bool = True
@@ -154,6 +154,11 @@ class PlainPython(OnHost):
         layouts.need(dtype)
         return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype))
 
+
+@dataclass(frozen=True)
+class PlainPython(OnOneThread):
+    """The same module as plain Python."""
+
     def load(self, text: ScanText, width: int | None) -> Any:
         return load_module(text.python(width)).scan
 
@@ -161,10 +166,11 @@ class PlainPython(OnHost):
         barrier, status, sizes, *arrays = work
         with np.errstate(all="ignore"):
             function(0, 1, barrier, status, sizes, arrays)
-        return _was_wrong(work)
+        return was_wrong(work)
 
 
-def _was_wrong(work: Work) -> bool:
+def was_wrong(work: Work) -> bool:
+    """Whether a run has met an index or a label out of range; the next one starts afresh."""
     status = work[1]
     wrong = bool(status[0] != 0)
     status[0] = 0

@@ -1,0 +1,115 @@
+/* What modules that rnnops writes as C99 call: products, packing, lists of rows, scalar functions, random numbers.
+   `NUMBER` is the dtype of products. One thread: nothing waits. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct { NUMBER *at; int64_t rows, stride, columns; } matrix; /* rows are `stride` numbers apart */
+typedef struct { NUMBER *at; int64_t count; } vector;
+
+/* -- products: B lies in `packed` row by row ------------------------------------------------------------------- */
+
+static inline void pack_into(matrix b, NUMBER *packed) {
+    for (int64_t k = 0; k < b.rows; k++)
+        for (int64_t j = 0; j < b.columns; j++) packed[k * b.columns + j] = b.at[k * b.stride + j];
+}
+
+static inline void pack_transposed_into(matrix b, NUMBER *packed) {
+    for (int64_t k = 0; k < b.columns; k++)
+        for (int64_t j = 0; j < b.rows; j++) packed[k * b.rows + j] = b.at[j * b.stride + k];
+}
+
+/* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along. */
+static inline void product(const NUMBER *a, int64_t down, int64_t along, int64_t inner, const NUMBER *b, int64_t stride,
+                           matrix c, bool accumulate, vector bias, int64_t row, int64_t row_end, int64_t column,
+                           int64_t column_end) {
+    for (int64_t i = row; i < row_end; i++) {
+        NUMBER *to = c.at + i * c.stride;
+        for (int64_t j = column; j < column_end && !accumulate; j++) to[j] = bias.count > 0 ? bias.at[j] : 0;
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t j = column; j < column_end; j++) to[j] += a[i * down + k * along] * b[k * stride + j];
+    }
+}
+static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool accumulate, vector bias, int64_t row,
+                               int64_t row_end, int64_t column, int64_t end) {
+    product(a.at, a.stride, 1, a.columns, packed, c.columns, c, accumulate, bias, row, row_end, column, end);
+}
+
+static inline void gemm_tn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
+                           int64_t end) {
+    product(a.at, 1, a.stride, a.rows, b.at, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
+}
+
+/* -- rows that are not over: as `kernels/cpu/active_rows.py` writes them down for one thread -------------------- */
+
+static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
+                         int64_t last, int64_t *lists, int64_t start) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < steps; i++) {
+        int64_t *list = lists + start + i * (last + 2), own = 0;
+        for (int64_t p = first; p < last; p++) own += ends[p] > low + i;
+        int64_t front = 2, back = 2 + own;
+        for (int64_t p = first; p < last; p++) list[ends[p] > low + i ? front++ : back++] = order[p];
+        list[0] = total, list[1] = own, total += own;
+    }
+    return total;
+}
+
+/* -- scalar functions, for each dtype --------------------------------------------------------------------------- */
+
+#define OF(T, f, name) static inline T name##_##T(T x) { return name##f(x); }
+#define FLOATS(T, f)                                                                                                \
+    OF(T, f, atan) OF(T, f, cos) OF(T, f, erf) OF(T, f, exp) OF(T, f, expm1) OF(T, f, floor) OF(T, f, log)          \
+    OF(T, f, log1p) OF(T, f, rint) OF(T, f, sin) OF(T, f, sqrt) OF(T, f, tanh)                                      \
+    static inline T abs_##T(T x) { return fabs##f(x); }                                                             \
+    static inline T sigmoid_##T(T x) { return 1 / (1 + exp##f(-x)); }                                               \
+    static inline T sign_##T(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                                            \
+    static inline T fmod_##T(T a, T b) { return fmod##f(a, b); }                                                    \
+    static inline T pow_##T(T x, T y) { return pow##f(x, y); }                                                      \
+    static inline T divide_towards_zero_##T(T a, T b) { return trunc##f(a / b); }                                   \
+    NUMBERS(T)
+#define INTEGERS(T, is_signed)                                                                                      \
+    static inline T abs_##T(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }                                       \
+    static inline T sign_##T(T x) { return (x > 0) - (x < 0); }                                                     \
+    static inline T divide_towards_zero_##T(T a, T b) {                                                             \
+        return b == 0 ? 0 : is_signed && b == (T)-1 ? (T)(0 - (uint64_t)a) : a / b;                                 \
+    }                                                                                                               \
+    static inline T pow_##T(T x, T y) {                                                                             \
+        uint64_t result = 1, base = (uint64_t)x;                                                                    \
+        for (; y > 0; y >>= 1, base *= base) result = y & 1 ? result * base : result;                               \
+        return (T)result;                                                                                           \
+    }                                                                                                               \
+    NUMBERS(T)
+#define NUMBERS(T) /* NaN where one is, as `x != x` says */                                                         \
+    static inline T maximum_##T(T a, T b) { return a != a || a > b ? a : b; }                                       \
+    static inline T minimum_##T(T a, T b) { return a != a || a < b ? a : b; }                                       \
+    static inline T larger_##T(T a, T b) { return maximum_##T(a, b); }                                              \
+    static inline T smaller_##T(T a, T b) { return minimum_##T(a, b); }                                             \
+    static inline T min_##T(T a, T b) { return a < b ? a : b; }                                                     \
+    static inline T add_any_order_##T(T sum, T x) { return sum + x; }                                               \
+    static inline T add_product_##T(T sum, T x, T y) { return sum + x * y; }                                        \
+    static inline T add_product_any_order_##T(T sum, T x, T y) { return sum + x * y; }
+
+FLOATS(float, f) FLOATS(double, )
+INTEGERS(int8_t, 1) INTEGERS(int16_t, 1) INTEGERS(int32_t, 1) INTEGERS(int64_t, 1)
+INTEGERS(uint8_t, 0) INTEGERS(uint16_t, 0) INTEGERS(uint32_t, 0) INTEGERS(uint64_t, 0)
+
+/* An index counted from the end where negative, moved into [0, size) where it is out of range. */
+static inline int64_t inside_int64_t(int64_t index, int64_t size) {
+    const int64_t place = index < 0 ? index + size : index;
+    return place < 0 ? 0 : place < size ? place : size - 1;
+}
+
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011): element `element` of row n in step t, from 0 to 1. */
+static inline double uniform_double(int64_t seed, int64_t ordinal, int64_t t, int64_t n, int64_t element) {
+    uint32_t c[4] = {(uint32_t)t, (uint32_t)n, (uint32_t)(element >> 2), (uint32_t)((uint64_t)seed >> 32)};
+    uint32_t k[2] = {(uint32_t)seed, (uint32_t)ordinal};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p = c[0] * (uint64_t)0xD2511F53, q = c[2] * (uint64_t)0xCD9E8D57;
+        const uint32_t next[4] = {(uint32_t)(q >> 32) ^ c[1] ^ k[0], (uint32_t)q, (uint32_t)(p >> 32) ^ c[3] ^ k[1],
+                                  (uint32_t)p};
+        for (int i = 0; i < 4; i++) c[i] = next[i];
+        k[0] += 0x9E3779B9, k[1] += 0xBB67AE85;
+    }
+    return c[element & 3] * 0x1p-32;
+}

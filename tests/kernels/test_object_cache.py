@@ -1,0 +1,182 @@
+"""Object code on disk: whole, ours and checked, or as good as none; what runs is the same whatever the disk does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rnnops.kernels import object_cache
+from rnnops.kernels.object_cache import key_of, load_object, save_object
+
+KEY, CODE = key_of("text", "processor"), b"code " * 1000
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where objects lie, which nobody has been warned of."""
+    monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
+    object_cache._warn_once.cache_clear()
+    yield tmp_path / "cache" / "objects"
+    object_cache._warn_once.cache_clear()
+
+
+def file_of(folder: Path) -> Path:
+    return folder / f"{KEY}.o"
+
+
+def test_what_was_saved_is_loaded(folder: Path) -> None:
+    assert load_object(KEY) is None
+    save_object(KEY, CODE)
+    assert load_object(KEY) == CODE
+    assert [path.name for path in folder.iterdir()] == [f"{KEY}.o"]
+
+
+def test_keys_hold_all_their_parts() -> None:
+    keys = [key_of("a", "b"), key_of("ab"), key_of("a", "b", ""), key_of("b", "a")]
+    assert len({*keys}) == 4
+
+
+DAMAGES: list[Callable[[bytes], bytes]] = [
+    lambda content: b"",
+    lambda content: content[:20],
+    lambda content: content[:-1],
+    lambda content: content + b"x",
+    lambda content: content[:40] + bytes([content[40] ^ 1]) + content[41:],
+    lambda content: bytes([content[0] ^ 1]) + content[1:],
+    lambda content: b"\0" * len(content),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_as_good_as_none_and_heals(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    save_object(KEY, CODE)
+    file_of(folder).write_bytes(damage(file_of(folder).read_bytes()))
+    assert load_object(KEY) is None
+    save_object(KEY, CODE)
+    assert load_object(KEY) == CODE
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners that Python knows")
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_what_others_may_write_is_not_used(folder: Path, mode: int) -> None:
+    save_object(KEY, CODE)
+    file_of(folder).chmod(mode)
+    with pytest.warns(RuntimeWarning, match="others may write to"):
+        assert load_object(KEY) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners that Python knows")
+def test_a_folder_that_others_may_write_to_is_not_used(folder: Path) -> None:
+    save_object(KEY, CODE)
+    folder.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="others may write to"):
+        save_object(KEY, b"other")
+    assert load_object(KEY) is None, "and nothing is said again"
+    folder.chmod(0o755)
+    assert load_object(KEY) == CODE
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only the system's user gives files away")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_belongs_to_others_is_not_used(folder: Path, what: str) -> None:
+    save_object(KEY, CODE)
+    os.chown(folder if what == "folder" else file_of(folder), 12345, 12345)
+    with pytest.warns(RuntimeWarning, match="belongs to another user"):
+        assert load_object(KEY) is None
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o027, 0o077, 0])
+def test_a_group_may_read_where_the_user_lets_it_and_never_write(folder: Path, mask: int) -> None:
+    folder.parent.mkdir()
+    before = os.umask(mask)
+    try:
+        save_object(KEY, CODE)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755 & ~mask
+    assert stat.S_IMODE(file_of(folder).stat().st_mode) == 0o644 & ~mask
+    assert load_object(KEY) == CODE
+
+
+def test_a_file_in_place_of_the_folder(folder: Path) -> None:
+    folder.parent.mkdir()
+    folder.write_text("")
+    with pytest.warns(RuntimeWarning, match="compiled kernels cannot be kept in .*set RNNOPS_CACHE_DIR"):
+        save_object(KEY, CODE)
+    with pytest.warns(RuntimeWarning, match="Not a directory"):
+        load_object(KEY)
+    assert folder.read_text() == ""
+
+
+def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        save_object(KEY, CODE)
+    save_object(KEY, CODE)  # and nothing is said again
+    assert list(folder.iterdir()) == [], "nothing is left half-written"
+
+
+def test_the_oldest_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_cache, "MOST_FILES", 8)
+    for number in range(9):
+        save_object(key_of(str(number)), CODE)
+        if number < 8:
+            os.utime(folder / f"{key_of(str(number))}.o", (number, number))
+    assert [load_object(key_of(str(number))) is not None for number in range(9)] == [False] * 3 + [True] * 6
+
+
+def test_many_write_and_read_at_once() -> None:
+    def go(number: int) -> bool:
+        save_object(KEY, CODE)
+        found = load_object(KEY)
+        return found == CODE
+
+    with ThreadPoolExecutor(8) as pool, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all(pool.map(go, range(100)))
+
+
+PROGRAM = """
+import numpy as np
+import rnnops as ro
+
+cell, net = ro.Net("cell"), ro.Net("net")
+x, h, w = cell.inputs("x", "h", "w")
+cell.outputs(h=ro.tanh(x + h @ w))
+y, *_ = ro.recurrent_net(net, cell, [("x", net.input("xs"))], [("h", net.input("h0"))], {"h": "h"})
+net.outputs(y=y)
+shapes = dict(xs=(5, 2, 3), h0=(2, 3), w=(3, 3))
+feeds = {name: np.arange(np.prod(shape)).reshape(shape).astype("f") / 30 for name, shape in shapes.items()}
+print(ro.compile(net)(feeds)["y"].tobytes().hex())
+"""
+
+
+def start(cache: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "RNNOPS_CACHE_DIR": str(cache)}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_compute_the_same_whatever_the_disk_holds(tmp_path: Path, folder: Path) -> None:
+    cache = folder.parent
+    wanted, _ = start(cache).communicate(timeout=300)
+    (file,) = folder.glob("*.o")
+    content = file.read_bytes()
+    for damage in (DAMAGES[1], DAMAGES[4]):
+        file.write_bytes(damage(content))
+        assert start(cache).communicate(timeout=300)[0] == wanted
+        assert file.read_bytes() == content, "it heals, and what is compiled is the same"
+    file.unlink()
+    together = [start(cache) for _ in range(4)]
+    assert {one.communicate(timeout=300)[0] for one in together} == {wanted}
