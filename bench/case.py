@@ -31,6 +31,7 @@ class Case:
         group: the table it is shown in; `setting`: its row there.
         measure: a key of `measure.MEASURES`.
         apart: whether it runs in a process of its own, which no environment variable tells a number of threads.
+        warm_up: what engines compute before anything is measured, where that counts.
     """
 
     group: str
@@ -39,6 +40,7 @@ class Case:
     goals: tuple[Goal, ...] = ()
     measure: str = "time"
     apart: bool = False
+    warm_up: Problem | None = None
 
     @property
     def name(self) -> str:

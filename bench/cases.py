@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from bench.case import Case, Entry, entries
-from bench.goals import AtMost, Extra, Goal, Linear, OfEstimate, OfPeak, Ratio, Speedup
+from bench.cell_names import CELLS_OF_BOTH
+from bench.goals import AtMost, Extra, Goal, Linear, OfEstimate, OfPeak, OverPairs, Ratio, Speedup
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
 
@@ -50,6 +52,7 @@ def all_cases(scale: Scale) -> Iterator[Case]:
     for words in WORDS:
         yield from (recycling(scale(MODEL), words), recycling_memory(scale(MODEL), words))
     yield compile_times(scale(SIZES[0]))
+    yield first_results(scale(SIZES[0]))
     yield from torch_cases(scale)
 
 
@@ -198,6 +201,20 @@ def budgets(size: Size) -> Case:
     contenders = entries(Problem("lstm", size), "training", "all", "default", *BUDGETS, "budget 2 %")
     goals = tuple(Ratio(label, "all", limit) for label, limit in BUDGETS.items())
     return Case("budget", str(size), contenders, goals)
+
+
+def first_results(size: Size) -> Case:
+    """Ten cells, forward and training, until their first results, beside JAX's jit."""
+    pairs, contenders = [], []
+    for cell in CELLS_OF_BOTH:
+        for mode in ("forward", "training"):
+            labels = [f"{cell}, {mode}, {library}" for library in ("rnnops", "JAX")]
+            pairs.append((labels[0], labels[1]))
+            engines = zip(labels, ("first rnnops", "first JAX"), strict=True)
+            contenders += [Entry(label, engine, Problem(cell, size), mode) for label, engine in engines]
+    goals = OverPairs(tuple(pairs), 2.0), OverPairs(tuple(pairs), 1.0, least=True)
+    warm_up = Problem(CELLS_OF_BOTH[0], replace(size, H=size.H // 2))
+    return Case("compile beside JAX", str(size), tuple(contenders), goals, "first results", True, warm_up)
 
 
 def compile_times(size: Size) -> Case:

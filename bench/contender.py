@@ -82,6 +82,8 @@ ENGINES = {
     "eager": Engine("torch_engine", "eager", ("torch",)),
     "torch.compile": Engine("torch_engine", "compiled", ("torch",)),
     "JAX": Engine("jax_engine", "scan", ("jax",)),
+    "first rnnops": Engine("first_results", "ours"),
+    "first JAX": Engine("first_results", "jax", ("jax",)),
     "JAX checkpoint": Engine("jax_engine", "checkpointed_scan", ("jax",)),
     "rt.RNN": Engine("torch_rnn", "through_rnnops", ("torch",)),
     "Python loop": Engine("torch_rnn", "in_a_loop", ("torch",)),

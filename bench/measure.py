@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 
@@ -99,6 +102,32 @@ def measure_first_calls(case: Case, settings: Settings, quiet: Quiet) -> list[Me
     return measured + [Measured(label, None, missing=why) for label, why in missing.items()]
 
 
+def measure_first_results(case: Case, settings: Settings, quiet: Quiet) -> list[Measured]:
+    """Seconds until the first results of each contender, compilers included, in a process that has compiled others.
+
+    The folder of kernels is empty but for what all cells share, the first of which is not counted.
+    """
+    with tempfile.TemporaryDirectory() as folder, environment_of(RNNOPS_CACHE_DIR=folder):
+        for engine in dict.fromkeys(entry.engine for entry in case.entries):
+            with suppress(MissingPeerError):
+                make_contender(engine, case.warm_up or case.entries[0].problem, "training", settings).call()
+        ready, missing = prepare(case, settings)
+    measured = [Measured(label, one.seconds, "s", (one.seconds,), one.seconds) for label, one in ready.items()]
+    return measured + [Measured(label, None, missing=why) for label, why in missing.items()]
+
+
+@contextmanager
+def environment_of(**variables: str) -> Iterator[None]:
+    """An environment with some variables, for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
 def prepare(case: Case, settings: Settings) -> tuple[dict[str, Ready], dict[str, str]]:
     """Contenders that are there and agree, and those that are missing with the reason."""
     ready: dict[str, Ready] = {}
@@ -162,4 +191,5 @@ MEASURES: Mapping[str, Callable[[Case, Settings, Quiet], list[Measured]]] = {
     "memory given back": measure_memory_given_back,
     "kept": measure_kept,
     "compile": measure_compile,
+    "first results": measure_first_results,
 }
