@@ -1,7 +1,7 @@
 """Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
 
-A file is a hash of the object, and the object. Its name is a hash of all that the object depends on: the text, the
-processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged is as
+A file is a hash of its name and the object, and the object. The name is a hash of all that the object depends on: the
+text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged is as
 good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they belong to
 this user or to the system's, and where nobody else may write. When there are too many, the oldest go.
 
@@ -41,7 +41,7 @@ def load_object(key: str) -> bytes | None:
     path = cache_folder() / FOLDER / f"{key}.o"
     try:
         _check_ours(path.parent)
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
             _check_ours(path, os.fstat(file.fileno()))
             content = file.read()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def load_object(key: str) -> bytes | None:
         _warn_once(str(path.parent), _reason(error))
         return None
     digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    return code if digest == hashlib.sha256(code).digest() else None
+    return code if digest == _digest(key, code) else None
 
 
 def save_object(key: str, code: bytes) -> None:
@@ -59,17 +59,33 @@ def save_object(key: str, code: bytes) -> None:
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         _check_ours(folder)
-        _write(folder / f"{key}.o", hashlib.sha256(code).digest() + code)
+        _write(folder / f"{key}.o", _digest(key, code) + code)
         _drop_oldest(folder)
     except OSError as error:
         _warn_once(str(folder), _reason(error))
 
 
+def _digest(key: str, code: bytes) -> bytes:
+    """What a file begins with: of the key too, as a whole file may have come to lie under another's name."""
+    return hashlib.sha256(key.encode() + code).digest()
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for whoever writes to a pipe of that name."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
-    """Raise ForeignFilesError where others own a file or a folder, or may write to it."""
+    """Raise ForeignFilesError where others own a folder or an open file, or may write to it.
+
+    Args:
+        found: of an open file.
+    """
     if not hasattr(os, "getuid"):
         return  # on Windows a user's folders are the user's
     status = found or path.stat()
+    if found and not stat.S_ISREG(status.st_mode):
+        raise ForeignFilesError(f"{path} is no file")
     if status.st_uid not in (os.getuid(), 0):
         raise ForeignFilesError(f"{path} belongs to another user")
     if status.st_mode & FOREIGN_WRITES:

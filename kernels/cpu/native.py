@@ -40,7 +40,15 @@ def native_driver(text: str, name: str) -> NativeFunction:
         name: of the driver in it; no other module of this process may have the same.
     """
     engine = engine_of(object_of(text))
-    return NativeFunction(engine.get_function_address(name), DRIVER.args[2:], engine)
+    return NativeFunction(address_of(engine, name), DRIVER.args[2:], engine)
+
+
+def address_of(engine: Any, name: str) -> int:
+    """The address of a function. Raises RuntimeError where the engine's code has none of that name."""
+    address = int(engine.get_function_address(name))
+    if address == 0:
+        raise RuntimeError(f"compiled code without the function {name}: is a file of the cache folder another's?")
+    return address
 
 
 def engine_of(code: bytes) -> Any:

@@ -94,4 +94,4 @@ def pow(x: Any, y: Any) -> Any:  # noqa: A001
     """`x ** y`."""
     if dtype_of(x).kind == "f":
         return _float_power(x, y)
-    return integer_power(x, y) if is_traced(x) else np.power(x, y)
+    return integer_power(x, y) if is_traced(x) else np.power(x, np.maximum(y, like(y, 0)))

@@ -10,10 +10,9 @@ from numba import types
 from rnnops.kernels.cpu import active_rows, barrier
 from rnnops.kernels.cpu.called_by_name import called_by_name
 from rnnops.kernels.cpu.drivers import NUMBERS
+from rnnops.kernels.cpu.entries import link_entries
 from rnnops.kernels.cpu.fastmath import OPTIONS
 from rnnops.kernels.cpu.gemm import gemm
-
-PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
 
 
 @cache
@@ -24,10 +23,17 @@ def runtime(dtype: str, width: int | None) -> dict[str, str]:
         dtype: of products.
         width: of vectors in bits; the host's if None.
     """
-    products = gemm(dtype, width)
-    functions = {name: getattr(products, name) for name in PRODUCTS}
-    functions |= {"wait": _wait(), "list_rows": _list_rows()}
-    return {name: function.symbol for name, function in functions.items()}
+    products, vector, matrix, part = gemm(dtype, width), f"{dtype}[]", f"{dtype}[][]", ["int64"] * 4
+    found = {
+        "gemm_packed": (products.gemm_packed, [matrix, vector, matrix, "bool", vector, *part]),
+        "gemm_tn": (products.gemm_tn, [matrix, matrix, matrix, "bool", *part]),
+        "pack_into": (products.pack_into, [matrix, vector]),
+        "pack_transposed_into": (products.pack_transposed_into, [matrix, vector]),
+        "wait": (_wait(), ["int64[]", "int64"]),
+        "list_rows": (_list_rows(), ["int64[]", "int64[]", *part, "int64[]", "int64"]),
+    }
+    entries = link_entries({function.symbol: kinds for function, kinds in found.values()})
+    return {name: entries[function.symbol] for name, (function, _) in found.items()}
 
 
 @cache

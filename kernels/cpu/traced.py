@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -267,7 +268,7 @@ def entry_of(table: Any, index: Any) -> Any:
         return table[index]
     builder, dtype = index.builder, table.dtype.name
     kind = ir.ArrayType(llvm_type(dtype), table.size)
-    name = f"table_{hash(table.tobytes()) & 0xFFFFFFFF:x}"
+    name = f"table_{sha256(table.tobytes()).hexdigest()}"
     if name not in builder.module.globals:
         held = ir.GlobalVariable(builder.module, kind, name)
         held.linkage, held.global_constant = "internal", True

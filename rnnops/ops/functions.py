@@ -121,11 +121,20 @@ class Tan(Unary):
         return dy * (1.0 + y * y)
 
 
+LARGE = 40.0  # from here on exp(-x) is nothing beside exp(x)
+
+
 class Sinh(Unary):
-    """Hyperbolic sine: half of `expm1(x) - expm1(-x)`, which keeps the digits of a small x."""
+    """Hyperbolic sine: half of `expm1(x) - expm1(-x)`, which keeps the digits of a small x.
+
+    Of a large one half of `exp(|x|)`, as the square of a root that is finite wherever the result is.
+    """
 
     keeps = ("X",)
-    loop = Pointwise("0.5 * (expm1({0}) - expm1(-{0}))")
+    loop = Pointwise(
+        f"0.5 * (expm1({{0}}) - expm1(-{{0}})) if abs({{0}}) < {LARGE} else "
+        "0.5 * sign({0}) * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
+    )
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -136,10 +145,12 @@ class Sinh(Unary):
 
 
 class Cosh(Unary):
-    """Hyperbolic cosine."""
+    """Hyperbolic cosine, as the hyperbolic sine."""
 
     keeps = ("X",)
-    loop = Pointwise("0.5 * (exp({0}) + exp(-{0}))")
+    loop = Pointwise(
+        f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else 0.5 * exp(0.5 * abs({{0}})) * exp(0.5 * abs({{0}}))"
+    )
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:

@@ -38,7 +38,23 @@ def special(dtype: str) -> Array:
         near_zero = [x for x in (-7, -2, -1) if x >= limits.min]
         return np.array([limits.min, *near_zero, 0, 1, 2, 3, 7, limits.max - 1, limits.max], dtype)
     limits = np.finfo(dtype)
-    sizes = [0.0, limits.smallest_subnormal, limits.tiny, 0.1, 0.5, 1.0, 2.5, 3.0, 10.0, 100.0, 1e30, limits.max, INF]
+    edge = np.log(limits.max) + 0.3  # where exp is infinite, and half of it is not
+    sizes = [
+        0.0,
+        limits.smallest_subnormal,
+        limits.tiny,
+        0.1,
+        0.5,
+        1.0,
+        2.5,
+        3.0,
+        10.0,
+        100.0,
+        edge,
+        1e30,
+        limits.max,
+        INF,
+    ]
     return np.array([*sizes, *(-x for x in sizes), NAN], dtype)
 
 

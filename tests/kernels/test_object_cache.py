@@ -154,29 +154,49 @@ import rnnops as ro
 
 cell, net = ro.Net("cell"), ro.Net("net")
 x, h, w = cell.inputs("x", "h", "w")
-cell.outputs(h=ro.tanh(x + h @ w))
+cell.outputs(h=ro.sin(x + h @ w))
 y, *_ = ro.recurrent_net(net, cell, [("x", net.input("xs"))], [("h", net.input("h0"))], {"h": "h"})
 net.outputs(y=y)
 shapes = dict(xs=(5, 2, 3), h0=(2, 3), w=(3, 3))
-feeds = {name: np.arange(np.prod(shape)).reshape(shape).astype("f") / 30 for name, shape in shapes.items()}
+feeds = {name: np.arange(np.prod(shape)).reshape(shape) / 30 for name, shape in shapes.items()}
 print(ro.compile(net)(feeds)["y"].tobytes().hex())
 """
 
 
-def start(cache: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "RNNOPS_CACHE_DIR": str(cache)}
+def start(cache: Path, **variables: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "RNNOPS_CACHE_DIR": str(cache), **variables}
     return subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_processes_compute_the_same_whatever_the_disk_holds(tmp_path: Path, folder: Path) -> None:
+def test_processes_compute_the_same_whatever_the_disk_holds(folder: Path) -> None:
     cache = folder.parent
-    wanted, _ = start(cache).communicate(timeout=300)
-    (file,) = folder.glob("*.o")
-    content = file.read_bytes()
+    wanted, _ = start(cache, PYTHONHASHSEED="1").communicate(timeout=300)
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    assert files
+    assert start(cache, PYTHONHASHSEED="2").communicate(timeout=300)[0] == wanted
+    assert {*folder.iterdir()} == {*files}, "a process that finds its kernels compiles nothing"
     for damage in (DAMAGES[1], DAMAGES[4]):
-        file.write_bytes(damage(content))
+        for path, content in files.items():
+            path.write_bytes(damage(content))
         assert start(cache).communicate(timeout=300)[0] == wanted
-        assert file.read_bytes() == content, "it heals, and what is compiled is the same"
-    file.unlink()
+        assert {path: path.read_bytes() for path in folder.iterdir()} == files, "they heal, and are the same"
+    for path in files:
+        path.unlink()
     together = [start(cache) for _ in range(4)]
     assert {one.communicate(timeout=300)[0] for one in together} == {wanted}
+
+
+def test_a_file_of_another_name_is_not_used(folder: Path) -> None:
+    save_object(KEY, CODE)
+    other = key_of("other")
+    file_of(folder).rename(folder / f"{other}.o")
+    assert load_object(other) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    save_object(KEY, CODE)
+    file_of(folder).unlink()
+    os.mkfifo(file_of(folder), 0o600)
+    with pytest.warns(RuntimeWarning, match="is no file"):
+        assert load_object(KEY) is None

@@ -67,7 +67,7 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
     static inline T fmod_##T(T a, T b) { return fmod##f(a, b); }                                                    \
     static inline T pow_##T(T x, T y) { return pow##f(x, y); }                                                      \
     static inline T divide_towards_zero_##T(T a, T b) { return trunc##f(a / b); }                                   \
-    NUMBERS(T)
+    NUMBERS(T, T)
 #define INTEGERS(T, is_signed)                                                                                      \
     static inline T abs_##T(T x) { return x < 0 ? (T)(0 - (uint64_t)x) : x; }                                       \
     static inline T sign_##T(T x) { return (x > 0) - (x < 0); }                                                     \
@@ -79,16 +79,16 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
         for (; y > 0; y >>= 1, base *= base) result = y & 1 ? result * base : result;                               \
         return (T)result;                                                                                           \
     }                                                                                                               \
-    NUMBERS(T)
-#define NUMBERS(T) /* NaN where one is, as `x != x` says */                                                         \
+    NUMBERS(T, uint64_t)
+#define NUMBERS(T, W) /* W: what sums are made in; integers wrap there. NaN where one is, as `x != x` says */       \
     static inline T maximum_##T(T a, T b) { return a != a || a > b ? a : b; }                                       \
     static inline T minimum_##T(T a, T b) { return a != a || a < b ? a : b; }                                       \
     static inline T larger_##T(T a, T b) { return maximum_##T(a, b); }                                              \
     static inline T smaller_##T(T a, T b) { return minimum_##T(a, b); }                                             \
     static inline T min_##T(T a, T b) { return a < b ? a : b; }                                                     \
-    static inline T add_any_order_##T(T sum, T x) { return sum + x; }                                               \
-    static inline T add_product_##T(T sum, T x, T y) { return sum + x * y; }                                        \
-    static inline T add_product_any_order_##T(T sum, T x, T y) { return sum + x * y; }
+    static inline T add_any_order_##T(T sum, T x) { return (T)((W)sum + (W)x); }                                    \
+    static inline T add_product_##T(T sum, T x, T y) { return (T)((W)sum + (W)x * (W)y); }                          \
+    static inline T add_product_any_order_##T(T sum, T x, T y) { return (T)((W)sum + (W)x * (W)y); }
 
 FLOATS(float, f) FLOATS(double, )
 INTEGERS(int8_t, 1) INTEGERS(int16_t, 1) INTEGERS(int32_t, 1) INTEGERS(int64_t, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -40,14 +41,14 @@ class C99(OnOneThread):
 @cache
 def _library(text: str) -> Any:
     """A text as a library of this process. Raises DeviceError without a C compiler, or one that takes such a text."""
-    compiler = os.environ.get("CC") or shutil.which("cc")
-    if compiler is None:
-        raise DeviceError("no C compiler", wanted="`cc` on the path, or the variable CC", came="neither")
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if not compiler or shutil.which(compiler[0]) is None:
+        raise DeviceError("no C compiler", wanted="`cc` on the path, or the variable CC", came=" ".join(compiler))
     with tempfile.TemporaryDirectory(prefix="rnnops-c99-") as folder:
         shutil.copy(HEADER, folder)
         source, library = Path(folder, "scan.c"), Path(folder, "scan.so")
         source.write_text(text)
-        command = [compiler, *FLAGS, str(source), "-o", str(library), "-lm"]
+        command = [*compiler, *FLAGS, str(source), "-o", str(library), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise DeviceError("the C compiler refuses a module", wanted="C99", came=done.stderr[:2000])

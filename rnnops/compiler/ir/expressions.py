@@ -261,3 +261,9 @@ def parts_of(expression: Expr) -> tuple[Expr, ...]:
     if isinstance(expression, Call):
         return expression.operands
     return (expression.index,) if isinstance(expression, Load) else ()
+
+
+def names_in(expression: Expr) -> set[str]:
+    """The variables that an expression reads."""
+    own = {expression.name} if isinstance(expression, Name) else set()
+    return own.union(*map(names_in, parts_of(expression)))

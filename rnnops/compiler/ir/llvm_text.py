@@ -4,12 +4,14 @@ Row programs are functions of their own, which are not copied into the driver: t
 call, but one step reads what another wrote. Their products and sums are not fused to multiply-adds, as which of them
 are would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
 
-Products, packing and barriers are called by name, by numba's calling convention; what they raise, the driver hands on.
+Products, packing and barriers are called by name, by way of entries (`kernels/cpu/entries.py`); what they raise, the
+driver hands on.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,13 +41,13 @@ from rnnops.compiler.ir.kernel import (
     For,
     Function,
     If,
-    Matrix,
     Module,
     Parameter,
     Pointer,
     Statement,
     Store,
     Vector,
+    statements_of,
 )
 from rnnops.types import BOOL, INTEGERS
 
@@ -94,14 +96,20 @@ class Scalars:
 
 
 class _Body:
-    """Writes the body of one function; variables lie in memory until LLVM puts them into registers."""
+    """Writes the body of one function.
+
+    A variable that is set at one place is the value itself, in what the place comes before; others lie in memory until
+    LLVM puts them into registers.
+    """
 
     def __init__(self, function: Function, scalars: Scalars) -> None:
         self.scalars, self.lines, self.entry = scalars, list[str](), list[str]()
-        self.variables: dict[str, str] = {}  # name -> dtype
+        self.values: dict[str, str] = {}  # of names that are set at one place, and of indices of loops
+        self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
-        self.count = 0
+        self.count, self.block = 0, "entry"
         self.function = function
+        self.changing = _set_again(function)
 
     # -- lines ---------------------------------------------------------------------------------------------------
 
@@ -119,10 +127,14 @@ class _Body:
         return f"b{self.count}"
 
     def begin(self, label: str) -> None:
+        self.block = label
         self.lines.append(f"{label}:")
 
     def set(self, name: str, value: str, dtype: str) -> None:
         """A variable gets a value."""
+        if name not in self.changing:
+            self.values[name] = value
+            return
         if name not in self.variables:
             self.variables[name] = dtype
             self.entry.append(f"  %v.{name} = alloca {llvm_type(dtype)}")
@@ -137,7 +149,8 @@ class _Body:
         if isinstance(e, Literal | Constant):
             return _number(e)
         if isinstance(e, Name):
-            return self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
+            known = self.values.get(e.name)
+            return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
         if isinstance(e, Load):
             place = self.place(e.buffer, e.index)
             return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
@@ -271,18 +284,19 @@ class _Body:
         self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
 
     def _loop(self, s: For) -> None:
-        head, inside, after = self.label(), self.label(), self.label()
-        counter, begin, end, step = f"{s.index}.next", *map(self.value, (s.begin, s.end, s.step))
-        self.set(counter, begin, "int64")
+        begin, end, step = map(self.value, (s.begin, s.end, s.step))
+        before, head, inside, after = self.block, self.label(), self.label(), self.label()
+        now, following = f"%{head}.now", f"%{head}.next"
         self.do(f"br label %{head}")
         self.begin(head)
-        now = self.op(f"load i64, ptr %v.{counter}")
+        entered = len(self.lines)
         self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
         self.begin(inside)
-        self.set(s.index, now, "int64")
+        self.values[s.index] = now
         self.body(s.body)
-        self.set(counter, self.op(f"add nsw i64 {now}, {step}"), "int64")
+        self.do(f"{following} = add nsw i64 {now}, {step}")
         self.do(f"br label %{head}")
+        self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
     def call(self, s: Do) -> None:
@@ -303,7 +317,7 @@ class _Row(_Body):
                 taken.append(f"{llvm_type(parameter.dtype)} %a.{parameter.name}")
         self.body(self.function.body)
         head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
-        return "\n".join([head, *self.entry, *self.lines, "  ret void", "}"])
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
 
 
 class _Driver(_Body):
@@ -332,7 +346,7 @@ class _Driver(_Body):
         numbers = [text for given in ("barrier", "status", "sizes", "arrays") for text in _numbers_parameter(given)]
         taken = ", ".join(["ptr %result", "ptr %raised", "i64 %a.rank", "i64 %a.threads", *numbers])
         head = f'define i32 @"{name}"({taken}) nounwind {{'
-        return "\n".join([head, *self.entry, *self.lines, "  ret i32 0", "}"])
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret i32 0", "}"])
 
     def _array(self, place: int, array: Parameter) -> None:
         """Where an array lies: its object's address is given, behind whose header NumPy has that of its memory."""
@@ -350,14 +364,14 @@ class _Driver(_Body):
             for name, value in zip(s.results, _share(*s.arguments), strict=True):  # type: ignore[arg-type]
                 self.set(name, self.value(value), "int64")
             return
-        given = [text for argument in s.arguments for text in self._argument(argument, s.function in self.rows)]
+        given = [text for argument in s.arguments for text in self._argument(argument)]
         if s.function in self.rows:
             self.do(f"call void @{s.function}({', '.join(given)})")
             return
         self._call_by_name(s, given)
 
     def _call_by_name(self, s: Do, given: Sequence[str]) -> None:
-        """Call what numba has compiled, and return where it raises."""
+        """Call an entry, and return where it raises."""
         result = "%number" if s.results else "%nothing"
         name = self.scalars.declare(self.symbols[s.function], HANDED_ON, ["ptr", "ptr", *(g.split()[0] for g in given)])
         ended = self.op(f'call i32 @"{name}"(ptr {result}, ptr %raised, {", ".join(given)})')
@@ -369,8 +383,8 @@ class _Driver(_Body):
         for variable in s.results:
             self.set(variable, self.op("load i64, ptr %number"), "int64")
 
-    def _argument(self, argument: Argument, of_row: bool) -> list[str]:
-        """What stands for an argument; arrays are in seven parts or more for numba's functions."""
+    def _argument(self, argument: Argument) -> list[str]:
+        """What stands for an argument: an address and sizes for what lies in memory."""
         if isinstance(argument, Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
@@ -378,20 +392,13 @@ class _Driver(_Body):
             return [f"{llvm_type(argument.dtype)} {value}"]
         if isinstance(argument, Pointer):
             return [f"ptr {self.place(argument.buffer, argument.offset)}"]
-        dtype = self.memory[argument.buffer][1]
-        item = np.dtype(dtype).itemsize
         if isinstance(argument, Array):
-            return _array_fields(self.lengths[argument.buffer], item, self.memory[argument.buffer][0])
+            return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
         if isinstance(argument, Vector):
-            return _array_fields(self.value(argument.count), item, self.place(argument.buffer, argument.start))
-        return self._matrix(argument, item)
-
-    def _matrix(self, m: Matrix, item: int) -> list[str]:
-        start = m.start if m.column == Literal(0) else m.start + m.column
-        data, rows, columns, stride = self.place(m.buffer, start), *map(self.value, (m.rows, m.columns, m.stride))
-        size, apart = self.op(f"mul nsw i64 {rows}, {columns}"), self.op(f"mul nsw i64 {stride}, {item}")
-        head = ["ptr null", "ptr null", f"i64 {size}", f"i64 {item}", f"ptr {data}"]
-        return [*head, f"i64 {rows}", f"i64 {columns}", f"i64 {apart}", f"i64 {item}"]
+            return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
+        start = argument.start if argument.column == Literal(0) else argument.start + argument.column
+        sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
+        return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
 def llvm_text(module: Module, name: str, symbols: Mapping[str, str], header: int) -> tuple[str, Scalars]:
@@ -415,6 +422,14 @@ def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
     return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars
 
 
+def _set_again(function: Function) -> set[str]:
+    """Variables that are set at several places."""
+    places = [one.name for one in function.parameters]
+    for s in statements_of(function.body):
+        places += [s.name] if isinstance(s, Assign) else s.results if isinstance(s, Do) else ()
+    return {name for name, count in Counter(places).items() if count > 1}
+
+
 def _number(e: Any) -> str:
     if e.dtype in FLOATS:  # LLVM writes numbers of both dtypes as a double's bits
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(e.value)))[0]:016x}"
@@ -436,10 +451,6 @@ def _share(rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Expr, E
     blocks = count if block == Literal(1) else (count + block - 1) // block
     first, last = (blocks * number // threads * block for number in (rank, rank + 1))
     return least(count, first), least(count, last)
-
-
-def _array_fields(size: str, item: int, data: str) -> list[str]:
-    return ["ptr null", "ptr null", f"i64 {size}", f"i64 {item}", f"ptr {data}", f"i64 {size}", f"i64 {item}"]
 
 
 def _numbers_parameter(name: str) -> list[str]:

@@ -20,6 +20,7 @@ from rnnops.compiler.ir.expressions import (
     Logic,
     Name,
     Negated,
+    names_in,
     parts_of,
 )
 from rnnops.compiler.ir.kernel import (
@@ -81,8 +82,9 @@ class _Scope:
                 all(x.dtype == INDEX for x in expressions_of(s)), f"a loop over {s.index} that goes by no {INDEX}"
             )
             self._set(s.index, INDEX)
-            own = {one.name for one in statements_of(s.body) if isinstance(one, Assign)}
-            self._need(s.index not in own, f"a loop that changes its own {s.index}")
+            changed = {one.name for one in statements_of(s.body) if isinstance(one, Assign)}
+            bounds = {s.index} | {name for bound in (s.end, s.step) for name in names_in(bound)}
+            self._need(not bounds & changed, f"a loop over {s.index} that changes where it ends")
             self.check(s.body)
         elif isinstance(s, If):
             self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}: {s.test}")

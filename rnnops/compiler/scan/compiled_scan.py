@@ -162,7 +162,9 @@ class CompiledScan:
         else:
             going.blocks[id(self)] = block
         if wrong:
-            raise TypeRuleError("an index or a label is out of range", net=self.scan.program.net.name)
+            raise TypeRuleError(
+                "an index or a label is out of range, or an integer's power below 0", net=self.scan.program.net.name
+            )
         return sums
 
     @cached_property

@@ -37,17 +37,20 @@ from rnnops.compiler.scan.nests import Nest, is_register_fold
 from rnnops.compiler.scan.statements import FORMS, Access, Number, Statement, operands_of
 from rnnops.loops import Reduction
 from rnnops.schema import form_of
-from rnnops.types import BOOL, Type
+from rnnops.types import BOOL, FLOATS, Type
 
 Fold = Callable[[Expr, Expr], Expr]
 FOLDED: Mapping[str, Fold] = {  # in registers, in any order
-    "add": lambda acc, x: Call("add_any_order", (acc, x), dtype=acc.dtype),
+    "add": lambda acc, x: _added(acc, x),
     "max": lambda acc, x: Call("larger", (acc, x), dtype=acc.dtype),
     "min": lambda acc, x: Call("smaller", (acc, x), dtype=acc.dtype),
     "or": lambda acc, x: any_of(acc, x),
     "and": lambda acc, x: both(acc, x),
 }
-FOLDED_IN_MEMORY: Mapping[str, Fold] = {**FOLDED, "add": lambda acc, x: acc + x}
+FOLDED_IN_MEMORY: Mapping[str, Fold] = {
+    **FOLDED,
+    "add": lambda acc, x: acc + x if acc.dtype in FLOATS else _added(acc, x),  # integers wrap in any order
+}
 SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
 ZERO, ONE = Literal(0), Literal(1)
 
@@ -242,6 +245,8 @@ class RowWriter:
     def _value(self, statement: Statement, depth: int) -> Expr:
         operands = [self._operand(o, depth) if isinstance(o, Access) else o for o in statement.operands]
         if statement.form == "apply":
+            if statement.is_integer_power():
+                self._note_wrong(self._typed(operands[1], statement.dtype) < 0)
             return scalar_expression(statement.made_by(), self._with_missing(statement, operands), self.constants)
         if statement.form in ("element", "finish"):
             return self._of_reduction(statement, operands)
@@ -386,6 +391,10 @@ class RowWriter:
     def _write(self, depth: int, line: Store) -> None:
         """A line that writes to memory, below so many loops."""
         self.lines.append(line)
+
+
+def _added(accumulator: Expr, x: Expr) -> Expr:
+    return Call("add_any_order", (accumulator, x), dtype=accumulator.dtype)
 
 
 def _stored(kind: Type) -> str:

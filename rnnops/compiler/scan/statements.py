@@ -12,7 +12,7 @@ from rnnops.compiler.scan.layouts import Layout
 from rnnops.loops import Reduction
 from rnnops.scalar_texts import normal_text, places_of
 from rnnops.schema import Call
-from rnnops.types import Shape
+from rnnops.types import INTEGERS, Shape
 
 Number = bool | int | float
 
@@ -92,9 +92,15 @@ class Statement:
         return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
 
     def may_fail(self) -> bool:
-        """Whether a run says so where an index or a label is out of range."""
+        """Whether a run says so where an index or a label is out of range, or an integer's power is below 0."""
         accesses = [self.target, *(operand for operand in self.operands if isinstance(operand, Access))]
-        return self.form == "labels" or any(access.index is not None and access.index_size > 0 for access in accesses)
+        indexed = any(access.index is not None and access.index_size > 0 for access in accesses)
+        return indexed or self.form == "labels" or self.is_integer_power()
+
+    def is_integer_power(self) -> bool:
+        """Whether it is a power of signed integers, which there is none of below 0."""
+        is_power = self.form == "apply" and self.call is not None and self.call.op.type == "Pow"
+        return is_power and self.dtype in INTEGERS and not self.dtype.startswith("u")
 
     def moved(self, order: tuple[int, ...]) -> Statement:
         """The same statement with its axes in another order."""

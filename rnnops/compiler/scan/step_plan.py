@@ -72,7 +72,7 @@ class StepPlan:
 
     @cached_property
     def may_fail(self) -> bool:
-        """Whether a run says so where an index or a label is out of range."""
+        """Whether a run says so where a number is none that an op takes (`Statement.may_fail`)."""
         stages = (*self.stages, *self.past_end)
         return any(isinstance(n, Statement) and n.may_fail() for stage in stages for n in stage.nodes)
 

@@ -53,7 +53,8 @@ def value(e: Expr) -> Statement:
         (Assign("x", Y), "x is float32, and gets float64"),
         (If(N, ()), "a test that is int64"),
         (For("i", ZERO, X, ONE, ()), "a loop over i that goes by no int64"),
-        (For("i", ZERO, N, ONE, (Assign("i", N),)), "a loop that changes its own i"),
+        (For("i", ZERO, N, ONE, (Assign("i", N),)), "a loop over i that changes where it ends"),
+        (For("i", ZERO, N + 1, ONE, (If(compare("<", X, X), (Assign("n", ONE),)),)), "changes where it ends"),
         (Do("wait", ()), "only drivers may call"),
     ],
 )
