@@ -1,9 +1,9 @@
 """Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
 
 A file is a hash of its name and the object, and the object. The name is a hash of all that the object depends on: the
-text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged is as
-good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they belong to
-this user or to the system's, and where nobody else may write. When there are too many, the oldest go.
+text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged
+is as good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they
+belong to this user or to the system's, and where nobody else may write. When there are too many, the oldest go.
 
 Limit: who may write as this user, or as the system's, may change what runs.
 """

@@ -149,7 +149,8 @@ class Cosh(Unary):
 
     keeps = ("X",)
     loop = Pointwise(
-        f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else 0.5 * exp(0.5 * abs({{0}})) * exp(0.5 * abs({{0}}))"
+        f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else "
+        "0.5 * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
     )
 
     @quiet

@@ -39,22 +39,8 @@ def special(dtype: str) -> Array:
         return np.array([limits.min, *near_zero, 0, 1, 2, 3, 7, limits.max - 1, limits.max], dtype)
     limits = np.finfo(dtype)
     edge = np.log(limits.max) + 0.3  # where exp is infinite, and half of it is not
-    sizes = [
-        0.0,
-        limits.smallest_subnormal,
-        limits.tiny,
-        0.1,
-        0.5,
-        1.0,
-        2.5,
-        3.0,
-        10.0,
-        100.0,
-        edge,
-        1e30,
-        limits.max,
-        INF,
-    ]
+    usual = [0.1, 0.5, 1.0, 2.5, 3.0, 10.0, 100.0]
+    sizes = [0.0, limits.smallest_subnormal, limits.tiny, *usual, edge, 1e30, limits.max, INF]
     return np.array([*sizes, *(-x for x in sizes), NAN], dtype)
 
 

@@ -54,9 +54,8 @@ def test_integers_have_no_power_below_0(device: str, power: int | None, build: C
 
 
 @pytest.mark.parametrize("device", EVERY)
-@pytest.mark.parametrize(
-    ("op", "dtype", "x"), [(op, *x) for op in ("sinh", "cosh") for x in (("f", 88.8), ("d", 709.8))]
-)
+@pytest.mark.parametrize(("dtype", "x"), [("f", 88.8), ("d", 709.8)])
+@pytest.mark.parametrize("op", ["sinh", "cosh"])
 def test_what_is_finite_is_not_infinite_on_the_way(device: str, op: str, dtype: str, x: float) -> None:
     net = ro.Net("net")
     net.outputs(y=getattr(ro, op)(net.input("x")))
