@@ -219,7 +219,7 @@ def first_results(size: Size) -> Case:
 
 def compile_times(size: Size) -> Case:
     """From `import rnnops` to the first gradients of one cell, numba being imported."""
-    limits = {"empty cache": 15.0, "kernels cached": 6.0, "from disk": 0.5}
+    limits = {"empty cache": 2.0, "kernels cached": 1.0, "from disk": 0.25}
     contenders = tuple(Entry(label, "rnnops", Problem("lstm", size)) for label in limits)
     goals = tuple(AtMost(label, limit) for label, limit in limits.items())
     return Case("compile", str(size), contenders, goals, "compile")

@@ -1,1 +1,1 @@
-"""Building blocks for x86 and ARM processors, called from code that numba compiles."""
+"""Building blocks for x86 and ARM processors, called by name from generated code."""

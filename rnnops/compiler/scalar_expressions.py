@@ -203,7 +203,7 @@ class _Typing:
         _check_dtype(node, dtype)
         parts = [self.typed(part, dtype) for part in _parts(node)]
         if dtype == "int64" and isinstance(node, ast.BinOp):
-            parts = [Cast(part, dtype="uint64") for part in parts]  # which wraps; numba leaves int64 undefined there
+            parts = [Cast(part, dtype="uint64") for part in parts]  # which wraps; int64 are places, which never do
         result = _rebuilt(node, parts)
         return Cast(result, dtype=dtype) if dtype in INTEGERS else result
 
