@@ -6,7 +6,7 @@ product were a third of what LLVM has to do for a driver; entries spread them ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -18,19 +18,18 @@ TAKEN = {"": ("i64",), "[]": ("ptr", "i64"), "[][]": ("ptr", "i64", "i64", "i64"
 _engines: list[object] = []  # hold the code
 
 
-def link_entries(functions: Mapping[str, Kinds]) -> dict[str, str]:
-    """Make entries known to LLVM: name of a function in LLVM -> that of its entry.
+def link_entry(function: str, kinds: Kinds) -> str:
+    """Make an entry known to LLVM; its name there.
 
     Args:
-        functions: name in LLVM -> kinds of its arguments.
+        function: what it calls, by its name in LLVM.
+        kinds: of its arguments.
     """
-    names = {function: f"{function}.entry" for function in functions}
-    text = "\n\n".join(_entry(names[function], function, kinds) for function, kinds in functions.items())
-    engine = engine_of(object_of(text + "\n"))
-    for name in names.values():
-        llvm.add_symbol(name, address_of(engine, name))
+    name = f"{function}.entry"
+    engine = engine_of(object_of(_entry(name, function, kinds) + "\n"))
+    llvm.add_symbol(name, address_of(engine, name))
     _engines.append(engine)
-    return names
+    return name
 
 
 def _entry(name: str, function: str, kinds: Kinds) -> str:

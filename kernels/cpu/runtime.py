@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -10,30 +11,36 @@ from numba import types
 from rnnops.kernels.cpu import active_rows, barrier
 from rnnops.kernels.cpu.called_by_name import called_by_name
 from rnnops.kernels.cpu.drivers import NUMBERS
-from rnnops.kernels.cpu.entries import link_entries
+from rnnops.kernels.cpu.entries import link_entry
 from rnnops.kernels.cpu.fastmath import OPTIONS
 from rnnops.kernels.cpu.gemm import gemm
 
 
-@cache
-def runtime(dtype: str, width: int | None) -> dict[str, str]:
-    """What drivers may call, and its name in LLVM, which knows it from now on.
+def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, str]:
+    """What drivers call -> its name in LLVM, which knows it from now on.
 
     Args:
+        names: of what is called.
         dtype: of products.
         width: of vectors in bits; the host's if None.
     """
-    products, vector, matrix, part = gemm(dtype, width), f"{dtype}[]", f"{dtype}[][]", ["int64"] * 4
-    found = {
-        "gemm_packed": (products.gemm_packed, [matrix, vector, matrix, "bool", vector, *part]),
-        "gemm_tn": (products.gemm_tn, [matrix, matrix, matrix, "bool", *part]),
-        "pack_into": (products.pack_into, [matrix, vector]),
-        "pack_transposed_into": (products.pack_transposed_into, [matrix, vector]),
-        "wait": (_wait(), ["int64[]", "int64"]),
-        "list_rows": (_list_rows(), ["int64[]", "int64[]", *part, "int64[]", "int64"]),
+    return {name: _entry(name, dtype, width) for name in names}
+
+
+@cache
+def _entry(name: str, dtype: str, width: int | None) -> str:
+    vector, matrix, part = f"{dtype}[]", f"{dtype}[][]", ["int64"] * 4
+    kinds = {
+        "gemm_packed": [matrix, vector, matrix, "bool", vector, *part],
+        "gemm_tn": [matrix, matrix, matrix, "bool", *part],
+        "pack_into": [matrix, vector],
+        "pack_transposed_into": [matrix, vector],
+        "wait": ["int64[]", "int64"],
+        "list_rows": ["int64[]", "int64[]", *part, "int64[]", "int64"],
     }
-    entries = link_entries({function.symbol: kinds for function, kinds in found.values()})
-    return {name: entries[function.symbol] for name, (function, _) in found.items()}
+    others = {"wait": _wait, "list_rows": _list_rows}
+    function = others[name]() if name in others else getattr(gemm(dtype, width), name)
+    return link_entry(function.symbol, kinds[name])
 
 
 @cache

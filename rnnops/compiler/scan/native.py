@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from llvmlite import ir
 
-from rnnops.compiler.ir.kernel import Module
+from rnnops.compiler.ir.kernel import Do, Module, statements_of
 from rnnops.compiler.ir.llvm_text import Scalars, llvm_text
 from rnnops.kernels.cpu.drivers import HEADER
 from rnnops.kernels.cpu.native import NativeFunction, native_driver
@@ -25,8 +23,9 @@ def native_scan(module: Module, width: int | None) -> NativeFunction:
     Args:
         width: of vectors in bits; the host's if None.
     """
-    write = partial(llvm_text, module, symbols=runtime(module.dtype, width), header=HEADER)
-    text, scalars = write(name="scan")
+    own = {"part", *(program.name for program in module.programs)}
+    called = {line.function for line in statements_of(module.driver.body) if isinstance(line, Do)} - own
+    text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), HEADER)
     name = f"scan_{key_of(text)}"  # engines share one table of names
     return native_driver(text.replace('@"scan"(', f'@"{name}"(', 1) + scalar_functions(scalars), name)
 
