@@ -121,9 +121,7 @@ def count_rows(monkeypatch: pytest.MonkeyPatch, kernel: ForwardScan | BackwardSc
     monkeypatch.setattr(module, "gemm_tn", gemm_tn)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("listed", [None, ["sum"]])
-def test_own_cell_with_an_output_that_is_not_masked(reverse: bool, listed: list[str] | None) -> None:
+def net_with_an_output_that_is_not_masked(reverse: bool, listed: list[str] | None = None) -> ro.Net:
     cell = ro.Net("cell")
     x, h, w, u = cell.inputs("x", "h", "w", "u")
     lengths, timestep = cell.input("lengths", "int32"), cell.input("timestep", "int32")
@@ -136,13 +134,38 @@ def test_own_cell_with_an_output_that_is_not_masked(reverse: bool, listed: list[
         recompute_blobs_on_backward=listed,
     )  # fmt: skip
     net.outputs(**{f"out{i}": blob for i, blob in enumerate(blobs)})
-    run = check(net, *(feeds_of(net, lengths, h0=(N, H), w=(D, H), u=(H, D)) for lengths in LENGTHS))
+    return net
+
+
+WEIGHTS = {"h0": (N, H), "w": (D, H), "u": (H, D)}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("listed", [None, ["sum"]])
+def test_own_cell_with_an_output_that_is_not_masked(reverse: bool, listed: list[str] | None) -> None:
+    net = net_with_an_output_that_is_not_masked(reverse, listed)
+    run = check(net, *(feeds_of(net, lengths, **WEIGHTS) for lengths in LENGTHS))
     for kernel in kernels_of(run):
         plan = kernel.compiled.plan
         assert plan.lengths == "lengths"
         assert "@ u" in products_of(plan.past_end)
         assert "@ w" in products_of(plan.stages)
         assert "@ w" not in products_of(plan.past_end)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_threads_share_products_past_an_end(monkeypatch: pytest.MonkeyPatch, reverse: bool, threads: int) -> None:
+    """The rows of a thread lie behind those of the threads before it, of rows that are over too."""
+    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    net = net_with_an_output_that_is_not_masked(reverse)
+    run, reference = ro.compile(net, threads=threads, tuning=Options(tile=4)), ro.compile(net, "reference")
+    for lengths in LENGTHS:
+        feeds = feeds_of(net, lengths, **WEIGHTS)
+        came = results_of(run, feeds)
+        for name, array in results_of(reference, feeds).items():
+            np.testing.assert_allclose(came[name], array, rtol=1e-11, atol=1e-12, err_msg=name)
+    assert {kernel.compiled.threads for kernel in kernels_of(run)} == {threads}
 
 
 @pytest.mark.parametrize("kind", ["regular", "recurrent", "dot", "soft_coverage"])
