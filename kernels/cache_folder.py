@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def folder_of_process() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="rnnops-"))
     atexit.register(_remove, folder, os.getpid())
     return folder
+
+
+@cache
+def warn_once(what: str, folder: str, problem: str) -> None:
+    """Say once in a process what is not kept in a folder, and why.
+
+    Args:
+        what: cannot be kept.
+    """
+    text = f"{what} cannot be kept in {folder} ({problem}), so every process makes them anew: "
+    warnings.warn(
+        text + "set RNNOPS_CACHE_DIR to a folder of your own that can be written", RuntimeWarning, stacklevel=3
+    )
+
+
+def reason(error: OSError) -> str:
+    """An error of a file system in words."""
+    return error.strerror or str(error)
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -14,13 +14,11 @@ import hashlib
 import os
 import secrets
 import stat
-import warnings
-from functools import cache
 from pathlib import Path
 
-from rnnops.kernels.cache_folder import cache_folder
+from rnnops.kernels.cache_folder import cache_folder, reason, warn_once
 
-FOLDER = "objects"
+FOLDER, KERNELS = "objects", "compiled kernels"
 MOST_FILES = 8192  # of 6 to 60 KB each
 DIGEST_BYTES = hashlib.sha256().digest_size
 FOLDER_MODE, FILE_MODE = 0o755, 0o644  # less what the user's mask takes away
@@ -47,7 +45,7 @@ def load_object(key: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        _warn_once(str(path.parent), _reason(error))
+        warn_once(KERNELS, str(path.parent), reason(error))
         return None
     digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     return code if digest == _digest(key, code) else None
@@ -62,7 +60,7 @@ def save_object(key: str, code: bytes) -> None:
         _write(folder / f"{key}.o", _digest(key, code) + code)
         _drop_oldest(folder)
     except OSError as error:
-        _warn_once(str(folder), _reason(error))
+        warn_once(KERNELS, str(folder), reason(error))
 
 
 def _digest(key: str, code: bytes) -> bytes:
@@ -93,32 +91,29 @@ def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
+    """Write a file as a whole or not at all, with rights of its own; not forced to disk, as it can be made again."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), FILE_MODE)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _drop_oldest(folder: Path) -> None:
-    """Keep as many files as may be, the newest ones."""
-    with os.scandir(folder) as entries:
-        files = [(entry.path, entry.stat().st_mtime) for entry in entries if entry.name.endswith(".o")]
-    if len(files) > MOST_FILES:
-        for path, _ in sorted(files, key=lambda file: file[1])[: len(files) - MOST_FILES * 3 // 4]:
-            Path(path).unlink(missing_ok=True)
+    """Keep as many files as may be, the newest ones; what a process left that was killed goes with the others."""
+    names = os.listdir(folder)
+    if len(names) > MOST_FILES:
+        ages = {name: age for name in names if (age := _age(folder / name)) is not None}
+        for name in sorted(ages, key=lambda name: ages[name])[: len(ages) - MOST_FILES * 3 // 4]:
+            (folder / name).unlink(missing_ok=True)
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-@cache
-def _warn_once(folder: str, problem: str) -> None:
-    text = f"compiled kernels cannot be kept in {folder} ({problem}), so every process compiles them: "
-    warnings.warn(text + "set RNNOPS_CACHE_DIR to a folder of your own", RuntimeWarning, stacklevel=2)
+def _age(path: Path) -> float | None:
+    """When a file was written; None where another process has just removed it."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return None

@@ -28,6 +28,11 @@ ANY = (*NUMERIC, BOOL)
 MOST_ELEMENTS = 2**60  # an array has fewer: with eight bytes each, as indices have, no pointer could address them
 
 
+def is_signed(dtype: str) -> bool:
+    """Whether a dtype is one of integers that may be below 0."""
+    return dtype in INTEGERS and not dtype.startswith("u")
+
+
 @dataclass(frozen=True)
 class Type:
     """Dtype and shape of a blob whose sizes are known, printed as `float32[3, 4]`."""

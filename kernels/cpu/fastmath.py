@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numba
 import numba.extending
 
+from rnnops.kernels.cpu import traced
 from rnnops.kernels.cpu.machine_code import compile_once
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 types: Any = numba.types  # numba has type hints for some of its names, for others from version to version
 extending: Any = numba.extending
 
-FLAGS = {"contract", "nsz", "afn"}
+FLAGS = {*traced.FLAGS}
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": FLAGS}
 INLINED: dict[str, Any] = {**OPTIONS, "forceinline": True}
 

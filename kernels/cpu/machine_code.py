@@ -10,9 +10,7 @@ Limit: files are numba's, which holds pickles: the folder must be writable by no
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 import llvmlite.binding as llvm
@@ -22,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 from rnnops import forks
-from rnnops.kernels.cache_folder import cache_folder
+from rnnops.kernels.cache_folder import cache_folder, reason, warn_once
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,16 +81,10 @@ class MachineCode(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _warn_once(str(cache_folder()), error.strerror or str(error))
+            warn_once("machine code", str(cache_folder()), reason(error))
 
     def _forget(self) -> None:
         try:
             self.flush()
         except OSError as error:
-            _warn_once(str(cache_folder()), error.strerror or str(error))
-
-
-@cache
-def _warn_once(folder: str, problem: str) -> None:
-    text = f"machine code cannot be kept in {folder} ({problem}), so every process compiles it: "
-    warnings.warn(text + "set RNNOPS_CACHE_DIR to a folder that can be written", RuntimeWarning, stacklevel=2)
+            warn_once("machine code", str(cache_folder()), reason(error))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-FLAGS = ("contract", "nsz", "afn")
+FLAGS = ("contract", "nsz", "afn")  # why these and no others: `fastmath.py`
 BOOL, I64 = "bool", ir.IntType(64)
 INTRINSICS = {np.sqrt: "sqrt", np.floor: "floor", np.rint: "rint", np.trunc: "trunc"}
 LIBRARY = {np.arctan: "atan"}

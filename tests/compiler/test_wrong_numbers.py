@@ -20,9 +20,11 @@ RUNS: dict[str, Callable[[ro.Net], ro.Run]] = {
     "cpu": lambda net: ro.compile(net),
     "cpu, all ops": lambda net: ro.compile(net, tuning=Options(**ALL)),
     "c99": lambda net: ro.compile(net, tuning=Options(device=C99(), **ALL)),
+    "cuda": lambda net: ro.compile(net, "cuda", tuning=Options(**ALL)),
 }
 needs_compiler = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
-EVERY = [pytest.param(name, marks=needs_compiler) if name == "c99" else name for name in RUNS]
+MARKS = {"c99": needs_compiler, "cuda": pytest.mark.cuda}
+EVERY = [pytest.param(name, marks=MARKS[name]) if name in MARKS else name for name in RUNS]
 
 
 def in_a_cell(power: int | None) -> ro.Net:

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from native_loops import ELEMENT, ZERO, NativeRows, folded, number
@@ -174,8 +173,6 @@ def test_nan_anywhere_gives_nan(step: Callable[..., Any], dtype: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("function", [total, total_of_powers, largest, smallest])
 def test_vector_loops_with_several_accumulators(function: Callable[..., Any], dtype: str) -> None:
-    if function in (largest, smallest) and llvm.llvm_version_info < (17,):
-        pytest.skip("this LLVM has no such extrema")
     code = native(function, dtype).optimised
     letter = {"float32": "float", "float64": "double"}[dtype]
     accumulators = [int(count) for count in re.findall(rf"phi <(\d+) x {letter}>", code)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.kernels import object_cache
+from rnnops.kernels import cache_folder, object_cache
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 KEY, CODE = key_of("text", "processor"), b"code " * 1000
@@ -24,9 +24,9 @@ KEY, CODE = key_of("text", "processor"), b"code " * 1000
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where objects lie, which nobody has been warned of."""
     monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
-    object_cache._warn_once.cache_clear()
+    cache_folder.warn_once.cache_clear()
     yield tmp_path / "cache" / "objects"
-    object_cache._warn_once.cache_clear()
+    cache_folder.warn_once.cache_clear()
 
 
 def file_of(folder: Path) -> Path:

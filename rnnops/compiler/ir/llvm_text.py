@@ -49,7 +49,7 @@ from rnnops.compiler.ir.kernel import (
     Vector,
     statements_of,
 )
-from rnnops.types import BOOL, INTEGERS
+from rnnops.types import BOOL, is_signed
 
 FLAGS = "nsz afn"  # of a row program's own arithmetic
 SUMS = {
@@ -57,7 +57,7 @@ SUMS = {
     "add_product_any_order": "reassoc contract nsz",
     "add_product": "contract",
 }
-EXTREMA = {"larger": ("maximum", "maximum"), "smaller": ("minimum", "minimum")}
+EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # of floats LLVM's, of integers the scalar functions
 FLOATS = {"float32": "float", "float64": "double"}
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 DIVISIONS = {"//": "div", "%": "rem"}
@@ -138,8 +138,6 @@ class _Body:
         if name not in self.variables:
             self.variables[name] = dtype
             self.entry.append(f"  %v.{name} = alloca {llvm_type(dtype)}")
-        elif self.variables[name] != dtype:
-            raise TypeError(f"{name} is {self.variables[name]}, and gets {dtype}")
         self.do(f"store {llvm_type(dtype)} {value}, ptr %v.{name}")
 
     # -- expressions ---------------------------------------------------------------------------------------------
@@ -184,7 +182,7 @@ class _Body:
         a, b, kind = self.value(e.left), self.value(e.right), llvm_type(e.dtype)
         if e.dtype in FLOATS:
             return self.op(f"f{ARITHMETIC[e.operator]} {FLAGS} {kind} {a}, {b}")
-        signed = "s" if _is_signed(e.dtype) else "u"
+        signed = "s" if is_signed(e.dtype) else "u"
         if e.operator in DIVISIONS:
             return self.op(f"{signed}{DIVISIONS[e.operator]} {kind} {a}, {b}")
         if e.operator in ("&", ">>"):
@@ -203,7 +201,7 @@ class _Body:
         a, b, dtype = self.value(e.left), self.value(e.right), e.left.dtype
         if dtype in FLOATS:
             return self.op(f"fcmp {FLAGS} {FLOAT_TESTS[e.operator]} {FLOATS[dtype]} {a}, {b}")
-        sign = "" if e.operator in ("==", "!=") else "s" if _is_signed(dtype) else "u"
+        sign = "" if e.operator in ("==", "!=") else "s" if is_signed(dtype) else "u"
         return self.op(f"icmp {sign}{TESTS[e.operator]} {llvm_type(dtype)} {a}, {b}")
 
     def _cast(self, x: str, old: str, new: str) -> str:
@@ -215,13 +213,13 @@ class _Body:
         if old in FLOATS and new in FLOATS:
             word = "fptrunc" if new == "float32" else "fpext"
         elif old in FLOATS:
-            word = "fptosi" if _is_signed(new) else "fptoui"
+            word = "fptosi" if is_signed(new) else "fptoui"
         elif new in FLOATS:
-            word = "sitofp" if _is_signed(old) else "uitofp"
+            word = "sitofp" if is_signed(old) else "uitofp"
         elif int(target[1:]) < int(source[1:]):
             word = "trunc"
         else:
-            word = "sext" if _is_signed(old) else "zext"
+            word = "sext" if is_signed(old) else "zext"
         return self.op(f"{word} {source} {x} to {target}")
 
     def _call(self, e: Call) -> str:
@@ -232,7 +230,7 @@ class _Body:
         if e.function == "inside":
             return self.value(_inside(*e.operands))
         if e.function in EXTREMA:
-            e = Call(EXTREMA[e.function][1], e.operands, dtype=e.dtype)
+            e = Call(EXTREMA[e.function], e.operands, dtype=e.dtype)
         given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
@@ -248,10 +246,10 @@ class _Body:
     def _extremum(self, e: Call) -> str:
         kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype in FLOATS:
-            name = f"llvm.{EXTREMA[e.function][0]}.f{8 * np.dtype(e.dtype).itemsize}"
+            name = f"llvm.{EXTREMA[e.function]}.f{8 * np.dtype(e.dtype).itemsize}"
             flags = "nsz "
         else:
-            name, flags = f"llvm.{'s' if _is_signed(e.dtype) else 'u'}{e.function}.{kind}", ""
+            name, flags = f"llvm.{'s' if is_signed(e.dtype) else 'u'}{e.function}.{kind}", ""
         self.scalars.declare(name, kind, [kind, kind])
         return self.op(f"call {flags}{kind} @{name}({kind} {a}, {kind} {b})")
 
@@ -434,10 +432,6 @@ def _number(e: Any) -> str:
     if e.dtype in FLOATS:  # LLVM writes numbers of both dtypes as a double's bits
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(e.value)))[0]:016x}"
     return str(int(e.value))
-
-
-def _is_signed(dtype: str) -> bool:
-    return dtype in INTEGERS and not dtype.startswith("u")
 
 
 def _inside(index: Expr, size: Expr) -> Expr:

@@ -63,7 +63,8 @@ class _Scope:
 
     def __init__(self, function: Function, known: Iterable[Parameter], called: dict[str, int] | None = None) -> None:
         self.function, self.called, given = function, called, tuple(known)
-        self.variables = {one.name: one.dtype for one in given if not one.is_memory}
+        self.variables = {one.name: one.dtype for one in given if not one.is_memory}  # that are known here
+        self.dtypes = dict(self.variables)  # of all, wherever they are known
         self.memory = {one.name: one.dtype for one in given if one.is_memory}
 
     def check(self, body: Sequence[Statement]) -> None:
@@ -81,16 +82,23 @@ class _Scope:
             self._need(
                 all(x.dtype == INDEX for x in expressions_of(s)), f"a loop over {s.index} that goes by no {INDEX}"
             )
-            self._set(s.index, INDEX)
             changed = {one.name for one in statements_of(s.body) if isinstance(one, Assign)}
             bounds = {s.index} | {name for bound in (s.end, s.step) for name in names_in(bound)}
             self._need(not bounds & changed, f"a loop over {s.index} that changes where it ends")
-            self.check(s.body)
+            self._inner(s.body, s.index)
         elif isinstance(s, If):
             self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}: {s.test}")
-            self.check(s.body)
+            self._inner(s.body)
         else:
             self._call(s)
+
+    def _inner(self, body: Sequence[Statement], *indices: str) -> None:
+        """Check what may never run: variables that it alone sets are not known behind it."""
+        before = dict(self.variables)
+        for index in indices:
+            self._set(index, INDEX)
+        self.check(body)
+        self.variables = before
 
     def _call(self, s: Do) -> None:
         self._need(self.called is not None, f"a call of {s.function}, which only drivers may call")
@@ -105,8 +113,9 @@ class _Scope:
             self._set(name, INDEX)
 
     def _set(self, name: str, dtype: str) -> None:
-        old = self.variables.setdefault(name, dtype)
+        old = self.dtypes.setdefault(name, dtype)
         self._need(old == dtype, f"{name} is {old}, and gets {dtype}")
+        self.variables[name] = dtype
 
     def _place(self, buffer: str, index: Expr, dtype: str) -> None:
         self._need(buffer in self.memory, f"no memory is called {buffer}")

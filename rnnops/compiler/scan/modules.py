@@ -11,13 +11,12 @@ import importlib.util
 import os
 import sys
 import tempfile
-import warnings
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from rnnops.forks import LOADING
-from rnnops.kernels.cache_folder import cache_folder, folder_of_process
+from rnnops.kernels.cache_folder import cache_folder, folder_of_process, reason, warn_once
 
 
 def load_module(source: str) -> ModuleType:
@@ -44,14 +43,8 @@ def _placed(name: str, source: str) -> Path:
     try:
         return _written(cache_folder() / name, source)
     except OSError as error:
-        _warn_once(str(cache_folder()), error.strerror or str(error))
+        warn_once("generated modules", str(cache_folder()), reason(error))
         return _written(folder_of_process() / name, source)
-
-
-@cache
-def _warn_once(folder: str, problem: str) -> None:
-    text = f"generated modules cannot be kept in {folder} ({problem}): set RNNOPS_CACHE_DIR to a folder for them"
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _written(path: Path, source: str) -> Path:

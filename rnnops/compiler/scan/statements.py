@@ -12,7 +12,7 @@ from rnnops.compiler.scan.layouts import Layout
 from rnnops.loops import Reduction
 from rnnops.scalar_texts import normal_text, places_of
 from rnnops.schema import Call
-from rnnops.types import INTEGERS, Shape
+from rnnops.types import Shape, is_signed
 
 Number = bool | int | float
 
@@ -100,7 +100,7 @@ class Statement:
     def is_integer_power(self) -> bool:
         """Whether it is a power of signed integers, which there is none of below 0."""
         is_power = self.form == "apply" and self.call is not None and self.call.op.type == "Pow"
-        return is_power and self.dtype in INTEGERS and not self.dtype.startswith("u")
+        return is_power and is_signed(self.dtype)
 
     def moved(self, order: tuple[int, ...]) -> Statement:
         """The same statement with its axes in another order."""

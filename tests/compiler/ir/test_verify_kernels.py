@@ -55,12 +55,20 @@ def value(e: Expr) -> Statement:
         (For("i", ZERO, X, ONE, ()), "a loop over i that goes by no int64"),
         (For("i", ZERO, N, ONE, (Assign("i", N),)), "a loop over i that changes where it ends"),
         (For("i", ZERO, N + 1, ONE, (If(compare("<", X, X), (Assign("n", ONE),)),)), "changes where it ends"),
+        (If(compare("<", X, X), (Assign("new", X), Assign("new", X * X), Assign("new", N))), "new is float32"),
         (Do("wait", ()), "only drivers may call"),
     ],
 )
 def test_what_means_nothing(line: Statement, problem: str) -> None:
     with pytest.raises(KernelError, match=problem):
         verify(module(line))
+
+
+def test_what_a_loop_alone_sets_is_not_known_behind_it() -> None:
+    loop = For("i", ZERO, N, ONE, (Assign("last", LOADED),))
+    for line in (value(Name("last", dtype="float32")), value(Name("i"))):
+        with pytest.raises(KernelError, match="is None, not"):
+            verify(module(loop, line))
 
 
 @pytest.mark.parametrize(
