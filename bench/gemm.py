@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rnnops.kernels.cpu.gemm import Gemm, gemm
+from rnnops.kernels.cpu.products import Products, products_of
 
 Call = Callable[[], object]
 GOALS = {"packed": 0.90, "tn": 0.85}
@@ -68,7 +68,7 @@ def products() -> Iterator[Product]:
     yield from (Product("tn", 64, 1024, 2048), Product("tn", 4096, 1024, 4096))
 
 
-def our_call(kernels: Gemm, product: Product) -> Call:
+def our_call(kernels: Products, product: Product) -> Call:
     A, B, C = product.operands(kernels.dtype)
     if product.kind == "tn":
         return lambda: kernels.gemm_tn(A, B, C, True, 0, product.M, 0, product.N)
@@ -81,7 +81,7 @@ def numpy_call(product: Product, dtype: str) -> Call:
     return lambda: np.matmul(A.T if product.kind == "tn" else A, B, out=C)
 
 
-def peak_call(kernels: Gemm) -> tuple[Call, int]:
+def peak_call(kernels: Products) -> tuple[Call, int]:
     """The micro-kernel on operands in L1, and its flops."""
     M, K, N = 4096, 128, 3 * 512 // 8 // np.dtype(kernels.dtype).itemsize
     item = np.dtype(kernels.dtype).itemsize
@@ -134,7 +134,7 @@ def serve(dtype: str) -> None:
         print(seconds_a_call(call), flush=True)
 
 
-def compare(kernels: Gemm, product: Product, server: NumPyServer, rounds: int) -> tuple[float, float, float, float]:
+def compare(kernels: Products, product: Product, server: NumPyServer, rounds: int) -> tuple[float, float, float, float]:
     """GFLOP/s of ours and of NumPy, ratios of ours to the peak and to NumPy."""
     ours, (peak, peak_flops) = our_call(kernels, product), peak_call(kernels)
     rates = []
@@ -157,10 +157,10 @@ def main() -> None:
     if options.serve:
         serve(options.dtype)
     else:
-        report(gemm(options.dtype, options.width), options.rounds, options.only)
+        report(products_of(options.dtype, options.width), options.rounds, options.only)
 
 
-def report(kernels: Gemm, rounds: int, only: str | None) -> None:
+def report(kernels: Products, rounds: int, only: str | None) -> None:
     """Prints the table."""
     call, flops = peak_call(kernels)
     peak = median(flops / seconds_a_call(call) for _ in range(rounds)) / 1e9

@@ -12,14 +12,14 @@ from bench.counting import Work
 from bench.gemm import peak_call
 from bench.nets import make_feeds
 from bench.problems import Problem
-from rnnops.kernels.cpu.gemm import gemm
+from rnnops.kernels.cpu.products import products_of
 
 PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
 
 
 def peak(problem: Problem, mode: str, settings: Settings) -> Contender:
     """The micro-kernel on operands in L1, one copy on every thread at once."""
-    pairs = [peak_call(gemm("float32")) for _ in range(settings.threads)]
+    pairs = [peak_call(products_of("float32")) for _ in range(settings.threads)]
 
     def repeat(call: Callable[[], object]) -> Callable[[], None]:
         def repeated() -> None:
@@ -34,7 +34,7 @@ def peak(problem: Problem, mode: str, settings: Settings) -> Contender:
 
 def products(problem: Problem, mode: str, settings: Settings) -> Contender:
     """xs @ w_x + h @ w_h over the rows of all steps, with packed weights, rows divided among the threads."""
-    kernels, feeds, size = gemm("float32"), make_feeds(problem)[0], problem.size
+    kernels, feeds, size = products_of("float32"), make_feeds(problem)[0], problem.size
     rows = size.T * size.N
     x, h = (feeds["xs"].reshape(rows, size.H) for _ in range(2))
     w_x, w_h = kernels.pack(feeds["w_x"]), kernels.pack(feeds["w_h"])

@@ -18,9 +18,13 @@ _locks: list[AbstractContextManager[Any]] = [LOADING]
 _taken: list[ExitStack] = []  # of the fork under way; read and written by who holds all locks
 
 
-def wait_for(*locks: AbstractContextManager[Any]) -> None:
-    """Have forks wait for more locks, which threads take after those named before; the forking thread may hold them."""
-    _locks.extend(locks)
+def wait_for(lock: AbstractContextManager[Any], outer: bool = False) -> None:
+    """Have forks wait for one more lock, which the forking thread may hold.
+
+    Args:
+        outer: whether threads take it before those named so far, rather than after them.
+    """
+    _locks.insert(1 if outer else len(_locks), lock)
 
 
 def _take() -> None:

@@ -115,6 +115,28 @@ def test_import_loads_nothing_heavy() -> None:
     assert not {"numba", "scipy", "onnx", "torch", "matplotlib", "tqdm"} & {name.split(".")[0] for name in loaded}
 
 
+def test_numba_is_for_cuda_alone() -> None:
+    """Without it a net runs on processors, `devices` says what is missing, and `device="cuda"` is a named error."""
+    code = """
+import sys
+sys.modules["numba"] = None
+import numpy as np
+import rnnops as ro
+net = ro.Net("m")
+net.outputs(y=ro.LSTM(net, net.input("x"), None, None, 2, 3)[0])
+feeds = {**ro.init_params(net, seed=0), "x": np.ones((2, 2, 2), "float32")}
+assert ro.compile(net)(feeds)["y"].shape == (2, 2, 3)
+print(ro.devices()[2])
+try:
+    ro.compile(net, device="cuda")
+except ro.DeviceError as error:
+    print(error)
+"""
+    listed, raised = run_python(code).split("\n")
+    assert "numba, which is missing" in listed
+    assert "Install rnnops with its extra 'cuda'" in raised
+
+
 def test_import_is_fast(tmp_path: Path) -> None:
     """At most NumPy's own import, which takes some 0.1 s; the best of several tries, as machines are busy.
 

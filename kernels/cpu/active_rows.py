@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rnnops.kernels.cpu.instructions import WORD_BYTES, loaded, stored
+from rnnops.kernels.cpu.words import Address
 
-from rnnops.kernels.cpu.fastmath import inlined
+
+def living(ends: Address, t: int, first: int, last: int) -> int:
+    """How many rows of a range are not over at a step."""
+    count = 0
+    for p in range(first, last):
+        count += 1 if loaded(ends + p * WORD_BYTES) > t else 0
+    return count
 
 
-@inlined
-def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int, lists: Any, start: int) -> int:
+def list_rows(
+    ends: Address,
+    batch: int,
+    order: Address,
+    _: int,
+    low: int,
+    steps: int,
+    first: int,
+    last: int,
+    lists: Address,
+    _size: int,
+    start: int,
+) -> int:
     """Write down a thread's rows for steps `low ... low + steps - 1`; return how many rows of all threads are not over.
 
     For each step two numbers and as many places as there are rows: how many rows that are not over come before the
@@ -16,29 +34,27 @@ def list_rows(ends: Any, order: Any, low: int, steps: int, first: int, last: int
     last.
 
     Args:
-        ends: steps of each row, in the order in which rows are shared out.
-        order: the rows as the caller numbers them, in that order.
+        ends: [batch] int64, steps of each row, in the order in which rows are shared out.
+        order: [batch] int64, the rows as the caller numbers them, in that order.
         first, last: the thread's share, `last` not included.
         lists, start: where to write.
     """
     total = 0
     for i in range(steps):
-        t, place = low + i, start + i * (ends.size + 2)
-        for p in range(first):
-            total += 1 if ends[p] > t else 0
-        own = 0
+        t, place = low + i, lists + (start + i * (batch + 2)) * WORD_BYTES
+        total += living(ends, t, 0, first)
+        own = living(ends, t, first, last)
+        stored(place, total)
+        stored(place + WORD_BYTES, own)
+        front = place + 2 * WORD_BYTES
+        back = front + own * WORD_BYTES
         for p in range(first, last):
-            own += 1 if ends[p] > t else 0
-        lists[place], lists[place + 1] = total, own
-        total += own
-        front, back = place + 2, place + 2 + own
-        for p in range(first, last):
-            if ends[p] > t:
-                lists[front] = order[p]
-                front += 1
+            row = loaded(order + p * WORD_BYTES)
+            if loaded(ends + p * WORD_BYTES) > t:
+                stored(front, row)
+                front += WORD_BYTES
             else:
-                lists[back] = order[p]
-                back += 1
-        for p in range(last, ends.size):
-            total += 1 if ends[p] > t else 0
+                stored(back, row)
+                back += WORD_BYTES
+        total += own + living(ends, t, last, batch)
     return total

@@ -1,7 +1,8 @@
-"""Drivers: functions that every thread of a run calls with its rank; one signature for all.
+"""Drivers: functions that every thread of a run calls with its rank, `void driver(i64 rank, i64 threads, ptr words)`.
 
-The arrays of a run come as one array of numbers: the addresses of NumPy's array objects, then how many elements each
-has. So what starts a driver is compiled once for all of them, and Python has nothing to look up but `id`.
+The words are the addresses of the memory of a run's arrays, then how many elements each has: first the barrier, the
+status and the sizes, then all others. Python writes the addresses of NumPy's objects, as it has nothing to look up for
+these but `id`; what starts a driver replaces them.
 
 Limits: arrays are C-contiguous and live as long as the call; bools are read as bytes.
 """
@@ -13,13 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu.fastmath import types
-
-NUMBERS = types.int64[::1]
-DRIVER = types.void(types.int64, types.int64, NUMBERS, NUMBERS, NUMBERS, NUMBERS)  # barrier, status, sizes, arrays
 HEADER = object.__basicsize__  # of an object, behind which NumPy's C interface has the address of an array's memory
+GIVEN = ("barrier", "status", "sizes")  # the first arrays of every driver, int64 all
 
 
-def as_numbers(arrays: Sequence[Any]) -> Any:
-    """Arrays as drivers take them."""
+def as_words(arrays: Sequence[Any]) -> Any:
+    """Arrays as what starts drivers takes them."""
     return np.array([*map(id, arrays), *(array.size for array in arrays)], np.int64)

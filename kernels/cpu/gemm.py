@@ -12,184 +12,148 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 `gemm_packed` takes B from `packing.py` and A in blocks of 512 KiB, half of a small L2. `gemm_tn` reads both operands
 row by row and copies one block of a panel of B to the stack at a time, as rows of B that are a power of two long fall
 into few sets of L1 and L2 (0.7 of the peak in place, 0.85 copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
-come in blocks of up to 2 MiB of A. A may be any view: `gemm_tn(A.T, B, C, ...)` is A @ B without packing.
+come in blocks of up to 2 MiB of A.
 
 Sums do not depend on threads: an element is C (or bias, or zero), then for each block of k the sum of its products in
 order; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the same
 bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
-Limits: float32 or float64, all operands alike; rows of B and C contiguous; C overlaps no operand. Shapes are checked
-(`ValueError`). One or two rows are bound by reading B (2 flops a byte and row).
+Limits: float32 or float64, all operands alike; rows contiguous; C overlaps no operand; nothing is checked here
+(`products.py` does for calls from Python). One or two rows are bound by reading B (2 flops a byte and row).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-import numpy as np
-from numba import types
-from numba.extending import register_jitable
-
-from rnnops.kernels.cpu.blocks import BIAS, C_ITSELF, K_BLOCK, NOTHING, copy_panel, multiply_block, stack_panel
-from rnnops.kernels.cpu.called_by_name import called_by_name
-from rnnops.kernels.cpu.linking import link
-from rnnops.kernels.cpu.packing import (
-    check_packed,
-    first_panel,
-    full_panels,
-    make_packers,
-    packed_size,
-    panel_vectors,
-    vector_count,
-)
-from rnnops.kernels.cpu.revision import REVISION
-from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.instructions import address_of, room
+from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, zeros_name
+from rnnops.kernels.cpu.packing import first_panel, full_panels, make_copy_panel, panel_vectors, vector_count
 from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
+from rnnops.kernels.cpu.words import Address
 
+K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows
-DTYPES: dict[str, Any] = {"float32": types.float32, "float64": types.float64}
+WHOLE_RATE = 2**32  # lines of the next panel that a block asks for, as `micro_kernel.py` counts them
 
 
-@dataclass(frozen=True)
-class Gemm:
-    """Products of one dtype at one vector width; the fields are functions that compiled code may call.
-
-    gemm_packed(A, packed, C, accumulate, bias, row_begin, row_end, column_begin, column_end): with B [K, N] packed,
-        that part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none); with `accumulate` the product is
-        added to C, and bias must be empty. A panel of B belongs to the part that has its first column.
-    gemm_tn(A, B, C, accumulate, row_begin, row_end, column_begin, column_end): that part of C [M, N] becomes
-        A^T @ B of A [K, M] and B [K, N], or is increased by it.
-    pack_into(B, packed), pack_transposed_into(B, packed): B or B^T into an array of `packed_size(K, N)` numbers.
-    """
-
-    dtype: str
-    width: int
-    gemm_packed: Callable[[Any, Any, Any, bool, Any, int, int, int, int], None]
-    gemm_tn: Callable[[Any, Any, Any, bool, int, int, int, int], None]
-    pack_into: Callable[[Any, Any], None]
-    pack_transposed_into: Callable[[Any, Any], None]
-
-    def packed_size(self, K: int, N: int) -> int:
-        """Numbers in a packed matrix [K, N]."""
-        return packed_size(K, N, lanes(self.width, self.dtype))
-
-    def pack(self, B: Any) -> Any:
-        """B [K, N] as a new packed array."""
-        packed = np.empty(self.packed_size(*B.shape), self.dtype)
-        self.pack_into(B, packed)
-        return packed
-
-    def pack_transposed(self, B: Any) -> Any:
-        """The transpose of B [N, K] as a new packed array."""
-        packed = np.empty(self.packed_size(*B.shape[::-1]), self.dtype)
-        self.pack_transposed_into(B, packed)
-        return packed
+def make_products(dtype: str, width: int) -> dict[str, Callable[..., None]]:
+    """`gemm_packed` and `gemm_tn`, by name."""
+    return {"gemm_packed": make_packed(dtype, width), "gemm_tn": make_tn(dtype, width)}
 
 
-def gemm(dtype: str, width: int | None = None, compiled: bool = True) -> Gemm:
-    """Products for a dtype; `width` None is the host's, `compiled` False gives plain Python functions."""
-    return _gemm(dtype, vector_width(width), compiled)
-
-
-@cache
-def _gemm(dtype: str, width: int, compiled: bool) -> Gemm:
-    number, size = DTYPES[dtype], types.intp
-    vector, matrix = types.Array(number, 1, "C"), types.Array(number, 2, "A")
-    read_vector, read_matrix = vector.copy(readonly=True), matrix.copy(readonly=True)
-    packed_types = (read_matrix, read_vector, matrix, types.boolean, read_vector, size, size, size, size)
-    tn_types = (read_matrix, read_matrix, matrix, types.boolean, size, size, size, size)
-    functions: list[Any] = [_make_packed(dtype, width), _make_tn(dtype, width), *make_packers(dtype, width)]
-    for function in functions:  # machine code from disk is linked by name: those of two widths are two
-        function.__qualname__ = f"{function.__name__}_{dtype}_{width}"
-    if compiled:
-        link(dtype, width)
-        signatures = [packed_types, tn_types, (read_matrix, vector), (read_matrix, vector)]
-        functions = [
-            called_by_name(function, types.void(*args), error_model="numpy")  # one for all layouts and strides
-            for args, function in zip(signatures, functions, strict=True)
-        ]
-    return Gemm(dtype, width, *functions)
-
-
-def _make_packed(dtype: str, width: int) -> Callable[..., None]:
-    count, row_block, revision = lanes(width, dtype), PACKED_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
+def make_packed(dtype: str, width: int) -> Callable[..., None]:
+    count, item = lanes(width, dtype), ITEM_SIZES[dtype]
+    row_block, rate = PACKED_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
+    block, zeros = block_part(dtype, width), address_of(zeros_name(dtype))
 
     def gemm_packed(
-        A: Any,
-        packed: Any,
-        C: Any,
+        A: Address,
+        _: int,
+        A_stride: int,
+        K: int,
+        packed: Address,
+        _packed_size: int,
+        C: Address,
+        _rows: int,
+        C_stride: int,
+        N: int,
         accumulate: bool,
-        bias: Any,
+        bias: Address,
+        biases: int,
         row_begin: int,
         row_end: int,
         column_begin: int,
         column_end: int,
     ) -> None:
-        _ = revision
-        K, N = A.shape[1], C.shape[1]
-        check_packed(K, N, count, packed)
-        check_bias(bias, N, accumulate)
-        check_part(C, row_begin, row_end, min(A.shape[0], C.shape[0]), column_begin, column_end)
+        """A part of C [M, N] becomes A [M, K] @ B, B [K, N] being packed; plus bias [N] if there are `biases`.
+
+        With `accumulate` the product is added to C. A panel of B belongs to the part that has its first column.
+        """
         vectors, blocks = vector_count(N, count), k_blocks(K)
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
-        for block in range(blocks):
-            k, k_end = K * block // blocks, K * (block + 1) // blocks
-            addend = C_ITSELF if accumulate or block > 0 else BIAS if bias.size > 0 else NOTHING
+        a_row, c_row = A_stride * item, C_stride * item
+        for number in range(blocks):
+            k, k_end = K * number // blocks, K * (number + 1) // blocks
             for row in range(row_begin, row_end, row_block):
-                stop, done = min(row + row_block, row_end), begin
+                rows, done = min(row_block, row_end - row), begin
+                a = A + row * a_row + k * item
                 while done < end:
                     wide = panel_vectors(vectors - done)
-                    panels = panels_at_once(stop - row, vectors - done, end - done)
-                    first, stride = done * count, K * wide * count
-                    start = K * first + k * wide * count
-                    multiply_block(
-                        width, A, packed, start, stride, C, bias, addend, row, stop, first, N, wide, panels, k, k_end,
-                        packed, start + panels * stride,
+                    panels = panels_at_once(rows, vectors - done, end - done)
+                    first, apart = done * count, K * wide * count * item
+                    B, c = packed + K * first * item + k * wide * count * item, C + row * c_row + first * item
+                    addend, addend_row = zeros(), 0
+                    if accumulate or number > 0:
+                        addend, addend_row = c, c_row
+                    elif biases > 0:
+                        addend = bias + first * item
+                    last = N - first - (wide * panels - 1) * count
+                    ahead, ahead_row = B + panels * apart, wide * count * item
+                    block(
+                        rows, wide, panels, a, a_row, item, B, apart, k_end - k, addend, addend_row, c, c_row, last,
+                        ahead, ahead_row, rate,
                     )  # fmt: skip
                     done += wide * panels
 
     return gemm_packed
 
 
-def _make_tn(dtype: str, width: int) -> Callable[..., None]:
-    count, row_block, revision = lanes(width, dtype), TN_BLOCK_BYTES // (K_BLOCK * ITEM_SIZES[dtype]), REVISION
+def make_tn(dtype: str, width: int) -> Callable[..., None]:
+    count, item = lanes(width, dtype), ITEM_SIZES[dtype]
+    row_block, rate = TN_BLOCK_BYTES // (K_BLOCK * item), WHOLE_RATE
+    block, zeros, copy_panel = block_part(dtype, width), address_of(zeros_name(dtype)), make_copy_panel(dtype, width)
+    new_panel = room(K_BLOCK * PANEL_VECTORS * count * item)
 
     def gemm_tn(
-        A: Any, B: Any, C: Any, accumulate: bool, row_begin: int, row_end: int, column_begin: int, column_end: int
+        A: Address,
+        K: int,
+        A_stride: int,
+        _: int,
+        B: Address,
+        _rows: int,
+        B_stride: int,
+        _columns: int,
+        C: Address,
+        _c_rows: int,
+        C_stride: int,
+        _c_columns: int,
+        accumulate: bool,
+        row_begin: int,
+        row_end: int,
+        column_begin: int,
+        column_end: int,
     ) -> None:
-        _ = revision
-        K = A.shape[0]
-        check_tn(A, B, C)
-        check_part(C, row_begin, row_end, C.shape[0], column_begin, column_end)
-        panel, left = stack_panel(width, B), A.T
-        vectors, blocks = vector_count(column_end - column_begin, count), k_blocks(K)
-        for block in range(blocks):
-            k, k_end = K * block // blocks, K * (block + 1) // blocks
-            addend = C_ITSELF if accumulate or block > 0 else NOTHING
+        """A part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it."""
+        panel, vectors, blocks = new_panel(), vector_count(column_end - column_begin, count), k_blocks(K)
+        a_step, b_row, c_row = A_stride * item, B_stride * item, C_stride * item
+        for number in range(blocks):
+            k, k_end = K * number // blocks, K * (number + 1) // blocks
             for row in range(row_begin, row_end, row_block):
-                stop, done = min(row + row_block, row_end), 0
+                rows, done = min(row_block, row_end - row), 0
+                a = A + k * a_step + row * item
                 while done < vectors:
                     wide, first = panel_vectors(vectors - done), column_begin + done * count
-                    copy_panel(width, B, k, k_end, first, column_end, wide, panel, 0)
-                    multiply_block(
-                        width, left, panel, 0, 0, C, panel, addend, row, stop, first, column_end, wide, 1, k, k_end,
-                        B, first + wide * count,
+                    source, c = B + k * b_row + first * item, C + row * c_row + first * item
+                    copy_panel(source, b_row, k_end - k, column_end - first, wide, panel)
+                    addend, addend_row = zeros(), 0
+                    if accumulate or number > 0:
+                        addend, addend_row = c, c_row
+                    last = column_end - first - (wide - 1) * count
+                    block(
+                        rows, wide, 1, a, item, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
+                        source + wide * count * item, b_row, rate,
                     )  # fmt: skip
                     done += wide
 
     return gemm_tn
 
 
-@register_jitable
 def k_blocks(K: int) -> int:
     """Blocks of k; one where there is no k, as C is written all the same."""
     return max(1, (K + K_BLOCK - 1) // K_BLOCK)
 
 
-@register_jitable
 def panels_at_once(rows: int, vectors: int, part: int) -> int:
     """How many panels one tile takes: several for one or two rows, as long as full panels are next.
 
@@ -201,25 +165,3 @@ def panels_at_once(rows: int, vectors: int, part: int) -> int:
     if rows > 2 or panels < 2:
         return 1
     return 4 if rows == 1 and panels >= 4 else 2
-
-
-@register_jitable
-def check_bias(bias: Any, N: int, accumulate: bool) -> None:
-    if bias.size != 0 and (bias.size != N or accumulate):
-        raise ValueError("bias: wanted as many numbers as C has columns, and none where the product is added to C")
-
-
-@register_jitable
-def check_part(C: Any, row_begin: int, row_end: int, rows: int, column_begin: int, column_end: int) -> None:
-    if row_begin < 0 or row_end > rows or column_begin < 0 or column_end > C.shape[1]:
-        raise ValueError("C: wanted a part that lies within C and A")
-    if C.size > 1 and C.shape[1] > 1 and C.strides[1] != C.itemsize:
-        raise ValueError("C: wanted contiguous rows")
-
-
-@register_jitable
-def check_tn(A: Any, B: Any, C: Any) -> None:
-    if A.shape[0] != B.shape[0] or A.shape[1] != C.shape[0] or B.shape[1] != C.shape[1]:
-        raise ValueError("A^T @ B: wanted A [K, M], B [K, N], C [M, N]")
-    if B.size > 1 and B.shape[1] > 1 and B.strides[1] != B.itemsize:
-        raise ValueError("B: wanted contiguous rows")

@@ -29,9 +29,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 
-from rnnops.kernels.cpu.vectors import BYTES, I64, Vectors, define, lanes, strided
+from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, lanes, loop_to, strided
+from rnnops.kernels.cpu.words import Part
 
 LINE = 64  # bytes
 TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
@@ -89,6 +89,7 @@ class Operands:
         return list(vars(self).values())
 
 
+WIDEST = PANEL_VECTORS * max(max(some) for some in PANELS_AT_ONCE.values())  # vectors of a tile
 TILE_TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64)
 BLOCK_TYPES = (I64, I64, I64, *TILE_TYPES)
 COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
@@ -108,12 +109,51 @@ def tiles(dtype: str, width: int) -> list[Tile]:
     return single + several
 
 
+def micro_kernels(dtype: str, width: int) -> str:
+    """All that products of a dtype are made of, as the text of an LLVM module."""
+    module = ir.Module("micro_kernels")
+    define_block(module, dtype, width)
+    for vectors in range(1, PANEL_VECTORS + 1):
+        define_copy(module, dtype, lanes(width, dtype), vectors)
+    row = ir.ArrayType(FLOATS[dtype], WIDEST * lanes(512, dtype))
+    zeros = ir.GlobalVariable(module, row, zeros_name(dtype))
+    zeros.initializer, zeros.linkage, zeros.global_constant = ir.Constant(row, None), "internal", True
+    return str(module)
+
+
+def zeros_name(dtype: str) -> str:
+    """The name of a row of zeros as long as the widest tile is at 512 bits."""
+    return f"zeros_{dtype}"
+
+
+def block_part(dtype: str, width: int) -> Part:
+    """The function of `define_block` for functions of words."""
+    return Part(_block_name(dtype, width), _kinds(BLOCK_TYPES))
+
+
+def copy_part(dtype: str, width: int, vectors: int) -> Part:
+    """The function of `define_copy` for functions of words."""
+    return Part(_copy_name(dtype, lanes(width, dtype), vectors), _kinds(COPY_TYPES))
+
+
+def _kinds(types: Iterable[ir.Type]) -> tuple[str, ...]:
+    return tuple("ptr" if kind == BYTES else "i64" for kind in types)
+
+
+def _block_name(dtype: str, width: int) -> str:
+    return f"block_{dtype}_{width}"
+
+
+def _copy_name(dtype: str, count: int, vectors: int) -> str:
+    return f"copy_{dtype}_{vectors}x{count}"
+
+
 def define_block(module: ir.Module, dtype: str, width: int) -> ir.Function:
     """A function (rows, vectors, panels, *operands): C in the columns of some panels, tile by tile.
 
     Rows are shared out evenly: 17 are 5, 6 and 6, not 8, 8 and 1.
     """
-    return define(module, f"block_{dtype}_{width}", BLOCK_TYPES, lambda f: _emit_block(f, dtype, width))
+    return define(module, _block_name(dtype, width), BLOCK_TYPES, lambda f: _emit_block(f, dtype, width))
 
 
 def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
@@ -121,9 +161,9 @@ def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
     rows, vectors, panels, *rest = function.args
     full = tile_rows(width)
     count = builder.udiv(builder.add(rows, I64(full - 1)), I64(full))
-    with cgutils.for_range(builder, count) as loop:
-        begin, end = (builder.udiv(builder.mul(rows, i), count) for i in (loop.index, builder.add(loop.index, I64(1))))
-        part = _share_ahead(builder, _from_row(builder, Operands(*rest), begin), loop.index, count)
+    with loop_to(builder, count) as i:
+        begin, end = (builder.udiv(builder.mul(rows, one), count) for one in (i, builder.add(i, I64(1))))
+        part = _share_ahead(builder, _from_row(builder, Operands(*rest), begin), i, count)
         _emit_choice(builder, (builder.sub(end, begin), vectors, panels), tiles(dtype, width), part)
     builder.ret_void()
 
@@ -271,7 +311,7 @@ def _set_phi(phi: Any, *incoming: tuple[Any, Any]) -> None:
 def define_copy(module: ir.Module, dtype: str, count: int, vectors: int) -> ir.Function:
     """A function (source, source_row, panel, k, last): k rows of a matrix into a panel of `vectors` vectors, zero after
     column `last` of the last vector."""
-    return define(module, f"copy_{dtype}_{vectors}x{count}", COPY_TYPES, lambda f: _emit_copy(f, dtype, count, vectors))
+    return define(module, _copy_name(dtype, count, vectors), COPY_TYPES, lambda f: _emit_copy(f, dtype, count, vectors))
 
 
 def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> None:
@@ -279,9 +319,9 @@ def _emit_copy(function: ir.Function, dtype: str, count: int, vectors: int) -> N
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     on = Vectors(builder, dtype, count)
     masks = [None] * (vectors - 1) + [on.mask(last)]
-    with cgutils.for_range(builder, k_end) as loop:
-        start = builder.gep(source, [builder.mul(loop.index, source_row)])
-        target = builder.gep(panel, [builder.mul(loop.index, I64(vectors * on.bytes))])
+    with loop_to(builder, k_end) as k:
+        start = builder.gep(source, [builder.mul(k, source_row)])
+        target = builder.gep(panel, [builder.mul(k, I64(vectors * on.bytes))])
         for v, mask in enumerate(masks):
             offset = [I64(v * on.bytes)]
             on.store(on.load(builder.gep(start, offset), mask), builder.gep(target, offset))

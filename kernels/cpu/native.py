@@ -6,16 +6,18 @@ with the function that Python holds, and the machine code with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from rnnops.kernels.cpu.drivers import DRIVER
+from rnnops import forks
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 LEVEL = 3  # of LLVM's optimisation
+forks.wait_for(llvm.ffi.lib._lock)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,24 +25,22 @@ class NativeFunction:
     """Machine code that is started by its address.
 
     Args:
-        kinds: numba's types of what it takes behind the rank and the number of threads.
         engine: what holds the code.
     """
 
     address: int
-    kinds: tuple[Any, ...]
     engine: Any
 
 
-def native_driver(text: str, name: str) -> NativeFunction:
-    """The driver of an LLVM module, compiled or from the disk.
+def native_function(text: str, name: str) -> NativeFunction:
+    """A function of an LLVM module, compiled or from the disk.
 
     Args:
         text: of the module.
-        name: of the driver in it; no other module of this process may have the same.
+        name: of the function in it; no other module of this process may have the same.
     """
     engine = engine_of(object_of(text))
-    return NativeFunction(address_of(engine, name), DRIVER.args[2:], engine)
+    return NativeFunction(address_of(engine, name), engine)
 
 
 def address_of(engine: Any, name: str) -> int:
@@ -59,12 +59,16 @@ def engine_of(code: bytes) -> Any:
     return engine
 
 
-def object_of(text: str) -> bytes:
-    """The object of an LLVM module: from the disk if it is there."""
+def object_of(text: str, write: Callable[[], str] | None = None) -> bytes:
+    """The object of an LLVM module: from the disk if it is there.
+
+    Args:
+        text: of the module, or, where `write` makes that text, one that says what it depends on.
+    """
     key = key_of(text, *_target())
     code = load_object(key)
     if code is None:
-        code = compiled(text)
+        code = compiled(text if write is None else write())
         save_object(key, code)
     return code
 

@@ -7,37 +7,31 @@ single vector is one narrow panel. So only the last vector can be partial; it is
 Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
 squares of 16 x 16, of which each line of memory is touched once, 0.3 to 1 ns a number (copying: 0.1 to 0.5).
 
-Limits: rows of what is packed must be contiguous; no NaN or infinity is treated specially.
+Limits: nothing is checked here (`gemm.py` does for calls from Python); no NaN or infinity is treated specially.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-from numba.extending import register_jitable
-
-from rnnops.kernels.cpu.blocks import copy_panel
-from rnnops.kernels.cpu.revision import REVISION
-from rnnops.kernels.cpu.vectors import lanes
+from rnnops.kernels.cpu.instructions import copied, zeroed
+from rnnops.kernels.cpu.micro_kernel import copy_part
+from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
+from rnnops.kernels.cpu.words import Address
 
 SQUARE = 16
 
 
-@register_jitable
 def panel_vectors(left: int) -> int:
     """Vectors of the next panel where `left` vectors are left."""
     return left if left < 3 else 2 if left == 4 else 3
 
 
-@register_jitable
 def full_panels(left: int) -> int:
     """How many of the next panels are 3 vectors wide where `left` vectors are left."""
     return left // 3 if left % 3 != 1 else max(0, left - 4) // 3
 
 
-@register_jitable
 def first_panel(vectors: int, column: int, count: int) -> int:
     """The vector at which the first panel begins that begins at a column or behind it; `vectors` where none does."""
     done = 0
@@ -46,7 +40,6 @@ def first_panel(vectors: int, column: int, count: int) -> int:
     return done
 
 
-@register_jitable
 def vector_count(columns: int, count: int) -> int:
     """Vectors of `count` lanes that hold a row."""
     return (columns + count - 1) // count
@@ -57,57 +50,58 @@ def packed_size(K: int, N: int, count: int) -> int:
     return K * vector_count(N, count) * count
 
 
-@register_jitable
-def check_packed(K: int, N: int, count: int, packed: Any) -> None:
-    """Raises where an array is not of the size that B [K, N] packs to."""
-    if packed.size != K * vector_count(N, count) * count:
-        raise ValueError("packed: wrong size for this matrix, data type and vector width")
+def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:
+    """`copy_panel(B, stride, k_steps, columns, wide, panel)`: rows of B into a panel, zeros behind its columns."""
+    count = lanes(width, dtype)
+    copy1, copy2, copy3 = (copy_part(dtype, width, vectors) for vectors in (1, 2, 3))
+
+    def copy_panel(B: int, stride: int, k_steps: int, columns: int, wide: int, panel: int) -> None:
+        last = columns - (wide - 1) * count
+        if wide == 1:
+            copy1(B, stride, panel, k_steps, last)
+        elif wide == 2:
+            copy2(B, stride, panel, k_steps, last)
+        else:
+            copy3(B, stride, panel, k_steps, last)
+
+    return copy_panel
 
 
-def make_packers(dtype: str, width: int) -> tuple[Callable[[Any, Any], None], Callable[[Any, Any], None]]:
-    """`pack_into(B, packed)` and `pack_transposed_into(B, packed)`, to be compiled."""
-    count, revision = lanes(width, dtype), REVISION
+def make_packers(dtype: str, width: int) -> dict[str, Callable[..., None]]:
+    """`pack_into` and `pack_transposed_into`, by name."""
+    count, item = lanes(width, dtype), ITEM_SIZES[dtype]
+    copy_panel, copy_number, set_zero = make_copy_panel(dtype, width), copied(item), zeroed(item)
 
-    def pack_into(B: Any, packed: Any) -> None:
-        """B [K, N] into `packed`."""
-        _ = revision
-        K, N = B.shape
-        check_packed(K, N, count, packed)
-        if B.size > 1 and N > 1 and B.strides[1] != B.itemsize:
-            raise ValueError("B: wanted contiguous rows")
+    def pack_into(B: Address, K: int, stride: int, N: int, packed: Address, _: int) -> None:
+        """B [K, N], its rows `stride` numbers apart, into `packed`."""
         vectors, done = vector_count(N, count), 0
         while done < vectors:
             wide, column = panel_vectors(vectors - done), done * count
-            copy_panel(width, B, 0, K, column, N, wide, packed, K * column)
+            copy_panel(B + column * item, stride * item, K, N - column, wide, packed + K * column * item)
             done += wide
 
-    def pack_transposed_into(B: Any, packed: Any) -> None:
-        """B^T [K, N] into `packed`, from B [N, K]."""
-        _ = revision
-        N, K = B.shape
-        check_packed(K, N, count, packed)
+    def transpose_square(
+        source: int, stride: int, rows: int, begin: int, end: int, columns: int, target: int, wide: int
+    ) -> None:
+        """Columns begin:end of so many rows become rows of a panel that is `wide` numbers wide."""
+        for k in range(begin, end):
+            for c in range(rows):
+                copy_number(target + (k * wide + columns + c) * item, source + (c * stride + k) * item)
+
+    def pack_transposed_into(B: Address, N: int, stride: int, K: int, packed: Address, _: int) -> None:
+        """B^T [K, N] into `packed`, from B [N, K], its rows `stride` numbers apart."""
         vectors, done = vector_count(N, count), 0
         while done < vectors:
             wide, column = panel_vectors(vectors - done) * count, done * count
-            _transpose_panel(B, column, min(wide, N - column), packed[K * column : K * (column + wide)])
+            there, panel = min(wide, N - column), packed + K * column * item
+            for k in range(0, K, SQUARE):
+                end = min(k + SQUARE, K)
+                for c in range(0, there, SQUARE):
+                    rows, source = min(SQUARE, there - c), B + (column + c) * stride * item
+                    transpose_square(source, stride, rows, k, end, c, panel, wide)
+                for row in range(k, end):
+                    for c in range(there, wide):
+                        set_zero(panel + (row * wide + c) * item)
             done += wide // count
 
-    return pack_into, pack_transposed_into
-
-
-@register_jitable
-def _transpose_panel(B: Any, column: int, columns: int, panel: Any) -> None:
-    """Rows column:column + columns of B become columns of a panel; its other columns become zero."""
-    K = B.shape[1]
-    target = panel.reshape(K, panel.size // max(1, K))
-    target[:, columns:] = 0
-    for k in range(0, K, SQUARE):
-        for c in range(0, columns, SQUARE):
-            _transpose_square(B, column, c, min(c + SQUARE, columns), k, min(k + SQUARE, K), target)
-
-
-@register_jitable
-def _transpose_square(B: Any, column: int, c_begin: int, c_end: int, k_begin: int, k_end: int, target: Any) -> None:
-    for c in range(np.uint64(c_begin), np.uint64(c_end)):
-        for k in range(np.uint64(k_begin), np.uint64(k_end)):
-            target[k, c] = B[np.uint64(column) + c, k]
+    return {"pack_into": pack_into, "pack_transposed_into": pack_transposed_into}

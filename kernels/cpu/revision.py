@@ -1,9 +1,4 @@
-"""A number that changes with the source of any kernel.
-
-numba keeps compiled functions on disk under the source of their own file. What they call, and the LLVM IR that is
-emitted for them, come from other files: functions that close over this number, and generated code whose text holds it,
-are compiled again when a kernel changes.
-"""
+"""A number that changes with the source of any kernel: what objects of the runtime are known by on disk."""
 
 from __future__ import annotations
 

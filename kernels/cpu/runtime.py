@@ -1,19 +1,60 @@
-"""The runtime: what drivers call by name, compiled once on a machine: products, packing, barriers, lists of rows."""
+"""The runtime: what drivers call by name and what starts them, as two objects: products of a dtype, and threads.
+
+Both are compiled once on a machine: their keys on disk say the revision of the kernels, so that nothing is written
+where they are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ctypes
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from numba import types
+import llvmlite.binding as llvm
 
-from rnnops.kernels.cpu import active_rows, barrier
-from rnnops.kernels.cpu.called_by_name import called_by_name
-from rnnops.kernels.cpu.drivers import NUMBERS
-from rnnops.kernels.cpu.entries import link_entry
-from rnnops.kernels.cpu.fastmath import OPTIONS
-from rnnops.kernels.cpu.gemm import gemm
+from rnnops.kernels.cpu import active_rows, barrier, openmp
+from rnnops.kernels.cpu.gemm import make_products
+from rnnops.kernels.cpu.micro_kernel import micro_kernels
+from rnnops.kernels.cpu.native import address_of, engine_of, object_of
+from rnnops.kernels.cpu.packing import make_packers
+from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.words import Text
+
+PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
+THREADS: dict[str, Callable[..., Any]] = {
+    "wait": barrier.wait,
+    "list_rows": active_rows.list_rows,
+    "lead": barrier.lead,
+    "serve": barrier.serve,
+    "open_gate": barrier.open_gate,
+    "lead_region": openmp.lead_region,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """Compiled functions that stay for good.
+
+    Args:
+        symbols: function -> its name in LLVM, which generated code may declare.
+        engine: what holds the code.
+    """
+
+    symbols: Mapping[str, str]
+    engine: Any
+
+    def address(self, function: str) -> int:
+        """Where a function lies."""
+        return address_of(self.engine, self.symbols[function])
+
+    def callable(self, function: str, numbers: int, result: Any = None) -> Callable[..., Any]:
+        """A function of whole numbers for Python, which runs without the interpreter's lock."""
+        kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * numbers)
+        made: Callable[..., Any] = kind(self.address(function))
+        return made
 
 
 def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, str]:
@@ -24,35 +65,37 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
         dtype: of products.
         width: of vectors in bits; the host's if None.
     """
-    return {name: _entry(name, dtype, width) for name in names}
+    libraries = {name: products(dtype, vector_width(width)) if name in PRODUCTS else threads() for name in names}
+    return {name: library.symbols[name] for name, library in libraries.items()}
 
 
 @cache
-def _entry(name: str, dtype: str, width: int | None) -> str:
-    vector, matrix, part = f"{dtype}[]", f"{dtype}[][]", ["int64"] * 4
-    kinds = {
-        "gemm_packed": [matrix, vector, matrix, "bool", vector, *part],
-        "gemm_tn": [matrix, matrix, matrix, "bool", *part],
-        "pack_into": [matrix, vector],
-        "pack_transposed_into": [matrix, vector],
-        "wait": ["int64[]", "int64"],
-        "list_rows": ["int64[]", "int64[]", *part, "int64[]", "int64"],
-    }
-    others = {"wait": _wait, "list_rows": _list_rows}
-    function = others[name]() if name in others else getattr(gemm(dtype, width), name)
-    return link_entry(function.symbol, kinds[name])
+def products(dtype: str, width: int) -> Library:
+    """Products and packing of one dtype with vectors of one width."""
+
+    def write(symbols: Mapping[str, str]) -> str:
+        functions = {**make_products(dtype, width), **make_packers(dtype, width)}
+        return micro_kernels(dtype, width) + _text(symbols, functions)
+
+    return _library(f"products_{dtype}_{width}", PRODUCTS, write)
 
 
 @cache
-def _wait() -> Any:
-    def wait(numbers: Any, threads: int) -> None:
-        barrier.wait(numbers, threads)
-
-    return called_by_name(wait, types.void(NUMBERS, types.int64), **OPTIONS)
+def threads() -> Library:
+    """Barriers, what starts drivers, and lists of rows."""
+    return _library("threads", THREADS, lambda symbols: _text(symbols, THREADS))
 
 
-@cache
-def _list_rows() -> Any:
-    integers = (types.int64,) * 4
-    kind = types.int64(NUMBERS, NUMBERS, *integers, NUMBERS, types.int64)
-    return called_by_name(active_rows.list_rows, kind, **OPTIONS)
+def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:
+    text = Text()
+    for name, function in functions.items():
+        text.export(symbols[name], function)
+    return str(text)
+
+
+def _library(name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str]) -> Library:
+    symbols = {one: f"rnnops_{name}_{REVISION:015x}_{one}" for one in functions}
+    engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols)))
+    for symbol in symbols.values():
+        llvm.add_symbol(symbol, address_of(engine, symbol))
+    return Library(symbols, engine)

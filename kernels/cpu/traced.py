@@ -2,7 +2,16 @@
 
 Scalar functions are straight Python without a branch on their operands, so what they do to a symbol is what they do to
 any number. Operands of one dtype give that dtype; a Python number beside a symbol has its dtype, and a float beside an
-integer makes both float64, as for NumPy. All floating-point instructions carry the flags of `fastmath.py`.
+integer makes both float64, as for NumPy. All floating-point instructions carry three of LLVM's
+fast-math flags, which are safe here and wanted:
+
+- `contract`: a product and a sum become one multiply-add;
+- `nsz`: the sign of a zero may be lost (functions that promise it set it with integer instructions);
+- `afn`: LLVM may use its own forms of library functions.
+
+Never `arcp`, which turns 1 / sqrt(x) in float32 into an estimate that is NaN at 0 and at infinity, never `nnan` and
+`ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers and lets sums
+depend on the vector width; reductions that want it say so themselves.
 
 Limits: what branches on an operand, or asks for its value, is a TypeError; such functions are written out here
 (`divide_towards_zero` and `pow` of integers).
@@ -19,7 +28,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-FLAGS = ("contract", "nsz", "afn")  # why these and no others: `fastmath.py`
+FLAGS = ("contract", "nsz", "afn")
 BOOL, I64 = "bool", ir.IntType(64)
 INTRINSICS = {np.sqrt: "sqrt", np.floor: "floor", np.rint: "rint", np.trunc: "trunc"}
 LIBRARY = {np.arctan: "atan"}

@@ -1,4 +1,4 @@
-"""Vectors of floats in LLVM IR: loads, stores, masks, broadcasts and multiply-adds that numba has no words for.
+"""Vectors of floats in LLVM IR: loads, stores, masks, broadcasts and multiply-adds.
 
 A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What
 the processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
@@ -9,12 +9,11 @@ makes a branch for each lane, so they are for edges only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
-
-from rnnops.kernels.cpu.revision import REVISION
 
 WIDTHS = (512, 256, 128, 64)
 I32, I64 = ir.IntType(32), ir.IntType(64)
@@ -95,17 +94,30 @@ class Vectors:
 def define(
     module: ir.Module, name: str, arguments: Sequence[ir.Type], emit: Callable[[ir.Function], None]
 ) -> ir.Function:
-    """A function without result, emitted at its first use in a module, and not copied into its callers.
-
-    Modules share functions of the same name in one process, so the name tells which sources the function is from.
-    """
-    name = f"rnnops_{name}_{REVISION:015x}"
+    """A function of a module without result, emitted at its first use, and not copied into its callers."""
     if name not in module.globals:
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), name)
-        function.linkage = "linkonce_odr"
+        function.linkage = "internal"
         function.attributes.add("noinline")
         emit(function)
     return module.globals[name]
+
+
+@contextmanager
+def loop_to(builder: ir.IRBuilder, count: Any) -> Iterator[Any]:
+    """A loop over whole numbers from 0 to `count`, which is left out; the body is what is emitted within."""
+    before = builder.block
+    head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    index = builder.phi(I64)
+    index.add_incoming(I64(0), before)
+    builder.cbranch(builder.icmp_signed("<", index, count), inside, after)
+    builder.position_at_end(inside)
+    yield index
+    index.add_incoming(builder.add(index, I64(1)), builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
 
 
 def strided(builder: ir.IRBuilder, pointer: Any, stride: Any, count: int) -> list[Any]:

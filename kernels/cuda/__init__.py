@@ -1,1 +1,10 @@
 """Building blocks of CUDA kernels; `facade.py` alone knows numba-cuda and its simulator."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from rnnops.errors import DeviceError
+
+if find_spec("numba") is None:
+    raise DeviceError("CUDA kernels are made by numba, which is missing", hint="Install rnnops with its extra 'cuda'.")

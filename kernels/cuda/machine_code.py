@@ -1,20 +1,37 @@
-"""Machine code of CUDA kernels on disk: in the cache folder, where that of functions for the processor lies."""
+"""Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
+
+Limit: files are numba's, which holds pickles: the folder must be writable by nobody else.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-from rnnops.kernels.cpu.machine_code import InCacheFolder
+from numba.core.caching import _CacheLocator, _SourceFileBackedLocatorMixin
+from numba.core.compiler_lock import global_compiler_lock
+
+from rnnops import forks
+from rnnops.kernels.cache_folder import cache_folder
 
 KERNELS = Path(__file__).resolve().parent
+forks.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
 
 
-class KernelsInCacheFolder(InCacheFolder):
-    """Tells numba-cuda where the files of a kernel of ours lie; others go where they go."""
+class KernelsInCacheFolder(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]
+    """Tells numba-cuda where the files of a kernel of ours lie, and which text they were compiled from."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+        self._cache_path = os.path.join(cache_folder(), "machine_code", self.get_suitable_cache_subpath(file))
+
+    def get_cache_path(self) -> str:
+        return self._cache_path
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
+        """For kernels of ours; others go where they go."""
         return cls(function, file) if Path(file).resolve().is_relative_to(KERNELS) else None
 
 

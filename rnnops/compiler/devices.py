@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from rnnops.compiler.team import default_threads
 from rnnops.errors import DeviceError
 from rnnops.foreign_arrays import resolved
 from rnnops.kernels.cpu.vector_width import vector_width
-from rnnops.kernels.cuda import blas, device_array as _device_array
-from rnnops.kernels.cuda.facade import card
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,19 @@ def on_device(array: Any) -> Any:
     `.to_host()` copies it back; CuPy and PyTorch take it by `__cuda_array_interface__` or DLPack. Raises DeviceError
     where there is no device, and TypeError for what is no array.
     """
-    card()
-    return _device_array.on_device(resolved(array))
+    facade, device_array = _kernels("facade"), _kernels("device_array")
+    facade.card()
+    return device_array.on_device(resolved(array))
 
 
 def _cuda() -> Device:
     try:
-        return Device("cuda", f"{card()}, products of tiles by {blas.products()}")
+        facade, blas = _kernels("facade"), _kernels("blas")
+        return Device("cuda", f"{facade.card()}, products of tiles by {blas.products()}")
     except DeviceError as error:
         return Device("cuda", "", str(error))
+
+
+def _kernels(module: str) -> Any:
+    """A module of the CUDA kernels. Raises DeviceError where the packages that they need are missing."""
+    return import_module(f"rnnops.kernels.cuda.{module}")

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from rnnops.compiler.team import check_threads, machine_code_of, run_together
-from rnnops.kernels.cpu.barrier import WORD
-from rnnops.kernels.cpu.fastmath import types
-from rnnops.kernels.cpu.machine_code import compile_once
-from rnnops.kernels.cpu.openmp import lead_region
-from rnnops.kernels.cpu.revision import REVISION
+from rnnops.compiler.team import check_threads, run_together
+from rnnops.kernels.cpu.drivers import as_words
+from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.runtime import threads as thread_library
 
 ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 PROCESS = os.getpid()  # which has the threads of the pool; forked children do not, and would wait for them
@@ -48,34 +46,16 @@ def openmp_of(library: str) -> OpenMP | None:
     return OpenMP(tuple(address for address in found if address))
 
 
-def run_in_region(openmp: OpenMP, function: Any, threads: int, *arguments: Any) -> None:
-    """Call `function(rank, threads, *arguments)` on threads of a runtime's pool, as `run_together` does on ours."""
+def run_in_region(openmp: OpenMP, driver: NativeFunction, threads: int, arrays: Sequence[Any]) -> None:
+    """Have threads of a runtime's pool run a driver, as `run_together` does with ours."""
     threads = check_threads(threads)
     if threads > 1 and os.getpid() == PROCESS:
-        launch, address = _launches.get(function) or _prepare(function, arguments)
-        if launch(address, openmp.addresses, threads, *arguments):
+        words = as_words(arrays)
+        if _lead()(driver.address, *openmp.addresses, threads, words.ctypes.data, len(arrays)):
             return
-    run_together(function, threads, *arguments)
-
-
-_launches: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
-
-
-def _prepare(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """What starts a function, and the address of its machine code."""
-    kinds, address = machine_code_of(function, arguments)
-    _launches[function] = _launch(kinds), address
-    return _launches[function]
+    run_together(driver, threads, arrays)
 
 
 @cache
-def _launch(kinds: tuple[Any, ...]) -> Any:
-    """Compiled code that runs a function with arguments of these types as a parallel region."""
-    revision = REVISION
-
-    def launch(function: int, runtime: Any, threads: int, *arguments: Any) -> Any:
-        _ = revision
-        return lead_region(function, runtime, threads, arguments)
-
-    runtime = types.UniTuple(WORD, len(ENTRY_POINTS))
-    return compile_once(launch, types.boolean(WORD, runtime, WORD, types.Tuple(kinds)))
+def _lead() -> Any:
+    return thread_library().callable("lead_region", 7, ctypes.c_int64)

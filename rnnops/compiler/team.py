@@ -5,8 +5,8 @@ A worker thread enters compiled code once and stays there (kernels/cpu/barrier.p
 that, so no other Python thread can hold up a rank. Idle teams wait in a pool: a call takes one out, so calls share
 nothing and need no lock; a forked child starts with an empty pool.
 
-Limits: functions return None; signals are handled when all ranks have ended; a team that grew keeps its workers. The
-number of cores is the processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
+Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
+processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
 """
 
 from __future__ import annotations
@@ -14,38 +14,24 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Sequence
 from functools import cache
 from operator import index
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu.barrier import (
-    DONE_GATE,
-    JOB,
-    MAILBOX_LINES,
-    NUMBER_BYTES,
-    WORD,
-    cache_lines,
-    lead,
-    only_compiled,
-    open_gate,
-    serve,
-)
-from rnnops.kernels.cpu.fastmath import types
-from rnnops.kernels.cpu.machine_code import compile_once
+from rnnops.kernels.cpu.barrier import DONE_GATE, DRIVER, MAILBOX_LINES, cache_lines
+from rnnops.kernels.cpu.drivers import as_words
+from rnnops.kernels.cpu.instructions import WORD_BYTES
 from rnnops.kernels.cpu.native import NativeFunction
-from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.runtime import threads as thread_library
 
 MOST_THREADS = 1024  # more is a slip
 IDLE_WORKERS = 128  # that wait in the pool
-GATES = (0, DONE_GATE // NUMBER_BYTES)  # places in a mailbox
-ENTRY, RANK = JOB // NUMBER_BYTES, JOB // NUMBER_BYTES + 2
+GATES = (0, DONE_GATE // WORD_BYTES)  # places in a mailbox
 
 
 def default_threads() -> int:
@@ -76,60 +62,40 @@ def check_threads(threads: Any) -> int:
     return number
 
 
-def run_together(function: Any, threads: int, *arguments: Any) -> None:
-    """Call `function(rank, threads, *arguments)` on several threads at the same time; return when all have ended.
+def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) -> None:
+    """Have several threads run a driver at the same time; return when all have ended.
 
     Args:
-        function: compiled by numba for one signature, void(int64, int64, ...), that the arguments fit, or not yet and
-            then for these. Ranks may meet in barriers; then none may raise, as the others would wait for ever.
-        threads: how many; the caller is rank 0. With 1 the function may be plain Python.
+        driver: as `kernels/cpu/drivers.py` has it; ranks may meet in barriers.
+        threads: how many; the caller is rank 0.
+        arrays: what the driver is given.
 
-    Raises, before any rank starts, DeviceError for a wrong function or number of threads and TypeError for arguments
-    that do not fit; when all ranks have ended, what a rank raised (of several the lowest rank).
+    Raises DeviceError, before any rank starts, for a wrong number of threads, or where the system gives no more.
     """
     threads = check_threads(threads)
-    if threads == 1 and not isinstance(function, Dispatcher | NativeFunction):
-        function(0, 1, *arguments)
-        return
-    launch, address = _launches.get(function) or _prepare(function, arguments)
     team = _idle_team()
     try:
         team.grow(threads - 1)
-        launch(address, team.mailboxes, threads, *arguments)
-        if team.errors:
-            raise min(team.errors, key=lambda rank_and_error: rank_and_error[0])[1]
+        words = as_words(arrays)
+        _lead()(driver.address, team.address, threads, words.ctypes.data, len(arrays))
     finally:
-        team.errors.clear()
         _keep(team)
 
 
 class Worker:
-    """A thread that runs the jobs in its mailbox, until there is none.
+    """A thread that runs the jobs in its mailbox, until there is none."""
 
-    Args:
-        errors: where it puts what functions raise, behind the rank.
-    """
-
-    def __init__(self, errors: list[tuple[int, BaseException]]) -> None:
+    def __init__(self) -> None:
         self.mailbox = cache_lines(MAILBOX_LINES)
         self.address = int(self.mailbox.ctypes.data)
-        self._errors = errors
         for gate in GATES:
             self.mailbox[gate + 1] = _new_lock()
-        self._thread = threading.Thread(target=self._run, name="rnnops worker", daemon=True)
+        self._thread = threading.Thread(target=_serve(), args=(self.address,), name="rnnops worker", daemon=True)
         self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                return _serve()(self.address)  # type: ignore[no-any-return]
-            except BaseException as error:
-                self._errors.append((int(self.mailbox[RANK]), error))
-                _open_gate()(self.address + DONE_GATE)
 
     def end(self) -> None:
         """End the thread, which must be idle."""
-        self.mailbox[ENTRY] = 0
+        self.mailbox[DRIVER // WORD_BYTES] = 0
         _open_gate()(self.address)
         self._thread.join()
         for gate in GATES:
@@ -153,20 +119,20 @@ class Team:
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self.mailboxes = np.empty(0, np.int64)
-        self.errors: list[tuple[int, BaseException]] = []
+        self.address = 0  # of their addresses
 
     def grow(self, workers: int) -> None:
         """Have at least so many workers. Raises DeviceError where the system gives no more."""
         if workers <= len(self.workers):
             return
-        _serve(), _open_gate()  # compiled here, not by all workers at once
         try:
             while len(self.workers) < workers:
-                self.workers.append(Worker(self.errors))
+                self.workers.append(Worker())
         except RuntimeError as error:
             raise DeviceError("the system gives no more threads", wanted=workers, came=len(self.workers)) from error
         finally:
             self.mailboxes = np.array([worker.address for worker in self.workers], np.int64)
+            self.address = int(self.mailboxes.ctypes.data)
 
     def end(self) -> None:
         """End the threads, which must be idle."""
@@ -194,72 +160,16 @@ def _keep(team: Team) -> None:
         team.end()
 
 
-_launches: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
-
-
-def _prepare(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """What starts a function, and the address of its machine code."""
-    kinds, address = machine_code_of(function, arguments)
-    _launches[function] = _launch(kinds), address
-    return _launches[function]
-
-
-def machine_code_of(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """Types of the arguments behind the ranks, and the address of the machine code, which lives with the function.
-
-    Raises as `run_together` does for wrong functions.
-    """
-    if isinstance(function, NativeFunction):
-        return function.kinds, function.address
-    if not isinstance(function, Dispatcher):
-        raise only_compiled()
-    version = _only_version(function, arguments)
-    return version.signature.args[2:], version.library.get_pointer_to_function(version.fndesc.llvm_func_name)
-
-
-def _only_version(function: Any, arguments: tuple[Any, ...]) -> Any:
-    if not function.overloads:
-        function.compile((WORD, WORD, *map(numba.typeof, arguments)))
-    kinds = [version.signature for version in function.overloads.values()]
-    if len(kinds) != 1 or kinds[0].return_type != types.none or kinds[0].args[:2] != (WORD, WORD):
-        came = " and ".join(map(str, kinds))
-        raise DeviceError("no function for threads", wanted="one signature, void(int64, int64, ...)", came=came)
-    return next(iter(function.overloads.values()))
-
-
 @cache
-def _launch(kinds: tuple[Any, ...]) -> Any:
-    """Compiled code that hands arguments of these types to a team and is its rank 0."""
-    revision = REVISION
-
-    def launch(function: int, mailboxes: Any, threads: int, *arguments: Any) -> None:
-        _ = revision
-        lead(function, mailboxes, threads, arguments)
-
-    return _compile(launch, WORD, types.Array(WORD, 1, "C"), WORD, types.Tuple(kinds))
+def _lead() -> Any:
+    return thread_library().callable("lead", 5)
 
 
 @cache
 def _serve() -> Any:
-    revision = REVISION
-
-    def work(mailbox: int) -> None:
-        _ = revision
-        serve(mailbox)
-
-    return _compile(work, WORD)
+    return thread_library().callable("serve", 1)
 
 
 @cache
 def _open_gate() -> Any:
-    revision = REVISION
-
-    def open_one(gate: int) -> None:
-        _ = revision
-        open_gate(gate)
-
-    return _compile(open_one, WORD)
-
-
-def _compile(function: Any, *kinds: Any) -> Any:
-    return compile_once(function, types.void(*kinds))
+    return thread_library().callable("open_gate", 1)

@@ -12,39 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 from rejection import rejects
+from word_drivers import driver
 
 from rnnops.compiler import team as team_module
 from rnnops.compiler.team import check_threads, default_threads, run_together
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.barrier import new_barrier, wait
-from rnnops.kernels.cpu.fastmath import kernel, types
+from rnnops.kernels.cpu.instructions import loaded, stored
+from rnnops.kernels.cpu.words import Address
 
-WORD = types.int64
 
-
-@kernel
-def count_in(rank, threads, barrier, counts, sums):  # type: ignore[no-untyped-def]
+@driver
+def count_in(rank: int, threads: int, words: Address) -> None:
     """Each rank counts itself; when all have, each adds up what it sees."""
-    counts[rank] += 1
-    wait(barrier, threads)
+    barrier, own, sums = loaded(words), loaded(words + 8) + 8 * rank, loaded(words + 16) + 8 * rank
+    stored(own, loaded(own) + 1)
+    wait(barrier, 16, threads)
     for other in range(threads):
-        sums[rank] += counts[other]
-    wait(barrier, threads)
-
-
-@kernel
-def fail(rank, threads, first_bad, last_bad, ended):  # type: ignore[no-untyped-def]
-    """Some ranks raise at once, the others end late."""
-    if first_bad <= rank <= last_bad:
-        raise ValueError(rank)
-    total = 0
-    for i in range(200000):
-        total += i % (rank + 7)
-    ended[rank] = total + 1
+        stored(sums, loaded(sums) + loaded(loaded(words + 8) + 8 * other))
+    wait(barrier, 16, threads)
 
 
 def within_time(trial: Callable[[], None]) -> None:
@@ -68,7 +57,7 @@ def within_time(trial: Callable[[], None]) -> None:
 def count_calls(threads: int, calls: int, pause: float = 0.0) -> None:
     barrier, counts, sums = new_barrier(), np.zeros(threads, np.int64), np.zeros(threads, np.int64)
     for _ in range(calls):
-        run_together(count_in, threads, barrier, counts, sums)
+        run_together(count_in, threads, [barrier, counts, sums])
         time.sleep(pause)
     assert counts.tolist() == [calls] * threads
     assert sums.tolist() == [threads * calls * (calls + 1) // 2] * threads
@@ -91,73 +80,26 @@ def test_several_callers_at_once() -> None:
     within_time(all_callers)
 
 
-@pytest.mark.parametrize(("first_bad", "last_bad"), [(0, 0), (1, 1), (1, 3), (0, 3)])
-def test_errors_come_after_all_ranks_have_ended(first_bad: int, last_bad: int) -> None:
-    ended = np.zeros(4, np.int64)
-    for _ in range(20):
-        with pytest.raises(ValueError, match=f"^{first_bad}$"):
-            within_time(lambda: run_together(fail, 4, first_bad, last_bad, ended))
-        assert [bool(end) for end in ended] == [not first_bad <= rank <= last_bad for rank in range(4)]
-        within_time(lambda: count_calls(4, 2))
+@driver
+def tell(rank: int, threads: int, words: Address) -> None:
+    """What each rank was told, and the sizes of the arrays behind their addresses."""
+    told = loaded(words) + 32 * rank
+    stored(told, rank)
+    stored(told + 8, threads)
+    stored(told + 16, loaded(words + 16))
+    stored(told + 24, loaded(loaded(words + 8)) + loaded(words + 24))
 
 
-def test_arguments_that_do_not_fit_start_no_rank() -> None:
-    count_calls(2, 1)
-    counts = np.zeros(2, np.int64)
-    for sums in ([], ["sums"], [np.zeros((2, 2))]):
-        with pytest.raises(TypeError, match="No matching definition"):
-            run_together(count_in, 2, new_barrier(), counts, *sums)
-    assert not counts.any()
-
-
-def test_arguments_of_all_kinds_arrive() -> None:
-    kinds = types.Array(types.float32, 2, "A", readonly=True), types.boolean, types.complex128, types.UniTuple(WORD, 2)
-
-    @numba.njit(types.void(WORD, WORD, *kinds, types.float32, types.float64[:, ::1]), nogil=True)
-    def store(rank, threads, matrix, flag, number, pair, factor, results):  # type: ignore[no-untyped-def]
-        results[rank, 0], results[rank, 1], results[rank, 2] = matrix[1, rank], flag, number.imag
-        results[rank, 3], results[rank, 4], results[rank, 5] = pair[1], factor, threads
-
-    results = np.zeros((2, 6))
-    run_together(store, 2, np.arange(8, dtype=np.float32).reshape(2, 4)[:, ::2], True, 1 - 5j, (3, 4), 0.5, results)
-    assert results.tolist() == [[4, 1, -5, 4, 0.5, 2], [6, 1, -5, 4, 0.5, 2]]
-
-
-def test_a_function_is_compiled_for_its_first_arguments() -> None:
-    @numba.njit(nogil=True)
-    def mark(rank, threads, marks):  # type: ignore[no-untyped-def]
-        marks[rank] = threads
-
-    marks = np.zeros(2, np.float32)
-    run_together(mark, 2, marks)
-    assert marks.tolist() == [2, 2]
-    assert len(mark.signatures) == 1
-
-
-@pytest.mark.parametrize(
-    ("signatures", "result"),
-    [
-        (WORD(WORD, WORD), 3),
-        (types.void(types.float64, WORD), None),
-        ([types.void(WORD, WORD), types.void(WORD, types.float64)], None),
-    ],
-)
-def test_other_signatures_are_refused(signatures: Any, result: int | None) -> None:
-    compiled = numba.njit(signatures)(lambda rank, threads: result)
-    rejects(DeviceError, lambda: run_together(compiled, 2), "wanted one signature, void(int64, int64, ...)")
-
-
-def test_plain_python_runs_on_one_thread() -> None:
-    seen: list[Any] = []
-    run_together(lambda *arguments: seen.append(arguments), 1, "a", None)
-    assert seen == [(0, 1, "a", None)]
-    rejects(DeviceError, lambda: run_together(seen.append, 2), "compiled code only")
+def test_ranks_are_told_what_they_need() -> None:
+    told, other = np.zeros((3, 4), np.int64), np.full((5, 2), 7, np.int64)
+    run_together(tell, 3, [told, other])
+    assert told.tolist() == [[rank, 3, 12, 17] for rank in range(3)]
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025, True, 2.0, "2", None, np.bool_(True)])
 def test_bad_numbers_of_threads(threads: Any) -> None:
     rejects(DeviceError, lambda: check_threads(threads), "an integer from 1 to 1024", repr(threads))
-    rejects(DeviceError, lambda: run_together(count_in, threads), "no such number of threads")
+    rejects(DeviceError, lambda: run_together(count_in, threads, []), "no such number of threads")
 
 
 def test_good_numbers_of_threads() -> None:
@@ -202,28 +144,33 @@ def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     within_time(lambda: count_calls(3, 10))
 
 
+TESTS = str(Path(__file__).parents[1])
 FUNCTIONS = """
 import os, sys, threading, time
 import numpy as np
 from rnnops.compiler.team import default_threads, run_together
 from rnnops.kernels.cpu.barrier import new_barrier, wait
-from rnnops.kernels.cpu.fastmath import kernel
+from rnnops.kernels.cpu.instructions import loaded, stored
+from rnnops.kernels.cpu.words import Address
+from word_drivers import driver
 
-@kernel
-def count_in(rank, threads, barrier, counts):
-    counts[rank] += 1
-    wait(barrier, threads)
+@driver
+def count_in(rank: int, threads: int, words: Address) -> None:
+    own = loaded(words + 8) + 8 * rank
+    stored(own, loaded(own) + 1)
+    wait(loaded(words), 16, threads)
 
-@kernel
-def work_long(rank, threads, barrier, counts, rounds):
-    for i in range(rounds):
-        counts[rank] += 1
-        wait(barrier, threads)
+@driver
+def work_long(rank: int, threads: int, words: Address) -> None:
+    own = loaded(words + 8) + 8 * rank
+    for i in range(1000000000):
+        stored(own, loaded(own) + 1)
+        wait(loaded(words), 16, threads)
 
 def count(threads, calls):
     barrier, counts = new_barrier(), np.zeros(threads, np.int64)
     for _ in range(calls):
-        run_together(count_in, threads, barrier, counts)
+        run_together(count_in, threads, [barrier, counts])
     assert counts.tolist() == [calls] * threads
 """
 
@@ -237,7 +184,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_program(program: str, folder: Path, **environment: str) -> str:
     """What a program prints that may use the functions above; fail where it hangs, crashes or complains."""
-    environ = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), TESTS)), **environment}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", f"from team_functions import *\n{program}"]
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
@@ -277,7 +224,7 @@ EXITS = {
     "at exit": "import atexit; count(2, 5); atexit.register(count, 2, 5)",
     "in use by a daemon": """
 barrier, busy = new_barrier(), np.zeros(3, np.int64)
-threading.Thread(target=run_together, args=(work_long, 3, barrier, busy, 10**9), daemon=True).start()
+threading.Thread(target=run_together, args=(work_long, 3, [barrier, busy]), daemon=True).start()
 while busy.min() < 1000:
     time.sleep(0.001)
 """,
@@ -287,10 +234,6 @@ while busy.min() < 1000:
 @pytest.mark.parametrize("program", EXITS.values(), ids=EXITS.keys())
 def test_exit_is_clean(program: str, folder: Path) -> None:
     assert run_program(program, folder) == ""
-
-
-def test_uncompiled_functions_run_on_one_thread(folder: Path) -> None:
-    assert run_program("count(1, 3)", folder, NUMBA_DISABLE_JIT="1") == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no processor affinity")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu.gemm import Gemm
+from rnnops.kernels.cpu.products import Products
 from rnnops.kernels.cpu.vectors import lanes
 
 EXACTER = {"float32": np.float64, "float64": np.longdouble}
@@ -39,7 +39,7 @@ def assert_product(came: Any, A: Any, B: Any, addend: Any) -> None:
     assert (np.abs(came - wanted) <= bound).all(), (A.shape, B.shape, np.abs(came - wanted).max())
 
 
-def edge_columns(kernels: Gemm) -> list[int]:
+def edge_columns(kernels: Products) -> list[int]:
     """Numbers of columns around vectors, panels, and four panels at once."""
     count = lanes(kernels.width, kernels.dtype)
     edges = {count * v + more for v in (1, 2, 3, 4, 7, 14) for more in (-1, 0, 1)}

@@ -3,69 +3,70 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numba.core.errors import TypingError
+from word_drivers import call, driver
 
 from rnnops.errors import DeviceError
+from rnnops.kernels.cpu import parts
 from rnnops.kernels.cpu.barrier import LINE, new_barrier, wait
-from rnnops.kernels.cpu.fastmath import kernel
+from rnnops.kernels.cpu.instructions import loaded, stored
+from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.words import Address
 
 CROWD = 2 * (os.cpu_count() or 1) + 1  # more than there are cores
 
 
-@kernel
-def march(rank, threads, barrier, steps, rounds, wrong):  # type: ignore[no-untyped-def]
+@driver
+def march(rank: int, threads: int, words: Address) -> None:
     """Write the round, meet, see that all others have written it, meet."""
-    for i in range(1, rounds + 1):
-        steps[rank] = i
-        wait(barrier, threads)
+    barrier, steps, wrong = loaded(words), loaded(words + 8), loaded(words + 24) + 8 * rank
+    for i in range(1, loaded(loaded(words + 16)) + 1):
+        stored(steps + 8 * rank, i)
+        wait(barrier, 16, threads)
         for other in range(threads):
-            wrong[rank] += steps[other] != i
-        wait(barrier, threads)
+            stored(wrong, loaded(wrong) + (1 if loaded(steps + 8 * other) != i else 0))
+        wait(barrier, 16, threads)
 
 
-@kernel
-def pass_on(rank, threads, barrier, numbers, rounds):  # type: ignore[no-untyped-def]
+@driver
+def pass_on(rank: int, threads: int, words: Address) -> None:
     """Take the number of the next rank, one more each round; one barrier a round, so that rounds follow at once."""
-    for i in range(rounds):
-        numbers[(i + 1) % 2, rank] = numbers[i % 2, (rank + 1) % threads] + 1
-        wait(barrier, threads)
+    numbers, neighbour = loaded(words + 8), (rank + 1) % threads
+    for i in range(loaded(loaded(words + 16))):
+        own, other = (i + 1) % 2 * threads + rank, i % 2 * threads + neighbour
+        stored(numbers + 8 * own, loaded(numbers + 8 * other) + 1)
+        wait(loaded(words), 16, threads)
 
 
-@kernel
-def stagger(rank, threads, barrier, order, rounds):  # type: ignore[no-untyped-def]
+@driver
+def stagger(rank: int, threads: int, words: Address) -> None:
     """The last rank comes late, after work of its own; the others see the whole of it."""
-    for i in range(rounds):
+    barrier, order, size = loaded(words), loaded(words + 8), loaded(loaded(words + 24))
+    for i in range(loaded(loaded(words + 16))):
         if rank == threads - 1:
-            for k in range(order.size):
-                order[k] += k % (i + 2)
-        wait(barrier, threads)
+            for k in range(size):
+                stored(order + 8 * k, loaded(order + 8 * k) + k % (i + 2))
+        wait(barrier, 16, threads)
         if rank == i % threads:
             total = 0
-            for k in range(order.size):
-                total += order[k]
-            order[0] = total
-        wait(barrier, threads)
+            for k in range(size):
+                total += loaded(order + 8 * k)
+            stored(order, total)
+        wait(barrier, 16, threads)
 
 
-@kernel
-def meet(threads, barrier):  # type: ignore[no-untyped-def]
-    wait(barrier, threads)
-    return threads
+def number(value: int) -> Any:
+    return np.array([value], np.int64)
 
 
-def on_threads(threads: int, function: Callable[..., Any], *arguments: Any) -> None:
-    """Run a compiled function on so many threads; fail where they hang."""
-    function(0, 1, new_barrier(), *(np.copy(x) if isinstance(x, np.ndarray) else x for x in arguments[1:]))  # compile
-    crew = [threading.Thread(target=function, args=(rank, threads, *arguments), daemon=True) for rank in range(threads)]
+def on_threads(threads: int, made: NativeFunction, *arrays: Any) -> None:
+    """Run a driver on so many threads; fail where they hang."""
+    given = [(made, rank, threads, *arrays) for rank in range(threads)]
+    crew = [threading.Thread(target=call, args=one, daemon=True) for one in given]
     for thread in crew:
         thread.start()
     for thread in crew:
@@ -76,36 +77,36 @@ def on_threads(threads: int, function: Callable[..., Any], *arguments: Any) -> N
 @pytest.mark.parametrize(("threads", "rounds"), [(2, 5000), (3, 2000), (4, 2000), (8, 1000), (CROWD, 1000)])
 def test_nobody_passes_early(threads: int, rounds: int) -> None:
     wrong = np.zeros(threads, np.int64)
-    on_threads(threads, march, new_barrier(), np.zeros(threads, np.int64), rounds, wrong)
+    on_threads(threads, march, new_barrier(), np.zeros(threads, np.int64), number(rounds), wrong)
     assert not wrong.any()
 
 
 @pytest.mark.parametrize(("threads", "rounds"), [(2, 20001), (3, 5001), (8, 1001), (CROWD, 1001)])
 def test_one_barrier_after_the_other(threads: int, rounds: int) -> None:
     numbers, barrier = np.zeros((2, threads), np.int64), new_barrier()
-    on_threads(threads, pass_on, barrier, numbers, rounds)
+    on_threads(threads, pass_on, barrier, numbers, number(rounds))
     assert (numbers[rounds % 2] == rounds).all()
-    on_threads(threads, pass_on, barrier, numbers[::-1].copy(), rounds)
+    on_threads(threads, pass_on, barrier, numbers[::-1].copy(), number(rounds))
 
 
 def test_all_writes_of_a_late_rank_are_seen() -> None:
     threads, rounds = 3, 300
     together, alone = np.zeros(5000, np.int64), np.zeros(5000, np.int64)
-    on_threads(threads, stagger, new_barrier(), together, rounds)
-    stagger(0, 1, new_barrier(), alone, rounds)
+    size = number(together.size)
+    on_threads(threads, stagger, new_barrier(), together, number(rounds), size)
+    call(stagger, 0, 1, new_barrier(), alone, number(rounds), size)
     assert (together == alone).all()
 
 
 def test_two_teams_use_two_barriers() -> None:
-    arrays = [(new_barrier(), np.zeros((2, 2), np.int64), 3001 + 2 * team) for team in range(2)]
-    pass_on(0, 1, new_barrier(), np.zeros((2, 2), np.int64), 1)
+    arrays = [(new_barrier(), np.zeros((2, 2), np.int64), number(3001 + 2 * team)) for team in range(2)]
     teams = [threading.Thread(target=on_threads, args=(2, pass_on, *own)) for own in arrays]
     for team in teams:
         team.start()
     for team in teams:
         team.join()
     for _, numbers, rounds in arrays:
-        assert (numbers[rounds % 2] == rounds).all()
+        assert (numbers[rounds[0] % 2] == rounds[0]).all()
 
 
 def test_a_barrier_lies_on_two_cache_lines_of_its_own() -> None:
@@ -118,52 +119,14 @@ def test_a_barrier_lies_on_two_cache_lines_of_its_own() -> None:
 
 
 def test_one_thread_meets_nobody() -> None:
-    barrier = new_barrier()
-    wait(barrier, 1)
-    assert meet(1, barrier) == 1
+    barrier, wrong = new_barrier(), np.zeros(1, np.int64)
+    call(march, 0, 1, barrier, np.zeros(1, np.int64), number(3), wrong)
     assert not barrier.any()
+    parts.wait(barrier, 1)
 
 
 def test_plain_python_joins_no_threads() -> None:
     with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
-        wait(new_barrier(), 2)
-
-
-@pytest.mark.parametrize("barrier", [np.zeros(16), np.zeros((2, 8), np.int64), np.zeros(32, np.int64)[::2]])
-def test_other_memory_is_refused(barrier: np.ndarray) -> None:
-    with pytest.raises(TypingError):
-        meet(2, barrier)
-
-
-MODULE = """
-from rnnops.kernels.cpu.barrier import wait
-from rnnops.kernels.cpu.fastmath import kernel
-
-@kernel
-def twice(rank, threads, barrier, counts):
-    wait(barrier, threads)
-    counts[rank] += 1
-    wait(barrier, threads)
-"""
-PROGRAM = """
-import threading
-import numpy as np, barrier_module
-from rnnops.kernels.cpu.barrier import new_barrier
-barrier, counts = new_barrier(), np.zeros(3, np.int64)
-barrier_module.twice(0, 1, barrier, counts)
-crew = [threading.Thread(target=barrier_module.twice, args=(r, 3, barrier, counts)) for r in range(3)]
-for thread in crew: thread.start()
-for thread in crew: thread.join()
-assert counts.tolist() == [2, 1, 1]
-print(sum(barrier_module.twice.stats.cache_hits.values()))
-"""
-
-
-def test_callers_are_kept_on_disk(tmp_path: Path) -> None:
-    (tmp_path / "barrier_module.py").write_text(MODULE)
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", PROGRAM]
-    runs = [
-        subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60) for _ in range(2)
-    ]
-    assert [run.stdout.strip() for run in runs] == ["0", "1"]
+        parts.wait(new_barrier(), 2)
+    with pytest.raises(DeviceError, match="compiled code only; wanted 1 thread"):
+        wait(int(new_barrier().ctypes.data), 16, 2)

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from rnnops.kernels.cpu.drivers import HEADER, as_numbers
+from rnnops.kernels.cpu.drivers import HEADER, as_words
 from rnnops.kernels.cpu.parts import at, matrix, part, vector
 
 
@@ -19,7 +19,7 @@ def test_numpy_keeps_the_address_behind_the_header() -> None:
 
 def test_arrays_are_addresses_and_sizes() -> None:
     arrays = [np.zeros(2), np.zeros((3, 4), "f")]
-    assert as_numbers(arrays).tolist() == [*map(id, arrays), 2, 12]
+    assert as_words(arrays).tolist() == [*map(id, arrays), 2, 12]
 
 
 def test_parts_are_views() -> None:

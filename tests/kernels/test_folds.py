@@ -16,7 +16,7 @@ from rnnops.compiler.ir.expressions import Call, Expr, Load
 from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.exponential import exp
 from rnnops.kernels.cpu.folds import add_any_order, larger, smaller
-from rnnops.kernels.cpu.vector_width import target_processor, width_of
+from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.kernels.cpu.vectors import lanes
 
 FLOATS = ("float32", "float64")
@@ -177,7 +177,7 @@ def test_vector_loops_with_several_accumulators(function: Callable[..., Any], dt
     letter = {"float32": "float", "float64": "double"}[dtype]
     accumulators = [int(count) for count in re.findall(rf"phi <(\d+) x {letter}>", code)]
     widest = max(accumulators, default=0)
-    lane_count = lanes(width_of(target_processor()), dtype)
+    lane_count = lanes(vector_width(), dtype)
     assert widest >= min(lane_count, lanes(256, dtype))  # some processors prefer half their width
     assert accumulators.count(widest) >= 2
     assert "memcheck" not in code

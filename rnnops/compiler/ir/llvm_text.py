@@ -4,8 +4,7 @@ Row programs are functions of their own, which are not copied into the driver: t
 call, but one step reads what another wrote. Their products and sums are not fused to multiply-adds, as which of them
 are would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
 
-Products, packing and barriers are called by name, by way of entries (`kernels/cpu/entries.py`); what they raise, the
-driver hands on.
+Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/drivers.py` has them.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-HANDED_ON = "i32"  # what numba's functions return: 0, or how they ended
 
 
 def llvm_type(dtype: str) -> str:
@@ -319,43 +317,31 @@ class _Row(_Body):
 
 
 class _Driver(_Body):
-    """The function that threads start, as numba would have compiled `scan(rank, threads, barrier, status, ...)`."""
+    """The function that threads start."""
 
-    def __init__(self, module: Module, scalars: Scalars, symbols: Mapping[str, str], header: int) -> None:
+    def __init__(self, module: Module, scalars: Scalars, symbols: Mapping[str, str], given: Sequence[str]) -> None:
         super().__init__(module.driver, scalars)
-        self.module, self.symbols, self.header = module, symbols, header
+        self.module, self.symbols = module, symbols
+        self.arrays = [*(Parameter(name, "int64[]") for name in given), *module.arrays]
         self.rows = {program.name: program for program in module.programs}
         self.lengths: dict[str, str] = {}
 
     def text(self, name: str) -> str:
         """The function under a name."""
-        self.entry.append("  %nothing = alloca ptr")
-        self.entry.append("  %number = alloca i64")
         for number in ("rank", "threads"):
             self.set(number, f"%a.{number}", "int64")
-        for given in ("barrier", "status"):
-            self.memory[given], self.lengths[given] = (f"%a.{given}.data", "int64"), f"%a.{given}.shape"
+        for place, array in enumerate(self.arrays):
+            self.memory[array.name] = self._word("ptr", "%a.words", place), array.dtype
+            self.lengths[array.name] = self._word("i64", "%a.words", len(self.arrays) + place)
         for i, size in enumerate(self.module.sizes):
-            place = self.op(f"getelementptr inbounds i64, ptr %a.sizes.data, i64 {i}")
-            self.set(size, self.op(f"load i64, ptr {place}"), "int64")
-        for i, array in enumerate(self.module.arrays):
-            self._array(i, array)
+            self.set(size, self._word("i64", self.memory["sizes"][0], i), "int64")
         self.body(self.function.body)
-        numbers = [text for given in ("barrier", "status", "sizes", "arrays") for text in _numbers_parameter(given)]
-        taken = ", ".join(["ptr %result", "ptr %raised", "i64 %a.rank", "i64 %a.threads", *numbers])
-        head = f'define i32 @"{name}"({taken}) nounwind {{'
-        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret i32 0", "}"])
+        head = f'define void @"{name}"(i64 %a.rank, i64 %a.threads, ptr %a.words) nounwind {{'
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
 
-    def _array(self, place: int, array: Parameter) -> None:
-        """Where an array lies: its object's address is given, behind whose header NumPy has that of its memory."""
-        count = len(self.module.arrays)
-        here, length = (
-            self.op(f"getelementptr inbounds i64, ptr %a.arrays.data, i64 {i}") for i in (place, count + place)
-        )
-        known = self.op(f"inttoptr i64 {self.op(f'load i64, ptr {here}')} to ptr")
-        data = self.op(f"load ptr, ptr {self.op(f'getelementptr i8, ptr {known}, i64 {self.header}')}")
-        self.memory[array.name] = data, array.dtype
-        self.lengths[array.name] = self.op(f"load i64, ptr {length}")
+    def _word(self, kind: str, start: str, place: int) -> str:
+        """One of many words in a row."""
+        return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
 
     def call(self, s: Do) -> None:
         if s.function == "part":
@@ -366,20 +352,13 @@ class _Driver(_Body):
         if s.function in self.rows:
             self.do(f"call void @{s.function}({', '.join(given)})")
             return
-        self._call_by_name(s, given)
-
-    def _call_by_name(self, s: Do, given: Sequence[str]) -> None:
-        """Call an entry, and return where it raises."""
-        result = "%number" if s.results else "%nothing"
-        name = self.scalars.declare(self.symbols[s.function], HANDED_ON, ["ptr", "ptr", *(g.split()[0] for g in given)])
-        ended = self.op(f'call i32 @"{name}"(ptr {result}, ptr %raised, {", ".join(given)})')
-        raised, after = self.label(), self.label()
-        self.do(f"br i1 {self.op(f'icmp ne i32 {ended}, 0')}, label %{raised}, label %{after}")
-        self.begin(raised)
-        self.do(f"ret i32 {ended}")
-        self.begin(after)
+        result = "i64" if s.results else "void"
+        name = self.scalars.declare(self.symbols[s.function], result, [one.split()[0] for one in given])
+        call = f'call {result} @"{name}"({", ".join(given)})'
+        if not s.results:
+            self.do(call)
         for variable in s.results:
-            self.set(variable, self.op("load i64, ptr %number"), "int64")
+            self.set(variable, self.op(call), "int64")
 
     def _argument(self, argument: Argument) -> list[str]:
         """What stands for an argument: an address and sizes for what lies in memory."""
@@ -399,17 +378,17 @@ class _Driver(_Body):
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]
 
 
-def llvm_text(module: Module, name: str, symbols: Mapping[str, str], header: int) -> tuple[str, Scalars]:
+def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
     """The text of an LLVM module, and the scalar functions that it wants beside.
 
     Args:
         name: of the driver in LLVM.
         symbols: what drivers call by name -> its name in LLVM.
-        header: bytes of a NumPy array's object before the address of its memory.
+        given: names of the arrays that every driver is given before those of the module, int64 all.
     """
     scalars = Scalars()
     programs = [_Row(program, scalars).text() for program in module.programs]
-    driver = _Driver(module, scalars, symbols, header).text(name)
+    driver = _Driver(module, scalars, symbols, given).text(name)
     return "\n\n".join([*scalars.declared.values(), *programs, driver, ""]), scalars
 
 
@@ -445,9 +424,3 @@ def _share(rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Expr, E
     blocks = count if block == Literal(1) else (count + block - 1) // block
     first, last = (blocks * number // threads * block for number in (rank, rank + 1))
     return least(count, first), least(count, last)
-
-
-def _numbers_parameter(name: str) -> list[str]:
-    """An array of int64 as numba's functions take it."""
-    parts = ("ptr", "meminfo"), ("ptr", "parent"), ("i64", "size"), ("i64", "item"), ("ptr", "data")
-    return [f"{kind} %a.{name}.{part}" for kind, part in (*parts, ("i64", "shape"), ("i64", "stride"))]

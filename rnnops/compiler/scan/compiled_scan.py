@@ -33,7 +33,7 @@ from rnnops.compiler.scan.step_plan import StepPlan, carried_owners, plan_step
 from rnnops.compiler.scan.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.kernels.cpu.barrier import new_barrier
-from rnnops.kernels.cpu.gemm import gemm
+from rnnops.kernels.cpu.products import products_of
 from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 from rnnops.types import Array
@@ -262,7 +262,7 @@ class CompiledScan:
 
     def _packed(self, fixed: bool) -> dict[str, Buffer]:
         """Packed matrices, those that are the same at every call or the others."""
-        width = gemm(self.float_dtype, self.options.width, compiled=False).packed_size
+        width = products_of(self.float_dtype, self.options.width).packed_size
         return {
             f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, (p.inner, width(1, p.columns)))
             for i, p in enumerate(self.text.packed)

@@ -170,19 +170,6 @@ def rounded(count: int) -> int:
 
 
 def flat_memory(array: Array) -> Array:
-    """Contiguous memory as one axis, writeable for numba's sake: what is only read is not written."""
-    flat = array.reshape(-1)
-    flags = flat.flags
-    if not flags.c_contiguous:
-        return flat_memory(np.ascontiguousarray(flat))
-    flat = flat.view(np.uint8) if flat.dtype.char == "?" else flat
-    if flags.writeable:
-        return flat
-    owner = flat.base  # arrays that are bound are views of memory that may be written
-    if type(owner) is np.ndarray and owner.nbytes == flat.nbytes and owner.dtype is flat.dtype:
-        flags = owner.flags
-        if flags.writeable and flags.c_contiguous:
-            return owner.reshape(-1)
-    memory: Any = (ctypes.c_char * flat.nbytes).from_address(flat.ctypes.data)
-    writeable: Array = np.frombuffer(memory, flat.dtype)
-    return writeable
+    """Memory without gaps as one axis, bools as bytes."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8) if flat.dtype.char == "?" else flat

@@ -33,7 +33,7 @@ def _load(source: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"generated module {path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # numba looks modules up when it loads machine code from disk
+    sys.modules[name] = module  # numba-cuda looks modules up when it loads kernels from disk
     spec.loader.exec_module(module)
     return module
 

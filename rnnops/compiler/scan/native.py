@@ -6,8 +6,8 @@ from llvmlite import ir
 
 from rnnops.compiler.ir.kernel import Do, Module, statements_of
 from rnnops.compiler.ir.llvm_text import Scalars, llvm_text
-from rnnops.kernels.cpu.drivers import HEADER
-from rnnops.kernels.cpu.native import NativeFunction, native_driver
+from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.native import NativeFunction, native_function
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.kernels.cpu.runtime import runtime
 from rnnops.kernels.cpu.traced import define
@@ -25,9 +25,9 @@ def native_scan(module: Module, width: int | None) -> NativeFunction:
     """
     own = {"part", *(program.name for program in module.programs)}
     called = {line.function for line in statements_of(module.driver.body) if isinstance(line, Do)} - own
-    text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), HEADER)
+    text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), GIVEN)
     name = f"scan_{key_of(text)}"  # engines share one table of names
-    return native_driver(text.replace('@"scan"(', f'@"{name}"(', 1) + scalar_functions(scalars), name)
+    return native_function(text.replace('@"scan"(', f'@"{name}"(', 1) + scalar_functions(scalars), name)
 
 
 def scalar_functions(scalars: Scalars) -> str:

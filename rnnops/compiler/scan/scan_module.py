@@ -81,18 +81,14 @@ class ScanText:
     packed: tuple[Packed, ...]
     text: str = ""
 
-    def python(self, width: int | None = None) -> str:
-        """A module of Python that does it: what a device runs, or what compiled code does.
-
-        Args:
-            width: of vectors in bits; the host's if None.
-        """
-        return self.text if self.module is None else python_text(self.module, self.constants.lines(), width)
+    def python(self) -> str:
+        """A module of Python that does it: what a device runs, or what compiled code does."""
+        return self.text if self.module is None else python_text(self.module, self.constants.lines())
 
     def shown(self) -> str:
         """The same for people, with names of blobs."""
         lines = self.constants.lines()
-        return self.text if self.module is None else python_text(shown(self.module), lines, None, for_people=True)
+        return self.text if self.module is None else python_text(shown(self.module), lines, for_people=True)
 
 
 @dataclass(frozen=True)

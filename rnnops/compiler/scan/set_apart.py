@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rnnops.compiler.scan.stages import Stage, carried_edges, components, dependencies
+from rnnops.compiler.components import weak_components
+from rnnops.compiler.scan.stages import Stage, carried_edges, dependencies
 from rnnops.compiler.scan.statements import Statement
 
 
@@ -32,7 +33,7 @@ def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> It
 def _in_loops(stage: Stage, carried: Sequence[tuple[str, str]]) -> list[bool]:
     """For each node whether it, or what it has to do with, is a product or is carried from step to step."""
     back = carried_edges(stage.nodes, carried)
-    groups = components(len(stage.nodes), [*dependencies(stage.nodes), *back], "weak")
+    groups = weak_components(len(stage.nodes), [*dependencies(stage.nodes), *back])
     loops = {groups[i] for i, _ in back}
     loops |= {groups[i] for i, node in enumerate(stage.nodes) if not isinstance(node, Statement)}
     return [group in loops for group in groups]

@@ -11,10 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
+from rnnops.compiler.components import strong_components
 from rnnops.compiler.scan.products import Contraction, Product
 from rnnops.compiler.scan.statements import Statement
 
@@ -54,7 +51,7 @@ def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> l
     """
     edges = dependencies(nodes)
     back = carried_edges(nodes, carried)
-    groups = components(len(nodes), [*edges, *back])
+    groups = strong_components(len(nodes), [*edges, *back])
     cyclic = {groups[a] for a, b in back if groups[a] == groups[b]}
     across = [*edges, *((a, b) for a, b in back if groups[a] != groups[b])]
     number = _latest(nodes, across, groups, cyclic, _earliest(nodes, across, groups, cyclic))
@@ -118,16 +115,6 @@ def carried_edges(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> 
     return sorted(
         {(i, j) for read, written in carried for i in writers.get(written, ()) for j in readers.get(read, ())}
     )
-
-
-def components(count: int, edges: Sequence[tuple[int, int]], connection: str = "strong") -> list[int]:
-    """For each node of a graph the number of its component: strongly or weakly connected."""
-    if not edges:
-        return list(range(count))
-    rows, columns = zip(*edges, strict=True)
-    graph = coo_array((np.ones(len(edges)), (rows, columns)), shape=(count, count))
-    _, labels = connected_components(graph, directed=True, connection=connection)
-    return [int(label) for label in labels]
 
 
 def _is_loop(node: Node, group: int, cyclic: set[int]) -> bool:

@@ -19,7 +19,6 @@ from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
 from rnnops.interpreter import Program, Workspace
-from rnnops.kernels.cpu.drivers import as_numbers
 from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
@@ -132,12 +131,10 @@ class Processor(OnHost):
         return native_scan(text.module, width)
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
-        barrier, status, sizes, *arrays = work
-        given = barrier, status, sizes, as_numbers(arrays)
         if self.openmp is None:
-            run_together(function, team.threads, *given)
+            run_together(function, team.threads, work)
         else:
-            run_in_region(self.openmp, function, team.threads, *given)
+            run_in_region(self.openmp, function, team.threads, work)
         return was_wrong(work)
 
 
@@ -160,7 +157,7 @@ class PlainPython(OnOneThread):
     """The same module as plain Python."""
 
     def load(self, text: ScanText, width: int | None) -> Any:
-        return load_module(text.python(width)).scan
+        return load_module(text.python()).scan
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         barrier, status, sizes, *arrays = work

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnnops.compiler.scan.row_order import order_rows
-from rnnops.kernels.cpu.active_rows import list_rows
+from rnnops.kernels.cpu.parts import list_rows
 
 
 def ordered(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

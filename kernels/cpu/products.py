@@ -1,0 +1,123 @@
+"""Products for callers in Python: NumPy arrays, checked, and handed to `gemm.py` and `packing.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cpu import runtime
+from rnnops.kernels.cpu.packing import packed_size
+from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.vectors import lanes
+
+PART = 4  # row_begin, row_end, column_begin, column_end
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of one dtype at one vector width; from `products_of`."""
+
+    dtype: str
+    width: int
+
+    def gemm_packed(self, A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
+        """That part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none); B [K, N] is packed.
+
+        Args:
+            accumulate: add the product to C; bias must be empty then.
+            part: first row, last row, first column and last column; a panel of B belongs to the part that has its
+                first column.
+
+        Raises ValueError for operands that do not fit.
+        """
+        K, N = A.shape[1], C.shape[1]
+        self._check(A, packed, C, bias)
+        self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
+        self._need(bias.size in (0, 0 if accumulate else N), "bias: wanted [N], or [0] where the product is added to C")
+        self._need_part(C, A.shape[0], part)
+        self._call["gemm_packed"](*_matrix(A), *_vector(packed), *_matrix(C), accumulate, *_vector(bias), *part)
+
+    def gemm_tn(self, A: Any, B: Any, C: Any, accumulate: bool, *part: int) -> None:
+        """That part of C [M, N] becomes A^T @ B of A [K, M] and B [K, N], or is increased by it.
+
+        Raises ValueError for operands that do not fit.
+        """
+        self._check(A, B, C)
+        shapes = A.shape[0] == B.shape[0] and C.shape == (A.shape[1], B.shape[1])
+        self._need(shapes, "A^T @ B: wanted A [K, M], B [K, N], C [M, N]")
+        self._need_part(C, C.shape[0], part)
+        self._call["gemm_tn"](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
+
+    def packed_size(self, K: int, N: int) -> int:
+        """Numbers in a packed matrix [K, N]."""
+        return packed_size(K, N, lanes(self.width, self.dtype))
+
+    def pack_into(self, B: Any, packed: Any) -> None:
+        """B [K, N] into an array of `packed_size(K, N)` numbers."""
+        self._pack("pack_into", B, packed, *B.shape)
+
+    def pack_transposed_into(self, B: Any, packed: Any) -> None:
+        """The transpose of B [N, K] into an array of `packed_size(K, N)` numbers."""
+        self._pack("pack_transposed_into", B, packed, *B.shape[::-1])
+
+    def pack(self, B: Any) -> Any:
+        """B [K, N] as a new packed array."""
+        packed = np.empty(self.packed_size(*B.shape), self.dtype)
+        self.pack_into(B, packed)
+        return packed
+
+    def pack_transposed(self, B: Any) -> Any:
+        """The transpose of B [N, K] as a new packed array."""
+        packed = np.empty(self.packed_size(*B.shape[::-1]), self.dtype)
+        self.pack_transposed_into(B, packed)
+        return packed
+
+    def _pack(self, function: str, B: Any, packed: Any, K: int, N: int) -> None:
+        self._check(B, packed)
+        self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
+        self._call[function](*_matrix(B), *_vector(packed))
+
+    @cached_property
+    def _call(self) -> dict[str, Callable[..., None]]:
+        library = runtime.products(self.dtype, self.width)
+        numbers = {"gemm_packed": 13 + PART, "gemm_tn": 13 + PART, "pack_into": 6, "pack_transposed_into": 6}
+        return {name: library.callable(name, count) for name, count in numbers.items()}
+
+    def _check(self, *arrays: Any) -> None:
+        for array in arrays:
+            if array.dtype != self.dtype:
+                raise TypeError(f"wanted arrays of {self.dtype}, came {array.dtype}")
+            contiguous = array.size < 2 or array.shape[-1] == 1 or array.strides[-1] == array.itemsize
+            self._need(contiguous and _row_stride(array) % array.itemsize == 0, "wanted contiguous rows")
+
+    def _need_part(self, C: Any, rows: int, part: tuple[int, ...]) -> None:
+        row_begin, row_end, column_begin, column_end = part
+        inside = row_begin >= 0 and row_end <= min(rows, C.shape[0]) and column_begin >= 0 and column_end <= C.shape[1]
+        self._need(inside, "C: wanted a part that lies within C and A")
+
+    def _need(self, holds: bool, problem: str) -> None:
+        if not holds:
+            raise ValueError(problem)
+
+
+def products_of(dtype: str, width: int | None = None) -> Products:
+    """Products for a dtype; `width` None is the host's."""
+    return Products(dtype, vector_width(width))
+
+
+def _vector(array: Any) -> tuple[int, int]:
+    return array.ctypes.data, array.size
+
+
+def _matrix(array: Any) -> tuple[int, int, int, int]:
+    """An address, rows, numbers from row to row, columns."""
+    return array.ctypes.data, array.shape[0], _row_stride(array) // array.itemsize, array.shape[1]
+
+
+def _row_stride(array: Any) -> int:
+    """Bytes from row to row; what NumPy says of a single row means nothing."""
+    return int(array.strides[0]) if array.ndim > 1 and array.shape[0] > 1 else 0

@@ -1,0 +1,369 @@
+"""Functions of words: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python.
+
+All values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of
+its kind, and do what `instructions.py` has names for. Numbers that it closes over are constants. Memory is written and
+read through addresses alone, so the same text runs in plain Python, one thread and some hundred times slower.
+
+Limits: `//` and `%` take numbers of 0 or more; both sides of `and`, `or` and a choice are computed; integers wrap; what
+has no meaning here is a SyntaxError that names function and line when the text is made.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NewType
+
+Address = NewType("Address", int)
+OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.FloorDiv: "sdiv",
+    ast.Mod: "srem",
+    ast.BitAnd: "and",
+}
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "slt",
+    ast.LtE: "sle",
+    ast.Gt: "sgt",
+    ast.GtE: "sge",
+}
+WORD, TRUTH = "i64", "i1"
+TAKEN = {"Address": "ptr", "bool": "i8"}  # how parameters come from outside; others are words
+GIVEN = {"None": "void", "int": WORD}  # and results go
+EXTREMA: dict[Any, str] = {min: "slt", max: "sgt"}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What Python has no word for.
+
+    Args:
+        lines: of LLVM IR, the last of which gives the value; `{0}` is the first operand, `{p0}` the same as a pointer,
+            `{n}` a number of its own.
+        result: its type, void where it has none.
+        plain: what does the same in plain Python.
+        outside: declarations that it needs.
+        entry: whether it stands at the entry of its function, as room on the stack does.
+    """
+
+    lines: tuple[str, ...]
+    result: str
+    plain: Callable[..., Any]
+    outside: tuple[str, ...] = ()
+    entry: bool = False
+
+    def __call__(self, *operands: int) -> Any:
+        return self.plain(*operands)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function without result of the same LLVM module that is written elsewhere.
+
+    Args:
+        kinds: of its parameters, i64 or ptr.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+
+    def __call__(self, *operands: int) -> Any:
+        raise TypeError(f"{self.name} is there in compiled code only")
+
+
+@dataclass(frozen=True)
+class AddressOf:
+    """Called, it gives the address of a function of words."""
+
+    function: Callable[..., Any]
+
+    def __call__(self) -> int:
+        raise TypeError("functions have addresses in compiled code only")
+
+
+class Text:
+    """The text of the functions of one LLVM module: those that are asked for, and those that they call."""
+
+    def __init__(self) -> None:
+        self.functions: dict[Callable[..., Any], str] = {}
+        self.declared: dict[str, None] = {}  # in order
+        self.texts: list[str] = []
+
+    def export(self, name: str, function: Callable[..., Any]) -> str:
+        """Add a function that is called from outside."""
+        self.texts.append(_Writer(self, function, name, exported=True).text())
+        return name
+
+    def inner(self, function: Callable[..., Any]) -> str:
+        """The name of a function that others call."""
+        if function not in self.functions:
+            name = f"{function.__name__}.{len(self.functions)}"
+            self.functions[function] = name
+            self.texts.append(_Writer(self, function, name, exported=False).text())
+        return self.functions[function]
+
+    def __str__(self) -> str:
+        return "\n\n".join([*self.declared, *self.texts]) + "\n"
+
+
+class _Writer:
+    """Writes one function; variables lie in memory until LLVM puts them into registers."""
+
+    def __init__(self, text: Text, function: Callable[..., Any], name: str, exported: bool) -> None:
+        self.module, self.name, self.exported = text, name, exported
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        self.tree = tree
+        found = inspect.getclosurevars(function)
+        self.known: dict[str, Any] = {**found.builtins, **found.globals, **found.nonlocals}
+        self.kinds = {name: str(kind) for name, kind in function.__annotations__.items()}
+        self.entry, self.lines, self.variables, self.count = list[str](), list[str](), set[str](), 0
+
+    def text(self) -> str:
+        result = GIVEN.get(self.kinds.get("return", "None"), WORD)
+        taken = []
+        for argument in self.tree.args.args:
+            name, kind = argument.arg, TAKEN.get(self.kinds.get(argument.arg, ""), WORD) if self.exported else WORD
+            taken.append(f"{kind} %a.{name}")
+            self.set(name, self.as_word(f"%a.{name}", kind))
+        self.body(self.tree.body)
+        self.do("ret void" if result == "void" else f"ret {result} 0")
+        linkage = "" if self.exported else "internal "
+        head = f'define {linkage}{result} @"{self.name}"({", ".join(taken)}) nounwind {{'
+        return "\n".join([head, "entry:", *self.entry, *self.lines, "}"])
+
+    # -- lines ---------------------------------------------------------------------------------------------------
+
+    def do(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def op(self, line: str) -> str:
+        self.count += 1
+        self.do(f"%t{self.count} = {line}")
+        return f"%t{self.count}"
+
+    def labels(self, *names: str) -> Iterator[str]:
+        self.count += 1
+        return (f"{name}{self.count}" for name in names)
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def set(self, name: str, value: str) -> None:
+        if name not in self.variables:
+            self.variables.add(name)
+            self.entry.append(f"  %v.{name} = alloca i64")
+        self.do(f"store i64 {value}, ptr %v.{name}")
+
+    def as_word(self, value: str, kind: str) -> str:
+        if kind == WORD:
+            return value
+        return self.op(f"ptrtoint ptr {value} to i64" if kind == "ptr" else f"zext {kind} {value} to i64")
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def body(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            if type(statement) not in STATEMENTS:
+                raise self.wrong(statement)
+            STATEMENTS[type(statement)](self, statement)
+
+    def assign(self, s: ast.Assign) -> None:
+        (target,) = s.targets
+        values = s.value.elts if isinstance(target, ast.Tuple) and isinstance(s.value, ast.Tuple) else [s.value]
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
+        for one, value in zip(targets, [self.word(value) for value in values], strict=True):
+            self.set(self.variable(one), value)
+
+    def change(self, s: ast.AugAssign) -> None:
+        name = ast.copy_location(ast.Name(self.variable(s.target)), s)
+        self.set(name.id, self.word(ast.copy_location(ast.BinOp(name, s.op, s.value), s)))
+
+    def do_call(self, s: ast.Expr) -> None:
+        if isinstance(s.value, ast.Call):
+            self.call(s.value)
+        elif not isinstance(s.value, ast.Constant):  # a docstring
+            raise self.wrong(s)
+
+    def test(self, s: ast.If) -> None:
+        inside, other, after = self.labels("then", "else", "after")
+        self.do(f"br i1 {self.truth(s.test)}, label %{inside}, label %{other}")
+        for label, body in ((inside, s.body), (other, s.orelse)):
+            self.begin(label)
+            self.body(body)
+            self.do(f"br label %{after}")
+        self.begin(after)
+
+    def repeat(self, s: ast.While) -> None:
+        head, inside, after = self.labels("head", "inside", "after")
+        self.do(f"br label %{head}")
+        self.begin(head)
+        self.do(f"br i1 {self.truth(s.test)}, label %{inside}, label %{after}")
+        self.begin(inside)
+        self.body(s.body)
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def loop(self, s: ast.For) -> None:
+        given = s.iter.args if isinstance(s.iter, ast.Call) and ast.unparse(s.iter.func) == "range" else []
+        if not given:
+            raise self.wrong(s)
+        numbers = [self.word(one) for one in given]
+        begin, end, step = ("0", *numbers, "1") if len(numbers) == 1 else (*numbers, "1")[:3]
+        name, (head, inside, after) = self.variable(s.target), self.labels("head", "inside", "after")
+        self.set(name, begin)
+        self.do(f"br label %{head}")
+        self.begin(head)
+        now = self.op(f"load i64, ptr %v.{name}")
+        self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
+        self.begin(inside)
+        self.body(s.body)
+        self.set(name, self.op(f"add nsw i64 {now}, {step}"))
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def leave(self, s: ast.Return) -> None:
+        self.do("ret void" if s.value is None else f"ret i64 {self.word(s.value)}")
+        (after,) = self.labels("unreached")
+        self.begin(after)
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def word(self, e: ast.expr) -> str:
+        value, kind = self.value(e)
+        return self.as_word(value, kind)
+
+    def truth(self, e: ast.expr) -> str:
+        value, kind = self.value(e)
+        return value if kind == TRUTH else self.op(f"icmp ne i64 {value}, 0")
+
+    def value(self, e: ast.expr) -> tuple[str, str]:
+        """An expression's value, and its type."""
+        if type(e) not in EXPRESSIONS:
+            raise self.wrong(e)
+        return EXPRESSIONS[type(e)](self, e)
+
+    def literal(self, e: ast.Constant) -> tuple[str, str]:
+        return self.constant(e.value, e)
+
+    def known_name(self, e: ast.Name) -> tuple[str, str]:
+        if e.id in self.variables:
+            return self.op(f"load i64, ptr %v.{e.id}"), WORD
+        return self.constant(self.known.get(e.id), e)
+
+    def constant(self, value: Any, e: ast.expr) -> tuple[str, str]:
+        if not isinstance(value, int):
+            raise self.wrong(e)
+        return (str(value).lower(), TRUTH) if isinstance(value, bool) else (str(value), WORD)
+
+    def binary(self, e: ast.BinOp) -> tuple[str, str]:
+        if type(e.op) not in OPERATORS:
+            raise self.wrong(e)
+        a, b = self.word(e.left), self.word(e.right)
+        return self.op(f"{OPERATORS[type(e.op)]} i64 {a}, {b}"), WORD
+
+    def unary(self, e: ast.UnaryOp) -> tuple[str, str]:
+        if isinstance(e.op, ast.Not):
+            return self.op(f"xor i1 {self.truth(e.operand)}, true"), TRUTH
+        return self.op(f"sub i64 0, {self.word(e.operand)}"), WORD
+
+    def compare(self, e: ast.Compare) -> tuple[str, str]:
+        if len(e.ops) > 1 or type(e.ops[0]) not in COMPARISONS:
+            raise self.wrong(e)
+        a, b = self.word(e.left), self.word(e.comparators[0])
+        return self.op(f"icmp {COMPARISONS[type(e.ops[0])]} i64 {a}, {b}"), TRUTH
+
+    def logic(self, e: ast.BoolOp) -> tuple[str, str]:
+        first, *others = map(self.truth, e.values)
+        for other in others:
+            first = self.op(f"{'and' if isinstance(e.op, ast.And) else 'or'} i1 {first}, {other}")
+        return first, TRUTH
+
+    def choice(self, e: ast.IfExp) -> tuple[str, str]:
+        test, a, b = self.truth(e.test), self.word(e.body), self.word(e.orelse)
+        return self.op(f"select i1 {test}, i64 {a}, i64 {b}"), WORD
+
+    def call(self, e: ast.Call) -> tuple[str, str]:
+        called = self.known.get(e.func.id) if isinstance(e.func, ast.Name) else None
+        if e.keywords or called is None:
+            raise self.wrong(e)
+        values = [self.word(one) for one in e.args]
+        if called in EXTREMA:
+            return self.extremum(EXTREMA[called], values)
+        if isinstance(called, AddressOf):
+            return self.op(f'ptrtoint ptr @"{self.module.inner(called.function)}" to i64'), WORD
+        if isinstance(called, Instruction):
+            return self.instruction(called, values)
+        if isinstance(called, Part):
+            kinds = zip(called.kinds, values, strict=True)
+            given = ", ".join(f"{kind} {value if kind == WORD else self.pointer(value)}" for kind, value in kinds)
+            self.do(f'call void @"{called.name}"({given})')
+            return "", "void"
+        return self.function(called, values)
+
+    def extremum(self, test: str, values: Sequence[str]) -> tuple[str, str]:
+        a, b = values
+        return self.op(f"select i1 {self.op(f'icmp {test} i64 {a}, {b}')}, i64 {a}, i64 {b}"), WORD
+
+    def function(self, called: Callable[..., Any], values: Iterable[str]) -> tuple[str, str]:
+        name, result = self.module.inner(called), GIVEN.get(str(called.__annotations__["return"]), WORD)
+        call = f'call {result} @"{name}"({", ".join(f"i64 {value}" for value in values)})'
+        if result == "void":
+            self.do(call)
+            return "", result
+        return self.op(call), result
+
+    def instruction(self, one: Instruction, values: Sequence[str]) -> tuple[str, str]:
+        self.module.declared.update(dict.fromkeys(one.outside))
+        pointers = {f"p{i}": self.pointer(v) for i, v in enumerate(values) if f"{{p{i}}}" in " ".join(one.lines)}
+        self.count += 1
+        *before, last = (line.format(*values, n=self.count, **pointers) for line in one.lines)
+        for line in before:
+            self.do(line)
+        if one.entry:
+            self.entry.append(f"  %t{self.count} = {last}")
+            return self.as_word(f"%t{self.count}", one.result), WORD
+        if one.result == "void":
+            self.do(last)
+            return "", "void"
+        return self.as_word(self.op(last), one.result), WORD
+
+    def pointer(self, value: str) -> str:
+        return self.op(f"inttoptr i64 {value} to ptr")
+
+    def variable(self, target: ast.expr) -> str:
+        if not isinstance(target, ast.Name):
+            raise self.wrong(target)
+        return target.id
+
+    def wrong(self, node: ast.AST) -> SyntaxError:
+        line = getattr(node, "lineno", 0)
+        return SyntaxError(f"{self.tree.name}, line {line}: {ast.unparse(node)!r} has no meaning for words")
+
+
+STATEMENTS: dict[type[ast.stmt], Callable[[_Writer, Any], None]] = {
+    ast.Assign: _Writer.assign,
+    ast.AugAssign: _Writer.change,
+    ast.Expr: _Writer.do_call,
+    ast.If: _Writer.test,
+    ast.While: _Writer.repeat,
+    ast.For: _Writer.loop,
+    ast.Return: _Writer.leave,
+}
+EXPRESSIONS: dict[type[ast.expr], Callable[[_Writer, Any], tuple[str, str]]] = {
+    ast.Constant: _Writer.literal,
+    ast.Name: _Writer.known_name,
+    ast.BinOp: _Writer.binary,
+    ast.UnaryOp: _Writer.unary,
+    ast.Compare: _Writer.compare,
+    ast.BoolOp: _Writer.logic,
+    ast.IfExp: _Writer.choice,
+    ast.Call: _Writer.call,
+}
