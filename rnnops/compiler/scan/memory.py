@@ -7,7 +7,6 @@ within it borrows one block for both, as `rnnops/compiler/recycle.py` has planne
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
