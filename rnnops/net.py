@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
-from rnnops.infer import check_dtypes, infer_call, output_dtypes
+from rnnops.infer import infer_call, output_dtypes
 from rnnops.initializers import as_initializer
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
@@ -304,9 +304,7 @@ class Net:
     def _add_op(self, op: Op) -> None:
         schema = schema_of(op.type, self.name)
         dtypes = tuple(self._dtypes[name] if name else None for name in op.inputs)
-        check_dtypes(schema, op, dtypes, self.name)
-        resolved = self.float_dtype or FLOAT
-        out_dtypes = output_dtypes(schema, op, dtypes, self.name, resolved)
+        out_dtypes = output_dtypes(schema, op, dtypes, self.name, self.float_dtype or FLOAT)
         if self._sized_as and all(not name or name in self._types for name in op.inputs):
             self._infer_types(op)
         index = len(self._ops)

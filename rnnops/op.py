@@ -17,13 +17,18 @@ from rnnops.types import FLOAT, Shape
 
 @dataclass(frozen=True)
 class Op:
-    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer."""
+    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer.
+
+    Args:
+        memory: what `infer.py` has found of the op last; passes make nets of the same ops again and again.
+    """
 
     type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     layer: str = ""
+    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:

@@ -34,7 +34,7 @@ class NativeRows:
 
     @property
     def optimised(self) -> str:
-        return str(optimised(self.text))
+        return optimised(self.text)
 
     @property
     def assembly(self) -> str:

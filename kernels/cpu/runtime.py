@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from rnnops.kernels.cpu import active_rows, barrier, openmp
 from rnnops.kernels.cpu.gemm import make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
-from rnnops.kernels.cpu.native import address_of, engine_of, object_of
+from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
 from rnnops.kernels.cpu.packing import make_packers
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.vector_width import vector_width
@@ -95,7 +95,7 @@ def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]
 
 def _library(name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str]) -> Library:
     symbols = {one: f"rnnops_{name}_{REVISION:015x}_{one}" for one in functions}
-    engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols)))
+    engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols), PRODUCTS_LEVEL))
     for symbol in symbols.values():
         llvm.add_symbol(symbol, address_of(engine, symbol))
     return Library(symbols, engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 import pytest
 from arena_models import MODELS
 from memory_nets import NETS, H, N, T, feeds_of, recurrent_model
-from numba.core.runtime import _nrt_python, rtsys
 from small_runs import lstm_feeds, lstm_net, same
 
 import rnnops as ro
 from rnnops.compiler import MemoryRow, PassMemory
+from rnnops.compiler.ir.llvm_text import llvm_text
+from rnnops.compiler.ir.verify import RUNTIME
 from rnnops.compiler.scan.compiled_scan import CompiledScan, Options
 from rnnops.compiler.scan.memory import ALIGNMENT, Block, Buffer, Pool, allocate
+from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.runtime import THREADS, _text
 
 CLOSE = 64 * 1024
 U = T * N * H * 4  # bytes of a float for each step, row and feature
@@ -209,16 +213,17 @@ def test_memory_begins_at_a_line_of_the_cache() -> None:
 
 
 def test_compiled_code_allocates_nothing() -> None:
-    """numba allocates a record for each array that starts a driver, and gives it back; no more, for any T."""
+    """It calls products, packing, barriers and instructions of LLVM; the runtime calls locks and nothing else."""
     run = ro.compile(lstm_net(), device="cpu", threads=1)
-    for steps in (2, 9):
-        feeds = lstm_feeds("float32", steps)
-        train(run, feeds)
-        kernels = run.plan(feeds).plan.compiled.kernels
-        handed = 5 * len(kernels)  # mailboxes, barrier, status, sizes, and the numbers that arrays come as
-        _nrt_python.memsys_enable_stats()
-        before = rtsys.get_allocation_stats()
-        train(run, feeds)
-        after = rtsys.get_allocation_stats()
-        _nrt_python.memsys_disable_stats()
-        assert [b - a for a, b in zip(before, after, strict=True)] == [handed] * 4
+    symbols = {name: f"rnnops_{name}" for name in RUNTIME}
+    for kernel in run.plan(lstm_feeds("float32", 3)).plan.compiled.kernels:
+        text, _ = llvm_text(kernel.compiled.text.module, "scan", symbols, GIVEN)
+        declared = set(re.findall(r'declare .* @"(.*)"\(', text))
+        assert declared
+        assert all(name in symbols.values() or name.startswith("llvm.") for name in declared)
+    threads = str(_text({name: name for name in THREADS}, THREADS))
+    declared = set(re.findall(r"declare .* @([\w.]+)\(", threads))
+    assert declared - {"sched_yield", "SwitchToThread", "llvm.x86.sse2.pause", "llvm.aarch64.isb"} == {
+        "PyThread_acquire_lock",
+        "PyThread_release_lock",
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from llvmlite import ir
 
 from rnnops.compiler.ir.kernel import Do, Module, statements_of
@@ -32,7 +34,13 @@ def native_scan(module: Module, width: int | None) -> NativeFunction:
 
 def scalar_functions(scalars: Scalars) -> str:
     """Definitions of scalar functions, as LLVM IR."""
-    holder = ir.Module("scalars")
-    for name, (function, dtypes, result) in scalars.used.items():
-        define(holder, TRACED[function], name, dtypes, result)
-    return "\n".join(map(str, holder.globals.values()))
+    texts = (text for name, used in scalars.used.items() for text in _definition(name, *used))
+    return "\n".join(dict.fromkeys(texts))  # what several of them declare is there once
+
+
+@cache
+def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[str, ...]:
+    """A scalar function, and what it declares."""
+    holder = ir.Module(name)
+    define(holder, TRACED[function], name, dtypes, result)
+    return tuple(map(str, holder.globals.values()))
