@@ -14,9 +14,9 @@ os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports nu
 import devices
 import pytest
 
-from rnnops.compiler.ir.verify import verify
+from rnnops.compiler import cuda_target
+from rnnops.compiler.ir.verify import verify, verify_device
 from rnnops.compiler.scan import target
-from rnnops.compiler.scan.scan_module import write_scan
 
 SLOW = Path(__file__).with_name("slow.txt")
 
@@ -52,13 +52,17 @@ def _old_objects_are_not_looked_at() -> None:
 def _kernels_are_verified() -> Iterator[None]:
     """Every module that a plan writes means something."""
 
-    def written(*arguments: Any) -> Any:
-        text = write_scan(*arguments)
-        verify(text.module)
-        return text
+    def verified(write: Any, check: Any) -> Any:
+        def written(*arguments: Any) -> Any:
+            text = write(*arguments)
+            check(text.module)
+            return text
+
+        return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "write_scan", written)
+        patch.setattr(cuda_target, "write_cuda_scan", verified(cuda_target.write_cuda_scan, verify_device))
+        patch.setattr(target, "write_scan", verified(target.write_scan, verify))
         yield
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from rnnops.compiler.device_memory import DeviceMemory
 from rnnops.compiler.device_references import DeviceReference
-from rnnops.compiler.scan.cuda_text import owners_in_memory, write_cuda_scan
+from rnnops.compiler.scan.cuda_module import owners_in_memory, write_cuda_scan
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.place_waits import COPIES
 from rnnops.compiler.scan.places import lay_out
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_module import HEADER_SIZES, ScanText
+from rnnops.compiler.scan.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.scan.share_blocks import Blocks, Loop, share_loop
 from rnnops.compiler.scan.share_lanes import LANES
 from rnnops.compiler.scan.share_work import Team
@@ -92,8 +92,8 @@ class Cuda:
             raise DeviceError(problem, net=self.net, wanted="float32 feeds", came=dtype, hint="Leave weights= out.")
         return self.weights or dtype
 
-    def load(self, text: ScanText, width: int | None) -> Any:
-        return load_module(text.text).scan
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        return load_module(text.python()).scan
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work

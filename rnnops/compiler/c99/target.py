@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rnnops.compiler.c99.text import c_text
-from rnnops.compiler.scan.scan_module import ScanText
+from rnnops.compiler.ir.kernel import Module
+from rnnops.compiler.scan.scan_module import ScanModule
 from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.target import OnOneThread, Work, was_wrong
 from rnnops.errors import DeviceError
@@ -27,8 +28,8 @@ FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 class C99(OnOneThread):
     """A C compiler and its code."""
 
-    def load(self, text: ScanText, width: int | None) -> Any:
-        assert text.module is not None
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        assert isinstance(text.module, Module)
         return _library(c_text(text.module)).scan
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:

@@ -108,6 +108,7 @@ def _argument(argument: Argument) -> str:
     if isinstance(argument, Matrix):
         sizes = ", ".join(map(_value, (argument.rows, argument.stride, argument.columns)))
         return f"(matrix){{{argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes}}}"
+    assert isinstance(argument, ir.Expr)
     return _value(argument)
 
 

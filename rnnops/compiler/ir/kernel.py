@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rnnops.compiler.ir.expressions import INDEX, Expr
+from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Load, parts_of
 
 INDENT = "    "
 
@@ -63,7 +63,48 @@ class Array:
         return self.buffer
 
 
-Argument = Expr | Pointer | Vector | Matrix | Array
+@dataclass(frozen=True)
+class StridedMatrix:
+    """A matrix of an array of a device: `row` numbers from row to row, `column` from column to column."""
+
+    buffer: str
+    start: Expr
+    row: Expr
+    column: Expr
+
+    def __str__(self) -> str:
+        column = "" if self.column == Literal(1) else f", {self.column}"
+        return f"Matrix({self.buffer}, {self.start}, {self.row}{column})"
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """`c [rows, columns]` becomes `a @ b`, plus what is there, or plus a bias that begins at an element of an array."""
+
+    a: StridedMatrix
+    b: StridedMatrix
+    c: StridedMatrix
+    sizes: tuple[Expr, Expr, Expr]  # rows, columns, inner
+    accumulate: Expr
+    bias: tuple[str, Expr] | None = None
+
+    def __str__(self) -> str:
+        sizes = ", ".join(map(str, self.sizes))
+        bias = "None" if self.bias is None else f"({self.bias[0]}, {self.bias[1]})"
+        return f"Product({self.a}, {self.b}, {self.c}, {sizes}, {self.accumulate}, {bias})"
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A kernel of the module, to be launched."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Argument = Expr | Pointer | Vector | Matrix | Array | MatrixProduct | Callee
 
 
 @dataclass(frozen=True)
@@ -236,7 +277,31 @@ def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
         return argument.start, argument.count
     if isinstance(argument, Matrix):
         return argument.start, argument.rows, argument.stride, argument.column, argument.columns
+    if isinstance(argument, MatrixProduct):
+        places = (one for matrix in (argument.a, argument.b, argument.c) for one in _of_matrix(matrix))
+        bias = () if argument.bias is None else (argument.bias[1],)
+        return *places, *argument.sizes, argument.accumulate, *bias
     return ()
+
+
+def _of_matrix(matrix: StridedMatrix) -> tuple[Expr, Expr, Expr]:
+    return matrix.start, matrix.row, matrix.column
+
+
+def buffers_of(statement: Statement) -> set[str]:
+    """The memory that a statement itself touches."""
+    found = {statement.buffer} if isinstance(statement, Store) else set()
+    for argument in statement.arguments if isinstance(statement, Do) else ():
+        if isinstance(argument, Pointer | Vector | Matrix | Array):
+            found.add(argument.buffer)
+        elif isinstance(argument, MatrixProduct):
+            found |= {argument.a.buffer, argument.b.buffer, argument.c.buffer, *(argument.bias or ())[:1]}
+    return found.union(*map(_loaded, expressions_of(statement)))
+
+
+def _loaded(expression: Expr) -> set[str]:
+    own = {expression.buffer} if isinstance(expression, Load) else set()
+    return own.union(*map(_loaded, parts_of(expression)))
 
 
 def _indented(body: Sequence[Statement]) -> Iterator[str]:

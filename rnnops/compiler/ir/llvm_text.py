@@ -40,6 +40,7 @@ from rnnops.compiler.ir.kernel import (
     For,
     Function,
     If,
+    Matrix,
     Module,
     Parameter,
     Pointer,
@@ -373,6 +374,7 @@ class _Driver(_Body):
             return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
         if isinstance(argument, Vector):
             return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
+        assert isinstance(argument, Matrix)
         start = argument.start if argument.column == Literal(0) else argument.start + argument.column
         sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import IDENTIFIER
 from rnnops.compiler.ir.kernel import Assign, Function, Module, statements_of
 
 Value = TypeVar("Value")
+AnyModule = TypeVar("AnyModule", bound=Module | DeviceModule)
 NAMES = ("name", "buffer")  # fields that name variables and memory
 
 
-def shown(module: Module) -> Module:
+def shown(module: AnyModule) -> AnyModule:
     """The same module with row programs that name blobs."""
     return replace(module, programs=tuple(map(_shown, module.programs)))
 

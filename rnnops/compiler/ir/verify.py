@@ -5,8 +5,9 @@ Tests verify every module that is written; targets trust what was verified.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
     INDEX,
     LOGIC,
@@ -26,22 +27,24 @@ from rnnops.compiler.ir.expressions import (
 from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
+    Callee,
     Do,
     For,
-    Function,
     If,
-    Matrix,
     Module,
     Parameter,
-    Pointer,
     Statement,
     Store,
-    Vector,
+    buffers_of,
     expressions_of,
     statements_of,
 )
 from rnnops.types import BOOL
 
+ON_DEVICE = ("part", "wait", "cuda.syncthreads", "load_columns", "step_product")
+ON_HOST = ("on.launch", "on.multiply")
+KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
+TEAM_NUMBERS = ("mates", "mate", "teams", "team")
 RUNTIME = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into", "wait", "list_rows", "part")
 
 
@@ -52,17 +55,40 @@ class KernelError(ValueError):
 def verify(module: Module) -> None:
     """Raise KernelError for a module that means nothing."""
     for program in module.programs:
-        _Scope(program, program.parameters).check(program.body)
+        _Scope(program.name, program.parameters).check(program.body)
     sizes = map(Parameter, module.sizes)
     called = {program.name: len(program.parameters) for program in module.programs}
-    _Scope(module.driver, [*module.driver.parameters, *module.arrays, *sizes], called).check(module.driver.body)
+    _Scope("scan", [*module.driver.parameters, *module.arrays, *sizes], called).check(module.driver.body)
+
+
+def verify_device(module: DeviceModule) -> None:
+    """The same for kernels of a device and what launches them.
+
+    Limit: row programs of a device, whose lanes fold numbers beside their places, are not looked into.
+    """
+    called = {program.name: len(program.parameters) for program in module.programs}
+    for kernel in module.kernels:
+        numbers = map(Parameter, (*KERNEL_NUMBERS, *(TEAM_NUMBERS if kernel.teams else ()), *kernel.sizes))
+        memory = [Parameter("status", "int64[]"), *kernel.arrays, *kernel.folded]
+        if kernel.weights:
+            memory += [Parameter("shared", f"{module.dtype}[]"), Parameter("kept", f"{module.weights}[]")]
+        _Scope(kernel.name, [*numbers, *memory], called, ON_DEVICE).check(kernel.body)
+    launched = {kernel.name: len(kernel.arrays) for kernel in module.kernels}
+    known = [*map(Parameter, module.sizes), *module.arrays]
+    _Scope("scan", known, launched, ON_HOST).check(module.driver.body)
 
 
 class _Scope:
     """What names stand for in a function, and which functions it may call."""
 
-    def __init__(self, function: Function, known: Iterable[Parameter], called: dict[str, int] | None = None) -> None:
-        self.function, self.called, given = function, called, tuple(known)
+    def __init__(
+        self,
+        function: str,
+        known: Iterable[Parameter],
+        called: Mapping[str, int] | None = None,
+        runtime: Sequence[str] = RUNTIME,
+    ) -> None:
+        self.function, self.called, self.runtime, given = function, called, runtime, tuple(known)
         self.variables = {one.name: one.dtype for one in given if not one.is_memory}  # that are known here
         self.dtypes = dict(self.variables)  # of all, wherever they are known
         self.memory = {one.name: one.dtype for one in given if one.is_memory}
@@ -103,12 +129,16 @@ class _Scope:
     def _call(self, s: Do) -> None:
         self._need(self.called is not None, f"a call of {s.function}, which only drivers may call")
         known = self.called or {}
-        self._need(s.function in known or s.function in RUNTIME, f"a call of {s.function}, which nobody has")
+        self._need(s.function in known or s.function in self.runtime, f"a call of {s.function}, which nobody has")
         wanted = known.get(s.function, len(s.arguments))
         self._need(wanted == len(s.arguments), f"a call of {s.function} with {len(s.arguments)} for {wanted} arguments")
+        for buffer in buffers_of(s):
+            self._need(buffer in self.memory, f"no memory is called {buffer}")
         for argument in s.arguments:
-            if isinstance(argument, Pointer | Vector | Matrix | Array):
-                self._need(argument.buffer in self.memory, f"no memory is called {argument.buffer}")
+            if isinstance(argument, Callee):
+                given = sum(isinstance(other, Array) for other in s.arguments)
+                problem = f"a launch of {argument.name} with {given} arrays"
+                self._need(known.get(argument.name) == given, problem)
         for name in s.results:
             self._set(name, INDEX)
 
@@ -136,7 +166,7 @@ class _Scope:
 
     def _need(self, holds: bool, problem: str) -> None:
         if not holds:
-            raise KernelError(f"in {self.function.name}: {problem}")
+            raise KernelError(f"in {self.function}: {problem}")
 
 
 def _is_typed(e: Expr) -> bool:

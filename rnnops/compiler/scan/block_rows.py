@@ -11,16 +11,16 @@ by all lanes alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
+from rnnops.compiler.ir.device import LaneFold
 from rnnops.compiler.ir.expressions import Call, Expr, Literal, Name, choice, compare
 from rnnops.compiler.ir.kernel import Assign, Do, If, Store
 from rnnops.compiler.scan.nests import Nest
-from rnnops.compiler.scan.row_program import RowProgram, RowWriter
+from rnnops.compiler.scan.row_program import RowWriter
 from rnnops.compiler.scan.share_lanes import Share, share_lanes
 from rnnops.compiler.scan.statements import FOLDS, Statement
-from rnnops.kernels.cuda.lanes import fold_name, fold_text
-from rnnops.types import Type
+from rnnops.kernels.cuda.lanes import fold_name
 
 ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
 SYNC = Do("cuda.syncthreads")
@@ -66,9 +66,9 @@ class BlockRowWriter(RowWriter):
         """The function that folds what lanes have gathered, written beside the program where no module has it."""
         name: str = fold_name(statement.fold)
         if statement.fold not in FOLDS:
-            name = f"{self.result.name}_fold_{len(self.result.functions)}"
+            name = f"{self.result.name}_fold_{len(self.result.folds)}"
             a, b = Name("a", dtype=statement.dtype), Name("b", dtype=statement.dtype)
-            self.result.functions.append(fold_text(name, str(self._combined(statement, a, b))))
+            self.result.folds.append(LaneFold(name, self._combined(statement, a, b)))
         return name
 
     def _write(self, depth: int, line: Store) -> None:
@@ -85,12 +85,3 @@ class BlockRowWriter(RowWriter):
 
     def _scalars(self, *names: str) -> tuple[Name, ...]:
         return tuple(map(self._scalar, names))
-
-
-def device_program(program: RowProgram, types: Mapping[str, Type]) -> str:
-    """The text of a row program that a kernel calls.
-
-    Args:
-        types: owner -> what it holds.
-    """
-    return "\n\n\n".join([*program.functions, f"@device_function\n{program.function(types)}"])

@@ -24,7 +24,7 @@ from rnnops.compiler.scan.memory import (
 from rnnops.compiler.scan.places import Layouts
 from rnnops.compiler.scan.row_order import order_rows
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_module import HEADER_SIZES, MASKED, ScanText
+from rnnops.compiler.scan.scan_module import HEADER_SIZES, MASKED, ScanModule
 from rnnops.compiler.scan.set_apart import set_apart
 from rnnops.compiler.scan.share_work import Team
 from rnnops.compiler.scan.shrink import shrink_rows
@@ -118,7 +118,7 @@ class CompiledScan:
     scan: Scan
     plan: StepPlan
     layouts: Layouts
-    text: ScanText
+    text: ScanModule
     tile: int
     team: Team
     options: Options

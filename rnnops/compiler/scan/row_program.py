@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rnnops.compiler.ir.device import LaneFold
 from rnnops.compiler.ir.expressions import (
     INDEX,
     Call,
@@ -81,7 +82,7 @@ class RowProgram:
         sizes: names of the sizes it takes.
         scalars: names of further numbers it takes (`n`, `t`, ...).
         body: what it does.
-        functions: texts of those that it calls, beside what all modules have.
+        folds: of what lanes of a device bring, beside those that all modules have.
     """
 
     name: str
@@ -89,7 +90,7 @@ class RowProgram:
     sizes: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
     body: list[Line] = field(default_factory=list)
-    functions: list[str] = field(default_factory=list)
+    folds: list[LaneFold] = field(default_factory=list)
 
     def function(self, types: Mapping[str, Type]) -> Function:
         """The program as a function.

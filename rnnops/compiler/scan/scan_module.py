@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 
+from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
     Cast,
     Expr,
@@ -63,32 +64,31 @@ WAIT = Do("wait", (Array("barrier"), THREADS))
 
 
 @dataclass(frozen=True)
-class ScanText:
+class ScanModule:
     """A generated module, and what its arguments are.
 
     Args:
-        module: as kernel IR; a device that is written as text alone has none.
+        module: as kernel IR.
         sizes: numbers behind those of `HEADER_SIZES`.
         arrays: names of array parameters, in order.
         packed: matrices in the order of their parameters.
-        text: of a module of Python that does the same, where there is no kernel IR.
+        render: makes Python of the module, given the lines that define its constants.
     """
 
-    module: Module | None
+    module: Module | DeviceModule
     constants: Constants
     sizes: tuple[int, ...]
     arrays: tuple[str, ...]
     packed: tuple[Packed, ...]
-    text: str = ""
+    render: Callable[..., str] = python_text
 
     def python(self) -> str:
-        """A module of Python that does it: what a device runs, or what compiled code does."""
-        return self.text if self.module is None else python_text(self.module, self.constants.lines())
+        """A module of Python that does it: what a CUDA device runs, or what compiled code does."""
+        return self.render(self.module, self.constants.lines())
 
     def shown(self) -> str:
         """The same for people, with names of blobs."""
-        lines = self.constants.lines()
-        return self.text if self.module is None else python_text(shown(self.module), lines, for_people=True)
+        return self.render(shown(self.module), self.constants.lines(), for_people=True)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class ScanWriter:
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
     part: _Part = field(init=False)
 
-    def written(self) -> ScanText:
+    def written(self) -> ScanModule:
         """The module."""
         body = self._driver()
         arrays = tuple(map(self._parameter, self._arrays()))
@@ -143,7 +143,7 @@ class ScanWriter:
         programs = tuple(program.function(self.plan.types) for program in self.programs)
         module = Module(self.dtype, programs, driver, arrays, sizes)
         names = tuple(parameter.name for parameter in arrays)
-        return ScanText(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
+        return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
 
     def _arrays(self) -> list[str]:
         scratch = [f"w_{dtype}" for dtype in self.layouts.scratch]
@@ -392,6 +392,6 @@ def _part(results: tuple[str, str], rank: Expr, threads: Expr, count: Expr, bloc
     return Do("part", (rank, threads, count, block), results)
 
 
-def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str) -> ScanText:
+def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str) -> ScanModule:
     """Write a plan as a module."""
     return ScanWriter(scan, plan, layouts, dtype).written()

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.openmp import OpenMP, run_in_region
 from rnnops.compiler.scan.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.native import native_scan
 from rnnops.compiler.scan.places import Layouts, lay_out
 from rnnops.compiler.scan.scan import Scan
-from rnnops.compiler.scan.scan_module import ScanText, write_scan
+from rnnops.compiler.scan.scan_module import ScanModule, write_scan
 from rnnops.compiler.scan.share_work import Team, share_work
 from rnnops.compiler.scan.step_plan import StepPlan
 from rnnops.compiler.team import run_together
@@ -31,7 +32,7 @@ class Written:
 
     team: Team
     layouts: Layouts
-    text: ScanText
+    text: ScanModule
     notes: tuple[str, ...] = ()
 
 
@@ -61,7 +62,7 @@ class Target(Protocol):
             width: of vectors in bits; the host's if None.
         """
 
-    def load(self, text: ScanText, width: int | None) -> Any:
+    def load(self, text: ScanModule, width: int | None) -> Any:
         """The function of a module, ready to be called.
 
         Args:
@@ -126,8 +127,8 @@ class Processor(OnHost):
     def flat(self, array: Any) -> Any:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
-    def load(self, text: ScanText, width: int | None) -> Any:
-        assert text.module is not None
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        assert isinstance(text.module, Module)
         return native_scan(text.module, width)
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
@@ -156,7 +157,7 @@ class OnOneThread(OnHost):
 class PlainPython(OnOneThread):
     """The same module as plain Python."""
 
-    def load(self, text: ScanText, width: int | None) -> Any:
+    def load(self, text: ScanModule, width: int | None) -> Any:
         return load_module(text.python()).scan
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:

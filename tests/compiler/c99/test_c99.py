@@ -19,7 +19,7 @@ from rnnops.compiler.ir.expressions import Literal, Load
 from rnnops.compiler.ir.kernel import Do, Function, Module, Parameter, Pointer
 from rnnops.compiler.scalar_expressions import Constants
 from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.scan_module import ScanText
+from rnnops.compiler.scan.scan_module import ScanModule
 from rnnops.compiler.scan.share_work import Team
 
 pytestmark = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
@@ -122,7 +122,7 @@ def run_jobs(jobs: list[Job], constants: Constants) -> list[Any]:
     driver = Function("scan", (Parameter("rank"), Parameter("threads")), tuple(calls))
     module = Module("float32", tuple(programs), driver, given, ())
     target, status = C99(), np.zeros(4, np.int64)
-    function = target.load(ScanText(module, constants, (), (), ()), None)
+    function = target.load(ScanModule(module, constants, (), (), ()), None)
     memory = [array for _, array in (*arrays, lengths)]
     target.call(function, Team(1), (None, status, np.zeros(1, np.int64), *memory), may_fail=False)
     return outs

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from rnnops.compiler.ir.device import DeviceModule, Kernel
 from rnnops.compiler.ir.expressions import Call, Choice, Expr, Literal, Load, Name, any_of, compare
-from rnnops.compiler.ir.kernel import Array, Assign, Do, For, Function, If, Module, Parameter, Statement, Store
-from rnnops.compiler.ir.verify import KernelError, verify
+from rnnops.compiler.ir.kernel import (
+    Array,
+    Assign,
+    Callee,
+    Do,
+    For,
+    Function,
+    If,
+    MatrixProduct,
+    Module,
+    Parameter,
+    Pointer,
+    Statement,
+    Store,
+    StridedMatrix,
+)
+from rnnops.compiler.ir.verify import KernelError, verify, verify_device
 
 ZERO, ONE, N, ELEMENT = Literal(0), Literal(1), Name("n"), Name("i")
 X, Y = Name("x", dtype="float32"), Name("y", dtype="float64")
@@ -83,3 +99,51 @@ def test_what_a_loop_alone_sets_is_not_known_behind_it() -> None:
 def test_drivers_that_mean_nothing(line: Statement, problem: str) -> None:
     with pytest.raises(KernelError, match=problem):
         verify(module(driver=(line,)))
+
+
+LAUNCH = Do("on.launch", (Callee("k"), ONE, Literal(0), Name("T"), Array("a")))
+A, B = StridedMatrix("a", ZERO, ONE, ONE), StridedMatrix("b", ZERO, Name("T"), ONE)
+FILL = Do("rows", (Name("lane"), Pointer("a", Name("c0"))))
+
+
+def device_module(*driver: Statement, kernel: tuple[Statement, ...] = (FILL,)) -> DeviceModule:
+    arrays = Parameter("a", "float32[]"), Parameter("b", "float32[]")
+    program = Function("rows", (Parameter("lane"), Parameter("p", "float32*")), ())
+    made = Kernel("k", arrays[:1], ("c0",), (), False, False, kernel)
+    scan = Function("scan", (), driver)
+    return DeviceModule("float32", "float32", (), (program,), (made,), scan, arrays, ("T", "c0"))
+
+
+def test_what_means_something_on_a_device() -> None:
+    multiply = Do("on.multiply", (MatrixProduct(A, B, A, (ONE, Name("T"), ONE), Literal(True, dtype="bool")),))
+    verify_device(device_module(LAUNCH, multiply))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (Do("on.launch", (Callee("k"), Name("T"))), "in scan: a launch of k with 0 arrays"),
+        (Do("on.launch", (Callee("other"), Array("a"))), "a launch of other"),
+        (Do("on.launch", (Callee("k"), Array("c"))), "no memory is called c"),
+        (Do("on.multiply", (MatrixProduct(A, A, A, (ONE, ONE, Name("lane")), ONE),)), "lane is None"),
+        (Do("wait", ()), "a call of wait, which nobody has"),
+    ],
+)
+def test_launches_that_mean_nothing(line: Statement, problem: str) -> None:
+    with pytest.raises(KernelError, match=problem):
+        verify_device(device_module(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (Do("rows", (ONE,)), "in k: a call of rows with 1 for 2 arguments"),
+        (Do("rows", (ONE, Pointer("b", ZERO))), "no memory is called b"),
+        (Assign("x", Name("T")), "T is None"),
+        (Assign("x", Name("team")), "team is None"),
+        (Do("load_columns", (Pointer("kept", ZERO),)), "no memory is called kept"),
+    ],
+)
+def test_kernels_of_a_device_that_mean_nothing(line: Statement, problem: str) -> None:
+    with pytest.raises(KernelError, match=problem):
+        verify_device(device_module(LAUNCH, kernel=(line,)))

@@ -12,8 +12,8 @@ from scan_cases import lowered_step, run_statements
 
 import rnnops as ro
 from rnnops.compiler.scalar_expressions import Constants
-from rnnops.compiler.scan.block_rows import BlockRowWriter, device_program
-from rnnops.compiler.scan.cuda_text import TEAMS
+from rnnops.compiler.scan.block_rows import BlockRowWriter
+from rnnops.compiler.scan.cuda_text import TEAMS, programs_text
 from rnnops.compiler.scan.modules import load_module
 from rnnops.compiler.scan.nests import fuse_nests
 from rnnops.compiler.scan.row_program import Sizes
@@ -98,7 +98,7 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     parameters = [*outside, *program.pointers.values(), *values]
     arguments = ", ".join([*program.scalars, *program.pointers.values(), *program.sizes])
     head = HEAD.format(functions="\n".join(import_lines("cpu")))
-    text = [head, *constants.lines(), source(), device_program(program, lowered.types)]
+    text = [head, *constants.lines(), source(), *programs_text(program.folds, [program.function(lowered.types)])]
     filled = {"parameters": ", ".join(parameters), "arguments": arguments, "teams": "\n    ".join(TEAMS)}
     module = load_module("\n\n".join(text) + KERNEL.format(**filled))
     memory = {
