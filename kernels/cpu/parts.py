@@ -1,7 +1,7 @@
-"""What generated drivers say in plain Python: shares of rows, parts of memory, safe indices, products, barriers.
+"""What generated drivers say in plain Python: parts of memory, products, barriers.
 
-Compiled drivers have a few instructions for the small ones (`rnnops/compiler/ir/llvm_text.py`) and call the runtime for
-the others. Here a packed matrix is the matrix itself, row by row, in memory that may be larger.
+Compiled drivers call the runtime for products and barriers. Here a packed matrix is the matrix itself, row by row, in
+memory that may be larger.
 """
 
 from __future__ import annotations
@@ -10,12 +10,6 @@ from typing import Any
 
 from rnnops.kernels.cpu import active_rows
 from rnnops.kernels.cpu.instructions import only_compiled
-
-
-def part(rank: int, threads: int, count: int, block: int) -> tuple[int, int]:
-    """First and last (not included) of the `count` things that a thread takes, in whole blocks but for the last."""
-    blocks = (count + block - 1) // block
-    return min(count, blocks * rank // threads * block), min(count, blocks * (rank + 1) // threads * block)
 
 
 def at(array: Any, offset: int) -> Any:
@@ -31,12 +25,6 @@ def vector(array: Any, start: int, count: int) -> Any:
 def matrix(array: Any, start: int, rows: int, stride: int, column: int, columns: int) -> Any:
     """`[rows, columns]` in a 1-D array: rows begin at `start + column`, `stride` numbers apart. Nothing is checked."""
     return array[start : start + rows * stride].reshape((rows, stride))[:, column : column + columns]
-
-
-def inside(index: Any, size: int) -> Any:
-    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
-    place = index + size if index < 0 else index
-    return min(max(place, 0), size - 1)
 
 
 def pack_into(B: Any, packed: Any) -> None:

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu import parts
 from rnnops.kernels.cuda.facade import compiled_as, types
 from rnnops.kernels.cuda.overloads import of_floats, of_integers, of_numbers, with_integers
 
@@ -203,11 +201,3 @@ def add_product(accumulator: Any, x: Any, y: Any) -> Any:
 
 
 add_product_any_order = add_product
-
-
-def _copied(function: Any) -> Any:
-    """A function of its own for the device: what numba knows of the original is for processors."""
-    return FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-
-
-inside, part = of_integers(_copied(parts.inside)), of_integers(_copied(parts.part))

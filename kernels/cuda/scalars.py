@@ -14,16 +14,13 @@ from rnnops.kernels.scalar_functions import implementations
 
 if SIMULATED:
     from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
-    from rnnops.kernels.cpu.parts import inside, part
     from rnnops.kernels.cpu.uniform import uniform
 else:
     from rnnops.kernels.cuda.device_scalars import (
         add_any_order,
         add_product,
         add_product_any_order,
-        inside,
         larger,
-        part,
         smaller,
     )
     from rnnops.kernels.cuda.random_numbers import uniform
@@ -32,6 +29,5 @@ HOME = "cpu" if SIMULATED else "cuda"  # of the functions that texts of loop for
 FUNCTIONS = implementations(HOME)
 
 __all__ = [
-    "FUNCTIONS", "HOME", "add_any_order", "add_product", "add_product_any_order", "inside", "larger", "part", "smaller",
-    "uniform",
+    "FUNCTIONS", "HOME", "add_any_order", "add_product", "add_product_any_order", "larger", "smaller", "uniform",
 ]  # fmt: skip

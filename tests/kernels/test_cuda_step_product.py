@@ -24,7 +24,6 @@ import numpy as np
 from numba import cuda, types
 
 from rnnops.kernels.cuda.facade import at, copy_four
-from rnnops.kernels.cuda.scalars import part
 
 device_function = cuda.jit(device=True)
 
@@ -36,7 +35,8 @@ device_function = cuda.jit(device=True)
 def kernel(
     A, B, C, bias, a_row, rows, inner, columns, period, along, across, accumulate, bias_start, depth, staged, sums
 ):
-    u0, u1 = part(cuda.blockIdx.x, cuda.gridDim.x, period, 1)
+    u0 = period * cuda.blockIdx.x // cuda.gridDim.x
+    u1 = period * (cuda.blockIdx.x + 1) // cuda.gridDim.x
     shared = cuda.shared.array(0, types.{dtype}{aligned})
     kept = cuda.shared.array(0, types.{weights}{aligned})
     load_columns(B, 1, along, across, inner, columns, period, u0, u1, at(kept, 0))

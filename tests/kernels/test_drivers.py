@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 
 from rnnops.kernels.cpu.drivers import HEADER, as_words
-from rnnops.kernels.cpu.parts import at, matrix, part, vector
+from rnnops.kernels.cpu.parts import at, matrix, vector
 
 
 def test_numpy_keeps_the_address_behind_the_header() -> None:
@@ -29,13 +29,3 @@ def test_parts_are_views() -> None:
     at(x, 20)[1] = -3
     assert [x[8], x[3], x[21]] == [-7, -5, -3]
     assert matrix(x, 0, 3, 8, 6, 2).tolist() == [[6, 7], [14, 15], [22, 23]]
-
-
-def test_shares_are_all_there_is_once() -> None:
-    for count in (0, 1, 7, 48, 100):
-        for threads in (1, 2, 3, 64):
-            for block in (1, 8, 48):
-                shares = [part(rank, threads, count, block) for rank in range(threads)]
-                assert [first for first, _ in shares[1:]] == [last for _, last in shares[:-1]]
-                assert (shares[0][0], shares[-1][1]) == (0, count)
-                assert all(first % block == 0 or first == count for first, _ in shares)

@@ -86,6 +86,7 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
     static inline T larger_##T(T a, T b) { return maximum_##T(a, b); }                                              \
     static inline T smaller_##T(T a, T b) { return minimum_##T(a, b); }                                             \
     static inline T min_##T(T a, T b) { return a < b ? a : b; }                                                     \
+    static inline T max_##T(T a, T b) { return a < b ? b : a; }                                                     \
     static inline T add_any_order_##T(T sum, T x) { return (T)((W)sum + (W)x); }                                    \
     static inline T add_product_##T(T sum, T x, T y) { return (T)((W)sum + (W)x * (W)y); }                          \
     static inline T add_product_any_order_##T(T sum, T x, T y) { return (T)((W)sum + (W)x * (W)y); }
@@ -93,12 +94,6 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
 FLOATS(float, f) FLOATS(double, )
 INTEGERS(int8_t, 1) INTEGERS(int16_t, 1) INTEGERS(int32_t, 1) INTEGERS(int64_t, 1)
 INTEGERS(uint8_t, 0) INTEGERS(uint16_t, 0) INTEGERS(uint32_t, 0) INTEGERS(uint64_t, 0)
-
-/* An index counted from the end where negative, moved into [0, size) where it is out of range. */
-static inline int64_t inside_int64_t(int64_t index, int64_t size) {
-    const int64_t place = index < 0 ? index + size : index;
-    return place < 0 ? 0 : place < size ? place : size - 1;
-}
 
 /* Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011): element `element` of row n in step t, from 0 to 1. */
 static inline double uniform_double(int64_t seed, int64_t ordinal, int64_t t, int64_t n, int64_t element) {

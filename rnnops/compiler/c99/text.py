@@ -84,9 +84,6 @@ def _lines(s: Statement) -> Iterator[str]:
     elif isinstance(s, If):
         yield f"if ({_value(s.test)}) {{"
         yield from _block(s.body)
-    elif s.function == "part":  # one thread takes all there is
-        first, last = s.results
-        yield f"{first}_ = 0, {last}_ = {_argument(s.arguments[2])};"
     elif s.function != "wait":
         result = f"{s.results[0]}_ = " if s.results else ""
         yield f"{result}{s.function}({', '.join(map(_argument, s.arguments))});"

@@ -231,6 +231,23 @@ def least(a: Expr, b: Expr) -> Expr:
     return Call("min", (a, b), dtype=a.dtype)
 
 
+def most(a: Expr, b: Operand) -> Expr:
+    """The larger of two sizes."""
+    return Call("max", (a, _beside(a, b)), dtype=a.dtype)
+
+
+def inside(index: Expr, size: Expr) -> Expr:
+    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
+    return least(most(choice(index < 0, index + size, index), 0), size - 1)
+
+
+def share_of(rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Expr, Expr]:
+    """First and last, not included, of the `count` things that one of several takes: whole blocks but for the last."""
+    blocks = count if block == Literal(1) else (count + block - 1) // block
+    first, last = (blocks * number // parts * block for number in (rank, rank + 1))
+    return least(count, first), least(count, last)
+
+
 def as_index(x: Expr) -> Expr:
     """An integer as a place in memory."""
     return x if x.dtype == INDEX else Cast(x, dtype=INDEX)

@@ -29,8 +29,6 @@ from rnnops.compiler.ir.expressions import (
     Logic,
     Name,
     Negated,
-    choice,
-    least,
 )
 from rnnops.compiler.ir.kernel import (
     Argument,
@@ -226,8 +224,6 @@ class _Body:
             return self._sum(e)
         if e.function in ("min", "max") or (e.function in EXTREMA and e.dtype in FLOATS):
             return self._extremum(e)
-        if e.function == "inside":
-            return self.value(_inside(*e.operands))
         if e.function in EXTREMA:
             e = Call(EXTREMA[e.function], e.operands, dtype=e.dtype)
         given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
@@ -345,10 +341,6 @@ class _Driver(_Body):
         return self.op(f"load {kind}, ptr {self.op(f'getelementptr inbounds i64, ptr {start}, i64 {place}')}")
 
     def call(self, s: Do) -> None:
-        if s.function == "part":
-            for name, value in zip(s.results, _share(*s.arguments), strict=True):  # type: ignore[arg-type]
-                self.set(name, self.value(value), "int64")
-            return
         given = [text for argument in s.arguments for text in self._argument(argument)]
         if s.function in self.rows:
             self.do(f"call void @{s.function}({', '.join(given)})")
@@ -413,16 +405,3 @@ def _number(e: Any) -> str:
     if e.dtype in FLOATS:  # LLVM writes numbers of both dtypes as a double's bits
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(e.value)))[0]:016x}"
     return str(int(e.value))
-
-
-def _inside(index: Expr, size: Expr) -> Expr:
-    """An index counted from the end where negative, moved into `[0, size)` where it is out of range."""
-    place = choice(index < 0, index + size, index)
-    return least(Call("max", (place, Literal(0))), size - 1)
-
-
-def _share(rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Expr, Expr]:
-    """First and last of the `count` things that a thread takes, in whole blocks but for the last."""
-    blocks = count if block == Literal(1) else (count + block - 1) // block
-    first, last = (blocks * number // threads * block for number in (rank, rank + 1))
-    return least(count, first), least(count, last)

@@ -41,11 +41,11 @@ from rnnops.compiler.ir.kernel import (
 )
 from rnnops.types import BOOL
 
-ON_DEVICE = ("part", "wait", "cuda.syncthreads", "load_columns", "step_product")
+ON_DEVICE = ("wait", "cuda.syncthreads", "load_columns", "step_product")
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")
-RUNTIME = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into", "wait", "list_rows", "part")
+RUNTIME = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into", "wait", "list_rows")
 
 
 class KernelError(ValueError):

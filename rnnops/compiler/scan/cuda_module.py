@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from rnnops.compiler.ir.device import DeviceModule, Kernel
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in
+from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in, share_of
 from rnnops.compiler.ir.kernel import (
     Argument,
     Array,
@@ -209,14 +209,13 @@ class CudaScanWriter:
         lines: list[Line] = [
             Assign("group", RANK // members),
             Assign("member", RANK % members),
-            Do("part", (GROUP, self._size(loop.groups), self._parts(), ONE), ("p0", "p1")),
+            *_share((P0, P1), GROUP, self._size(loop.groups), self._parts(), ONE),
             Assign("m0", P0 * together),
             Assign("m1", least(P1 * together, rows)),
-            Do("part", (RANK, BLOCKS, rows, together), ("n0", "n1")),
+            *_share((N0, N1), RANK, BLOCKS, rows, together),
         ]
         for period in sorted({unit.period for _, unit in units} - {BY_ROWS}):
-            first, last = self._features(period)
-            lines.append(Do("part", (MEMBER, members, self._size(period), ONE), (first.name, last.name)))
+            lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
         lines += self._load_weights(loop, units)
         return [*lines, For("step", Name("begin"), Name("end"), ONE, tuple(self._steps(loop, units)))]
 
@@ -349,6 +348,12 @@ class CudaScanWriter:
 
     def _bias_start(self, node: Product) -> Expr:
         return self._size(node.bias.layout.offset) if node.bias else Literal(-1)
+
+
+def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+    """First and last of what one of several takes."""
+    first, last = share_of(rank, parts, count, block)
+    return Assign(names[0].name, first), Assign(names[1].name, last)
 
 
 def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:

@@ -21,7 +21,7 @@ from numba import cuda, types
 from rnnops.kernels.cuda.facade import at, copy_four, scan_kernel
 from rnnops.kernels.cuda.gemm import Matrix, Product
 from rnnops.kernels.cuda.scalars import (
-    add_any_order, add_product, add_product_any_order, inside, larger, part, smaller, uniform,
+    add_any_order, add_product, add_product_any_order, larger, smaller, uniform,
 )
 {functions}
 

@@ -23,6 +23,7 @@ from rnnops.compiler.ir.expressions import (
     both,
     choice,
     compare,
+    inside,
     total,
 )
 from rnnops.compiler.ir.kernel import Assign, For, Function, If, Parameter, Statement as Line, Store
@@ -315,12 +316,12 @@ class RowWriter:
 
     def _index(self, access: Access, depth: int) -> Expr:
         assert access.index is not None
-        raw, step = as_index(self._operand(access.index, depth)), self._size(access.index_step)
+        found, step = as_index(self._operand(access.index, depth)), self._size(access.index_step)
         if access.index_size == 0:
-            return raw * step
-        size = self._size(access.index_size)
+            return found * step
+        raw, size = self._variable(found), self._size(access.index_size)
         self._note_wrong(any_of(raw < Negated(size), raw >= size))
-        return self._variable(Call("inside", (raw, size))) * step
+        return self._variable(inside(raw, size)) * step
 
     def _note_wrong(self, test: Expr) -> None:
         """Count what is out of range; the function tells by its status, and the reference says what it was."""

@@ -18,6 +18,7 @@ from rnnops.compiler.ir.expressions import (
     choice,
     compare,
     least,
+    share_of,
 )
 from rnnops.compiler.ir.kernel import (
     Array,
@@ -172,7 +173,7 @@ class ScanWriter:
             *parts[0].shares.before_tile(),
             *stages,
         ]
-        shares = [_part(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
+        shares = [*_share(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
         return [*shares, *self._packing(), For("tile", ZERO, T, K, tuple(tile))]
 
     def _column_shares(self, rows: Expr) -> list[Line]:
@@ -181,8 +182,9 @@ class ScanWriter:
             return []
         own = [("m0", ZERO, N0), ("m1", rows, N1), ("share", RANK, ZERO), ("shares", THREADS, ONE)]
         columns = [
-            _part((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
+            line
             for count, number in self.shared.items()
+            for line in _share((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
         ]
         return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
 
@@ -310,7 +312,7 @@ class ScanWriter:
             rows = self.part.shares.in_tile(node.rows, self.scan.batch, self.sizes)
             a = self._matrix(left.array, self._base(left), rows, node.row_stride, node.offset, node.inner)
             c = self._matrix(target.array, self._base(target), rows, node.columns, 0, node.columns)
-            self.lines.append(_part(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS)))
+            self.lines += _share(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS))
             if self.part.shares.columns:
                 self.lines.append(If(BY_COLUMNS, (Assign("r0", ZERO), Assign("r1", rows))))
             self._multiply(node, a, c, R0, R1)
@@ -329,16 +331,16 @@ class ScanWriter:
         m, n = self._size(node.rows), self._size(node.columns)
         adds = TRUE if node.target in self.summed else GOES_ON
         if node.columns >= node.rows:
-            share = _part(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS))
+            share = _share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS))
             product = Do("gemm_tn", (a, b, c, adds, ZERO, m, R0, R1))
         else:
-            share = _part(("r0", "r1"), RANK, THREADS, m, Literal(ROWS))
+            share = _share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS))
             product = Do("gemm_tn", (a, b, c, adds, R0, R1, ZERO, n))
         if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
             test = rows > 0 if adds is TRUE else any_of(rows > 0, both(*(compare("==", x, 0) for x in STARTS)))
-            self.lines.append(If(test, (share, product)))
+            self.lines.append(If(test, (*share, product)))
         else:
-            self.lines += [share, product]
+            self.lines += [*share, product]
 
     def _packed_name(self, right: Access) -> str:
         packing = packing_of(right)
@@ -387,9 +389,10 @@ def array_dtype(array: str, owners: Mapping[str, str], scan: Scan, plan: StepPla
     return "uint8" if found == BOOL else found
 
 
-def _part(results: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> Do:
+def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
     """First and last of what a thread takes."""
-    return Do("part", (rank, threads, count, block), results)
+    first, last = share_of(rank, threads, count, block)
+    return Assign(names[0], first), Assign(names[1], last)
 
 
 def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str) -> ScanModule:

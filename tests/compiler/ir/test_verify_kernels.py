@@ -41,11 +41,9 @@ def test_what_means_something() -> None:
     test = any_of(compare("<", LOADED, X), compare("!=", Load("q", ELEMENT, dtype="uint8"), 0))
     inside = step, If(test, (Store("q", ELEMENT, test),)), Store("p", ELEMENT, X * LOADED)
     loop = For("i", ZERO, N, ONE, inside)
-    wait, part = (
-        Do("wait", (Array("status"), Name("rank"))),
-        Do("part", (Name("rank"), ONE, Name("T"), ONE), ("b", "e")),
-    )
-    verify(module(Assign("total", X), loop, driver=(wait, part, Assign("c", Name("b") + Name("e")))))
+    wait = Do("wait", (Array("status"), Name("rank")))
+    rows = Do("list_rows", (Array("status"), Name("T")), ("count",))
+    verify(module(Assign("total", X), loop, driver=(wait, rows, Assign("c", Name("count") + Name("rank")))))
 
 
 def value(e: Expr) -> Statement:

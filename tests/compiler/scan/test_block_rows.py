@@ -30,7 +30,6 @@ import numpy as np
 from numba import cuda
 
 from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
-from rnnops.kernels.cpu.parts import inside
 {functions}
 
 device_function = cuda.jit(device=True)
