@@ -8,15 +8,13 @@ typedef struct { NUMBER *at; int64_t rows, stride, columns; } matrix; /* rows ar
 typedef struct { NUMBER *at; int64_t count; } vector;
 
 /* -- products: B lies in `packed` row by row ------------------------------------------------------------------- */
-
 static inline void pack_into(matrix b, NUMBER *packed) {
     for (int64_t k = 0; k < b.rows; k++)
-        for (int64_t j = 0; j < b.columns; j++) packed[k * b.columns + j] = b.at[k * b.stride + j];
+        for (int64_t j = 0; j < b.columns; j++) *packed++ = b.at[k * b.stride + j];
 }
-
 static inline void pack_transposed_into(matrix b, NUMBER *packed) {
     for (int64_t k = 0; k < b.columns; k++)
-        for (int64_t j = 0; j < b.rows; j++) packed[k * b.rows + j] = b.at[j * b.stride + k];
+        for (int64_t j = 0; j < b.rows; j++) *packed++ = b.at[j * b.stride + k];
 }
 
 /* C becomes the product, plus bias where there is one, or is increased by it. A's element (i, k) is at i down + k along. */
@@ -34,14 +32,12 @@ static inline void gemm_packed(matrix a, const NUMBER *packed, matrix c, bool ac
                                int64_t row_end, int64_t column, int64_t end) {
     product(a.at, a.stride, 1, a.columns, packed, c.columns, c, accumulate, bias, row, row_end, column, end);
 }
-
 static inline void gemm_tn(matrix a, matrix b, matrix c, bool accumulate, int64_t row, int64_t row_end, int64_t column,
                            int64_t end) {
     product(a.at, 1, a.stride, a.rows, b.at, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
 }
 
 /* -- rows that are not over: as `kernels/cpu/active_rows.py` writes them down for one thread -------------------- */
-
 static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
                          int64_t last, int64_t *lists, int64_t start) {
     int64_t total = 0;
@@ -56,7 +52,6 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
 }
 
 /* -- scalar functions, for each dtype --------------------------------------------------------------------------- */
-
 #define OF(T, f, name) static inline T name##_##T(T x) { return name##f(x); }
 #define FLOATS(T, f)                                                                                                \
     OF(T, f, atan) OF(T, f, cos) OF(T, f, erf) OF(T, f, exp) OF(T, f, expm1) OF(T, f, floor) OF(T, f, log)          \

@@ -11,26 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir import expressions as ir
-from rnnops.compiler.ir.kernel import (
-    INDENT,
-    Argument,
-    Array,
-    Assign,
-    Do,
-    For,
-    Function,
-    If,
-    Matrix,
-    Module,
-    Pointer,
-    Statement,
-    Store,
-    Vector,
-    statements_of,
-)
+from rnnops.compiler.ir import expressions as ir, kernel
 from rnnops.types import BOOL
 
+INDENT = kernel.INDENT
 LOGIC = {"and": "&&", "or": "||"}
 FLOATS = {"float32": "float", "float64": "double"}
 DRIVER = "void scan(int64_t *status, const int64_t *sizes, void *const *arrays)"
@@ -41,47 +25,49 @@ def c_type(dtype: str) -> str:
     return FLOATS.get(dtype) or (BOOL if dtype == BOOL else f"{dtype}_t")
 
 
-def c_text(module: Module) -> str:
+def c_text(module: kernel.Module) -> str:
     """The text of a module; its function is `scan(status, sizes, arrays)`."""
     head = [f"#define NUMBER {c_type(module.dtype)}", '#include "runtime.h"']
     return "\n\n".join(["\n".join(head), *map(_program, module.programs), _driver(module)]) + "\n"
 
 
-def _program(program: Function) -> str:
+def _program(program: kernel.Function) -> str:
     taken = ", ".join(f"{c_type(one.dtype)} {'*restrict ' * one.is_memory}{one.name}_" for one in program.parameters)
     return "\n".join([f"static void {program.name}({taken}) {{", *_body(program), "}"])
 
 
-def _driver(module: Module) -> str:
+def _driver(module: kernel.Module) -> str:
     lines = ["int64_t rank_ = 0, threads_ = 1, *status_ = status;"]
     lines += [f"int64_t {size}_ = sizes[{i}];" for i, size in enumerate(module.sizes)]
     lines += [f"{c_type(one.dtype)} *{one.name}_ = arrays[{i}];" for i, one in enumerate(module.arrays)]
     return "\n".join([DRIVER + " {", *(INDENT + line for line in lines), *_body(module.driver), "}"])
 
 
-def _body(function: Function) -> Iterator[str]:
+def _body(function: kernel.Function) -> Iterator[str]:
     """The variables of a function, then what it does."""
     variables: dict[str, str] = {}
-    for s in statements_of(function.body):
-        if isinstance(s, Assign):
+    for s in kernel.statements_of(function.body):
+        if isinstance(s, kernel.Assign):
             variables.setdefault(s.name, s.value.dtype)
-        elif isinstance(s, For | Do):
-            variables |= dict.fromkeys([s.index] if isinstance(s, For) else s.results, "int64")
+        elif isinstance(s, kernel.For | kernel.Do):
+            variables |= dict.fromkeys([s.index] if isinstance(s, kernel.For) else s.results, "int64")
     known = {one.name for one in function.parameters}
-    yield from (f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if name not in known)
+    yield from (
+        f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if name not in known
+    )
     yield from (INDENT + line for s in function.body for line in _lines(s))
 
 
-def _lines(s: Statement) -> Iterator[str]:
-    if isinstance(s, Assign):
+def _lines(s: kernel.Statement) -> Iterator[str]:
+    if isinstance(s, kernel.Assign):
         yield f"{s.name}_ = {_value(s.value)};"
-    elif isinstance(s, Store):
+    elif isinstance(s, kernel.Store):
         yield f"{s.buffer}_[{_value(s.index)}] = {_value(s.value)};"
-    elif isinstance(s, For):
+    elif isinstance(s, kernel.For):
         i, (begin, end, step) = f"{s.index}_", map(_value, (s.begin, s.end, s.step))
         yield f"for ({i} = {begin}; {i} < {end}; {i} += {step}) {{"
         yield from _block(s.body)
-    elif isinstance(s, If):
+    elif isinstance(s, kernel.If):
         yield f"if ({_value(s.test)}) {{"
         yield from _block(s.body)
     elif s.function != "wait":
@@ -89,20 +75,20 @@ def _lines(s: Statement) -> Iterator[str]:
         yield f"{result}{s.function}({', '.join(map(_argument, s.arguments))});"
 
 
-def _block(body: Sequence[Statement]) -> Iterator[str]:
+def _block(body: Sequence[kernel.Statement]) -> Iterator[str]:
     for s in body:
         yield from (INDENT + line for line in _lines(s))
     yield "}"
 
 
-def _argument(argument: Argument) -> str:
-    if isinstance(argument, Array):
+def _argument(argument: kernel.Argument) -> str:
+    if isinstance(argument, kernel.Array):
         return f"{argument.buffer}_"
-    if isinstance(argument, Pointer):
+    if isinstance(argument, kernel.Pointer):
         return f"{argument.buffer}_ + {_value(argument.offset)}"
-    if isinstance(argument, Vector):
+    if isinstance(argument, kernel.Vector):
         return f"(vector){{{argument.buffer}_ + {_value(argument.start)}, {_value(argument.count)}}}"
-    if isinstance(argument, Matrix):
+    if isinstance(argument, kernel.Matrix):
         sizes = ", ".join(map(_value, (argument.rows, argument.stride, argument.columns)))
         return f"(matrix){{{argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes}}}"
     assert isinstance(argument, ir.Expr)
