@@ -52,9 +52,7 @@ def _body(function: kernel.Function) -> Iterator[str]:
         elif isinstance(s, kernel.For | kernel.Do):
             variables |= dict.fromkeys([s.index] if isinstance(s, kernel.For) else s.results, "int64")
     known = {one.name for one in function.parameters}
-    yield from (
-        f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if name not in known
-    )
+    yield from (f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if name not in known)
     yield from (INDENT + line for s in function.body for line in _lines(s))
 
 
