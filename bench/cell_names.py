@@ -20,9 +20,3 @@ CELL_NAMES = (
     *("spikingjelly LIFNode", "spikingjelly ParametricLIFNode"),
     *(f"torchrecurrent {name}" for name in (*ONE_STATE, *TWO_STATES, *ROUNDED_STATES)),
 )
-
-# Those of `first_results.py`, which load nothing here.
-CELLS_OF_BOTH = (
-    *("RNN", "LSTM", "peephole LSTM", "layer norm LSTM", "MILSTM", "sLSTM", "minimal gated unit", "GRU"),
-    *("independent RNN", "attentive RNN"),
-)

@@ -29,18 +29,19 @@ def main() -> None:
 
 def peak_bytes(options: argparse.Namespace) -> int:
     """Peak of one training step minus what was resident before it; libraries are warm from a step of T = 2."""
-    from bench.contender import Settings, make_contender
+    from bench.case import Entry
+    from bench.contender import Bench, Settings, make_contender
     from bench.problems import Problem, Size
 
     settings = Settings(device=options.device, threads=options.threads)
     problem = Problem(options.net, Size.parse(options.size), tuple(options.recompute))
     short = problem.at(replace(problem.size, T=min(2, problem.size.T)))
-    make_contender(options.engine, short, "training", settings).call()
-    contender = make_contender(options.engine, problem, "training", settings)
+    make_contender(Entry("short", options.engine, short), Bench(settings)).call(0)
+    contender = make_contender(Entry("whole", options.engine, problem), Bench(settings))
     gc.collect()
     reset_peak()
     before = status_bytes("VmRSS")
-    returned = contender.call()
+    returned = contender.call(0)
     peak = status_bytes("VmHWM") - before
     del returned
     return peak
@@ -64,14 +65,15 @@ def seconds_to_gradients(options: argparse.Namespace) -> float:
     import numba  # noqa: F401 - not counted: whoever uses numba pays for it anyway
 
     start = time.perf_counter()
-    from bench.nets import make_feeds
+    import rnnops as ro
+    from bench.data import make_feeds
+    from bench.nets import build_net
     from bench.problems import Problem, Size
-    from bench.rnnops_engine import compile_net
 
     problem = Problem(options.net, Size.parse(options.size), tuple(options.recompute))
-    feeds, output_gradients = make_feeds(problem)
-    _, pullback = compile_net(problem, options.device, options.threads).vjp(feeds)
-    pullback(output_gradients)
+    feeds, heads = make_feeds(problem)
+    _, pullback = ro.compile(build_net(problem), device=options.device, threads=options.threads).vjp(feeds)
+    pullback(heads)
     return time.perf_counter() - start
 
 

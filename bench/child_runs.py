@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from bench.contender import Settings, require_libraries
-from bench.goals import OURS
+from bench.case import Entry
+from bench.contender import ENGINES, Settings, require_libraries
 from bench.load import Quiet
+from bench.place import HostPlace
 from bench.problems import Problem
 
 GIVEN_BACK = {"MALLOC_TOP_PAD_": "0"}  # any setting stops glibc from raising its threshold for large blocks
@@ -24,14 +25,14 @@ class ChildError(Exception):
     """A process that measures did not end well."""
 
 
-def peak_bytes(engine: str, problem: Problem, settings: Settings, environment: Mapping[str, str]) -> float:
+def peak_bytes(entry: Entry, settings: Settings, environment: Mapping[str, str]) -> float:
     """Peak memory of one training step over what was resident before it.
 
     A first process of rnnops only fills the caches on the disk, so that the one that counts compiles nothing.
     """
-    require_libraries(engine)
-    arguments = ["memory", engine, *problem_arguments(problem, settings)]
-    if engine in (OURS, "recycled", "not recycled"):
+    require_libraries(entry.engine, HostPlace())
+    arguments = ["memory", entry.engine, *problem_arguments(entry.problem, settings)]
+    if ENGINES[entry.engine].module == "rnnops_engine":
         run_child(arguments, environment)
     return run_child(arguments, environment)
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.cuda_machine import describe_cuda_machine, from_driver
-from bench.cuda_place import relative_error
+from bench.environment import describe_cuda_machine, from_driver
 from bench.first_runs import compiled_run, passes, placed, tell
 from bench.first_timings import loops, rates
 from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.place import relative_error
 from bench.problems import Arrays, Problem, Size
 
 PACKAGES = ("cupy", "torch", "pytest", "xdist")
@@ -92,7 +92,7 @@ def kernels_of(plan: Any) -> Iterator[Any]:
 
 def agree(options: argparse.Namespace) -> None:
     """A cell beside the reference; then the same bits again and again, in a stream of PyTorch's, in memory of NaN."""
-    from bench.nets import make_feeds
+    from bench.data import make_feeds
 
     feeds, heads = make_feeds(Problem(options.net, options.size))
     run, start = compiled_run(options), time.perf_counter()
@@ -166,7 +166,7 @@ def stream_of_torch() -> Any:
 
 def train(options: argparse.Namespace) -> None:
     """One step of training, for tools that look at it; a profiler looks at one of its passes, when all is compiled."""
-    from bench.nets import make_feeds
+    from bench.data import make_feeds
     from rnnops.kernels.cuda import facade
 
     cupy = None if facade.SIMULATED else facade.optional("cupy")

@@ -14,9 +14,9 @@ from unittest import mock
 
 import numpy as np
 
-from bench.cuda_place import Place, find_place
 from bench.first_runs import compiled_run, passes, placed, tell
 from bench.first_steps import ENDS, ROWS
+from bench.place import Place, find_place
 from bench.problems import Problem, Size
 
 ROUNDS = 3
@@ -25,7 +25,7 @@ GRAPH_STEPS, GRAPH_RUNS = 64, 5  # steps with more launches than are worth recor
 
 def loops(options: argparse.Namespace) -> None:
     """Microseconds of a step: of each kernel of a loop, and of whole passes, by the slope between two lengths."""
-    place = find_place(options.tiny)
+    place = find_place(not options.tiny)
     ends = (1, 2) if options.tiny else ENDS
     for rows in (2,) if options.tiny else ROWS:
         timed = [loop_seconds(options, Size(T, rows, options.size.H), place) for T in ends]
@@ -36,7 +36,7 @@ def loops(options: argparse.Namespace) -> None:
 
 def loop_seconds(options: argparse.Namespace, size: Size, place: Place) -> dict[str, float]:
     """Seconds of both passes, and of their kernels that are loops; medians, compiled before."""
-    from bench.nets import make_feeds
+    from bench.data import make_feeds
 
     feeds, heads = map(placed, make_feeds(Problem(options.net, size)))
     options = argparse.Namespace(**{**vars(options), "size": size})
@@ -86,9 +86,9 @@ def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> It
 
 def rates(options: argparse.Namespace) -> None:
     """The barrier of a grid, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
-    from bench.cuda_floor import sync_seconds
+    from bench.floor import sync_seconds
 
-    place = find_place(options.tiny)
+    place = find_place(not options.tiny)
     if options.tiny:
         tell(barriers="not measured: the simulator has none")
     else:
@@ -137,14 +137,15 @@ def typical(place: Place, block: Callable[[], object]) -> float:
 def graphs(options: argparse.Namespace) -> dict[str, Any]:
     """A recurrence step by step: whether it is recorded, why not, and seconds of its runs one after another."""
     import rnnops as ro
-    from bench.nets import build_net, make_feeds
+    from bench.data import make_feeds
+    from bench.nets import build_net
     from rnnops.compiler.cuda_target import cuda_target
     from rnnops.compiler.scan.compiled_scan import Options
 
     problem = Problem("lstm", Size(4, 1, 2) if options.tiny else replace(options.size, T=GRAPH_STEPS))
     net, target = build_net(problem), replace(cuda_target("graphs", None), shared_bytes=0)
     run, feeds = ro.compile(net, device="cuda", tuning=Options(device=target)), placed(make_feeds(problem)[0])
-    place, seconds = find_place(options.tiny), []
+    place, seconds = find_place(not options.tiny), []
     for _ in range(3 if options.tiny else GRAPH_RUNS):
         start = time.perf_counter()
         run(feeds)
