@@ -1,43 +1,38 @@
-"""`python -m bench.child memory|compile ENGINE NET SIZE`: measures one thing in a fresh process, prints the number."""
+"""`python -m bench.child memory|compile JSON`: measures one thing in a fresh process, prints the number.
+
+It imports nothing that counts before it has to.
+"""
 
 from __future__ import annotations
 
-import argparse
 import gc
+import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.environment import limit_threads
 
 STATUS, RESET_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+Words = dict[str, Any]  # engine, net, size, recompute, device, threads
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("memory", "compile"))
-    parser.add_argument("engine")
-    parser.add_argument("net")
-    parser.add_argument("size")
-    parser.add_argument("--recompute", action="append", default=[])
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    limit_threads(options.threads)
-    print(peak_bytes(options) if options.what == "memory" else seconds_to_gradients(options))
+def main(what: str, words: Words) -> None:
+    limit_threads(words["threads"])
+    print({"memory": peak_bytes, "compile": seconds_to_gradients}[what](words))
 
 
-def peak_bytes(options: argparse.Namespace) -> int:
+def peak_bytes(words: Words) -> int:
     """Peak of one training step minus what was resident before it; libraries are warm from a step of T = 2."""
     from bench.case import Entry
     from bench.contender import Bench, Settings, make_contender
-    from bench.problems import Problem, Size
 
-    settings = Settings(device=options.device, threads=options.threads)
-    problem = Problem(options.net, Size.parse(options.size), tuple(options.recompute))
+    settings, problem = Settings(words["device"], words["threads"]), problem_of(words)
     short = problem.at(replace(problem.size, T=min(2, problem.size.T)))
-    make_contender(Entry("short", options.engine, short), Bench(settings)).call(0)
-    contender = make_contender(Entry("whole", options.engine, problem), Bench(settings))
+    make_contender(Entry("short", words["engine"], short), Bench(settings)).call(0)
+    contender = make_contender(Entry("whole", words["engine"], problem), Bench(settings))
     gc.collect()
     reset_peak()
     before = status_bytes("VmRSS")
@@ -45,6 +40,12 @@ def peak_bytes(options: argparse.Namespace) -> int:
     peak = status_bytes("VmHWM") - before
     del returned
     return peak
+
+
+def problem_of(words: Words) -> Any:
+    from bench.problems import Problem, Size
+
+    return Problem(words["net"], Size.parse(words["size"]), tuple(words["recompute"]))
 
 
 def reset_peak() -> None:
@@ -60,7 +61,7 @@ def status_bytes(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def seconds_to_gradients(options: argparse.Namespace) -> float:
+def seconds_to_gradients(words: Words) -> float:
     """From `import rnnops` to the first gradients of a net."""
     import numba  # noqa: F401 - not counted: whoever uses numba pays for it anyway
 
@@ -68,14 +69,13 @@ def seconds_to_gradients(options: argparse.Namespace) -> float:
     import rnnops as ro
     from bench.data import make_feeds
     from bench.nets import build_net
-    from bench.problems import Problem, Size
 
-    problem = Problem(options.net, Size.parse(options.size), tuple(options.recompute))
+    problem = problem_of(words)
     feeds, heads = make_feeds(problem)
-    _, pullback = ro.compile(build_net(problem), device=options.device, threads=options.threads).vjp(feeds)
+    _, pullback = ro.compile(build_net(problem), device=words["device"], threads=words["threads"]).vjp(feeds)
     pullback(heads)
     return time.perf_counter() - start
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +16,6 @@ from bench.case import Entry
 from bench.contender import ENGINES, Settings, require_libraries
 from bench.load import Quiet
 from bench.place import HostPlace
-from bench.problems import Problem
 
 GIVEN_BACK = {"MALLOC_TOP_PAD_": "0"}  # any setting stops glibc from raising its threshold for large blocks
 ROOT = Path(__file__).parent.parent
@@ -31,18 +31,16 @@ def peak_bytes(entry: Entry, settings: Settings, environment: Mapping[str, str])
     A first process of rnnops only fills the caches on the disk, so that the one that counts compiles nothing.
     """
     require_libraries(entry.engine, HostPlace())
-    arguments = ["memory", entry.engine, *problem_arguments(entry.problem, settings)]
     if ENGINES[entry.engine].module == "rnnops_engine":
-        run_child(arguments, environment)
-    return run_child(arguments, environment)
+        run_child("memory", entry, settings, environment)
+    return run_child("memory", entry, settings, environment)
 
 
-def compile_seconds(problem: Problem, settings: Settings, quiet: Quiet) -> dict[str, float]:
+def compile_seconds(entry: Entry, settings: Settings, quiet: Quiet) -> dict[str, float]:
     """Seconds to the first gradients: nothing cached, everything cached, only the generated code not cached."""
-    arguments = ["compile", "rnnops", *problem_arguments(problem, settings)]
 
     def seconds(folder: str) -> float:
-        return run_child(arguments, {"RNNOPS_CACHE_DIR": folder})
+        return run_child("compile", entry, settings, {"RNNOPS_CACHE_DIR": folder})
 
     def from_nothing() -> float:
         with tempfile.TemporaryDirectory() as empty:
@@ -63,23 +61,15 @@ def compile_seconds(problem: Problem, settings: Settings, quiet: Quiet) -> dict[
         }
 
 
-def problem_arguments(problem: Problem, settings: Settings) -> list[str]:
-    return [
-        problem.net,
-        str(problem.size),
-        *(f"--recompute={name}" for name in problem.recompute),
-        f"--device={settings.device}",
-        f"--threads={settings.threads}",
-    ]
-
-
-def run_child(arguments: list[str], environment: Mapping[str, str]) -> float:
+def run_child(what: str, entry: Entry, settings: Settings, environment: Mapping[str, str]) -> float:
     """The number that `bench.child` prints. Raises ChildError with its last words where it fails."""
-    command = [sys.executable, "-m", "bench.child", *arguments]
+    words = {"engine": entry.engine, "device": settings.device, "threads": settings.threads}
+    words |= {**vars(entry.problem), "size": str(entry.problem.size)}
+    command = [sys.executable, "-m", "bench.child", what, json.dumps(words)]
     done = subprocess.run(
         command, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        words = done.stderr.strip().splitlines()[-3:]
-        raise ChildError(f"{' '.join(arguments)} ended with {done.returncode}: {' '.join(words)}")
+        said = done.stderr.strip().splitlines()[-3:]
+        raise ChildError(f"{what} {' '.join(map(str, words.values()))} ended with {done.returncode}: {' '.join(said)}")
     return float(done.stdout.splitlines()[-1])

@@ -35,7 +35,6 @@ class Data:
         parameters: of the net, also among the feeds of each set, as arrays of NumPy.
     """
 
-    problem: Problem
     parameters: Arrays
     sets: tuple[InputSet, ...]
 
@@ -43,7 +42,7 @@ class Data:
 def draw_data(problem: Problem, place: Place, count: int = 1) -> Data:
     """Random data, the same in every process on the same device."""
     if problem.net.startswith(language_model.PREFIX):
-        return Data(problem, {}, (InputSet(language_model.feeds_of(problem), {"loss": np.ones((), np.float32)}),))
+        return Data({}, (InputSet(language_model.feeds_of(problem), {"loss": np.ones((), np.float32)}),))
     net, size = user_net(problem.net), problem.size
     shapes = net.shapes(size)
     changing = {name: shape for name, shape in shapes.items() if name in (*SEQUENCES, *STATES)}
@@ -55,7 +54,7 @@ def draw_data(problem: Problem, place: Place, count: int = 1) -> Data:
         inside = rows_inside(fixed, size)
         sets = [InputSet(one.feeds, {name: head * inside for name, head in one.heads.items()}) for one in sets]
     parameters = {name: array for name, array in fixed.items() if name not in (*POSITIVE, "seq_lengths")}
-    return Data(problem, parameters, tuple(sets))
+    return Data(parameters, tuple(sets))
 
 
 def draw(shapes: dict[str, Shape], place: Place, number: int) -> Placed:

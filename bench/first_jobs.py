@@ -126,9 +126,9 @@ def compared(options: argparse.Namespace, run: Any, feeds: Arrays, heads: Arrays
         return {"worst": str(worst)}
     wanted = passes(ro.compile(run.net, device="reference"), feeds, heads)
     errors = {name: relative_error(array, wanted[name]) for name, array in passes(run, feeds, heads).items()}
-    name, error = max(errors.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
-    found = f"{name} is off by {error:.1e} of its norm"
-    return {"worst": found} if error <= HALF_ERROR else {"wrong": f"{found}, allowed {HALF_ERROR:.0e}"}
+    name, off = max(errors.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
+    found = f"{name} is off by {off:.1e} of its norm"
+    return {"worst": found} if off <= HALF_ERROR else {"wrong": f"{found}, allowed {HALF_ERROR:.0e}"}
 
 
 def bytes_of(arrays: Mapping[str, Any]) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from bench.first_runs import compiled_run, passes, placed, tell
 from bench.first_steps import ENDS, ROWS
+from bench.floor import sync_seconds, typical
 from bench.place import Place, find_place
 from bench.problems import Problem, Size
 
@@ -86,8 +87,6 @@ def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> It
 
 def rates(options: argparse.Namespace) -> None:
     """The barrier of a grid, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
-    from bench.floor import sync_seconds
-
     place = find_place(not options.tiny)
     if options.tiny:
         tell(barriers="not measured: the simulator has none")
@@ -125,13 +124,6 @@ def product_rates(options: argparse.Namespace, place: Place) -> dict[str, Any]:
         ways[str(library)] = lambda: library.multiply(*one[:6], 0, 0)
     flops = 2.0 * rows * H * 4 * H
     return {name: round(flops / typical(place, way) / 1e9, 3) for name, way in ways.items()}
-
-
-def typical(place: Place, block: Callable[[], object]) -> float:
-    """Median seconds of a block, after one that compiles."""
-    block()
-    place.wait()
-    return median(place.seconds(block) for _ in range(ROUNDS))
 
 
 def graphs(options: argparse.Namespace) -> dict[str, Any]:

@@ -265,7 +265,7 @@ def measure_kept(it: Measurement) -> list[Measured]:
 
 
 def measure_compile(it: Measurement) -> list[Measured]:
-    seconds = compile_seconds(it.case.entries[0].problem, it.settings, it.quiet)
+    seconds = compile_seconds(it.case.entries[0], it.settings, it.quiet)
     return [Measured(label, value, "s") for label, value in seconds.items()]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -108,10 +107,11 @@ def trouble(results: Sequence[CaseResult], unreached: Sequence[str]) -> list[str
 
 def preparation_line(results: Sequence[CaseResult]) -> str:
     """Seconds until first results, summed over all cases: compilers and loading, which times above leave out."""
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for one in (one for result in results for one in result.measured):
-        seconds[one.label] += one.prepare_seconds
-    longest = [f"{label} {show_value(total, 's')}" for label, total in seconds.most_common(SHOWN) if total >= 1.0]
+        seconds[one.label] = seconds.get(one.label, 0.0) + one.prepare_seconds
+    ordered = sorted(seconds.items(), key=lambda pair: -pair[1])[:SHOWN]
+    longest = [f"{label} {show_value(total, 's')}" for label, total in ordered if total >= 1.0]
     return f"Until first results, in all: {', '.join(longest)}" if longest else ""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.case import Case, Entry, entries
-from bench.cell_names import CELL_NAMES
 from bench.goals import Goal, added, of_sum, over_pairs, speedup
+from bench.package_cells import CELLS
 from bench.problems import Problem, Size
 
 MIDDLE, BESIDE_LAYER, SMALL = Size(100, 32, 128), Size(100, 32, 256), Size(4, 1, 8)
@@ -29,7 +29,7 @@ def torch_cases(scale: Callable[[Size], Size]) -> Iterator[Case]:
 
 def cells(size: Size) -> Case:
     """All cells that tests compare with their loop; those of a package that is missing are left out."""
-    pairs = [(name, f"{name}, Python loop") for name in CELL_NAMES]
+    pairs = [(name, f"{name}, Python loop") for name in CELLS]
     contenders = [
         (Entry(slow, "Python loop", Problem(name, size)), Entry(name, "rt.RNN", Problem(name, size)))
         for name, slow in pairs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,20 +44,11 @@ def reset_step(cell: Module, states: Any, inputs: tuple[Tensor, Tensor]) -> tupl
     return states, states if isinstance(states, Tensor) else states[0]
 
 
-def through_rnnops(entry: Entry, bench: Bench) -> Contender:
+def cell_over_time(entry: Entry, bench: Bench, is_loop: bool = False) -> Contender:
+    """The cell through `rnnops.torch`, or in a Python loop."""
     cell = _cell(entry.problem)
-    recurrent = rt.RNN(cell, reset_step)
-    return _contender(entry.problem, bench, lambda xs, begins, states: recurrent((xs, begins), states)[0], cell)
-
-
-def in_a_loop(entry: Entry, bench: Bench) -> Contender:
-    cell = _cell(entry.problem)
-
-    def recurrence(xs: Tensor, begins: Tensor, states: Any) -> Tensor:
-        features: Tensor = python_loop(cell, reset_step, (xs, begins), states)[0]
-        return features
-
-    return _contender(entry.problem, bench, recurrence, cell)
+    run = partial(python_loop, cell, reset_step) if is_loop else rt.RNN(cell, reset_step)
+    return _contender(entry.problem, bench, lambda xs, begins, states: run((xs, begins), states)[0], cell)
 
 
 def split_and_padded(entry: Entry, bench: Bench) -> Contender:

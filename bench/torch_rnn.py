@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import Module
 
 from bench.case import Entry
+from bench.cell_builders import Built
 from bench.contender import Bench, Contender
-from bench.package_cells import Built
 from bench.torch_step import (
     Runner,
     in_rnn,

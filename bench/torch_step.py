@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.nn import Module
 
 import rnnops.torch as rt
+from bench.cell_builders import Built
 from bench.contender import Bench, Contender, MissingPeerError, gradient_of
-from bench.package_cells import CELLS, Built
+from bench.package_cells import CELLS
 from bench.problems import Array, Arrays, Size
 
 Tensors = dict[str, Tensor]

@@ -13,7 +13,7 @@ import pytest
 from bench import __main__ as command, contender, rnnops_engine
 from bench.case import CUDA, HOST, Case, Entry, entries
 from bench.cases import all_cases
-from bench.child_runs import ChildError, problem_arguments, run_child
+from bench.child_runs import ChildError, run_child
 from bench.contender import Bench, Contender, Engine, Settings
 from bench.environment import THREAD_VARIABLES, describe_machine, limit_threads
 from bench.goals import Figure, Measured, ratio, speedup
@@ -156,10 +156,9 @@ def test_kept_numbers_are_six_and_two_units(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_child_measures_and_a_child_that_fails_is_named() -> None:
-    arguments = problem_arguments(PROBLEM, FAST)
-    assert 0 < run_child(["compile", "rnnops", *arguments], {}) < 60
-    with pytest.raises(ChildError, match=r"memory nobody lstm .* ended with 1: .*KeyError: 'nobody'"):
-        run_child(["memory", "nobody", *arguments], {})
+    assert 0 < run_child("compile", Entry("rnnops", "rnnops", PROBLEM), FAST, {}) < 60
+    with pytest.raises(ChildError, match=r"memory nobody .* lstm .* ended with 1: .*KeyError: 'nobody'"):
+        run_child("memory", Entry("nobody", "nobody", PROBLEM), FAST, {})
 
 
 def test_contenders_take_turns() -> None:
