@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,10 +32,11 @@ from bench.first_runs import RESULT
 from bench.first_steps import Part, Step, first_steps
 from bench.first_tools import PROFILER, SANITIZER, errors_found, refusal
 from bench.record import paths_of, write_both
+from bench.report import table_of
 from bench.watch import ROOT, environment
 
 SECONDS = 585.0  # ten minutes, with what a process may take to go when it is ended
-OK, FAILED, HUNG, MISSING, UNREACHED = "ok", "failed", "hung", "missing", "not reached"
+OK, FAILED, HUNG, MISSING, UNREACHED = STATUSES = "ok", "failed", "hung", "missing", "not reached"
 WORDS, TAIL = 300, 200  # characters of a line of the page; lines of what a process has printed
 KIND = "first-minutes"
 GRACE = 10.0  # seconds for a process to go when it is ended
@@ -234,30 +236,23 @@ def last_words(lines: Iterable[str]) -> str:
 def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     """What a reader should know, in Markdown: what went wrong first."""
     machine = head["machine"]
-    counts = {
-        status: sum(one.status == status for one in outcomes) for status in (OK, FAILED, HUNG, MISSING, UNREACHED)
-    }
-    wrong = [
-        f"- {one.step}: {one.label}: **{one.status}**: {one.why}" for one in outcomes if one.status in (FAILED, HUNG)
-    ]
-    gone = [
-        f"- {one.step}: {one.label}: {one.status}: {one.why}" for one in outcomes if one.status in (MISSING, UNREACHED)
-    ]
+    counts = Counter(one.status for one in outcomes)
     blocks = [
         f"# First minutes on a GPU: {machine.get('gpu', 'unknown')}",
         f"- {head['date']}: `{head['command']}`, {head['seconds']:.0f} s",
         ", ".join(f"{name} {value}" for name, value in machine.items()),
-        ", ".join(f"{count} {status}" for status, count in counts.items() if count),
-        *(["## Wrong", "\n".join(wrong)] if wrong else []),
-        *(["## Not done", "\n".join(gone)] if gone else []),
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]),
     ]
+    for title, mark, statuses in (("Wrong", "**", (FAILED, HUNG)), ("Not done", "", (MISSING, UNREACHED))):
+        bad = [one for one in outcomes if one.status in statuses]
+        lines = [f"- {one.step}: {one.label}: {mark}{one.status}{mark}: {one.why}" for one in bad]
+        blocks += [f"## {title}", "\n".join(lines)] if lines else []
     for step in dict.fromkeys(one.step for one in outcomes):
-        rows = [row(one) for one in outcomes if one.step == step]
-        blocks += [f"## {step}", "\n".join(["| | | s | |", "|---|---|---|---|", *rows])]
+        blocks += [f"## {step}", table_of([("", "", "s", ""), *(row(one) for one in outcomes if one.step == step)])]
     return "\n\n".join(block for block in blocks if block)
 
 
-def row(one: Outcome) -> str:
+def row(one: Outcome) -> tuple[str, ...]:
     told = "; ".join(f"{name}: {value}" for name, value in one.result.items() if name != "machine")
     words = " ".join(told.split()) or last_words(one.tail)
-    return f"| {one.label} | {one.status} | {one.seconds:.1f} | {words[: 3 * WORDS].replace('|', '/')} |"
+    return one.label, one.status, f"{one.seconds:.1f}", words[: 3 * WORDS].replace("|", "/")

@@ -1,6 +1,6 @@
 """JAX: the cell under `lax.scan`, a whole pass as one jitted function, with `jax.checkpoint` or without.
 
-Products of float32 are in float32 and not, as by default on a CUDA device, in TF32.
+On a CUDA device products of float32 are in float32 and not, as by default, in TF32.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def scan(entry: Entry, bench: Bench, is_checkpointed: bool = False) -> Contender
         new: States = cell(OPS, *given)
         return new
 
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision("highest" if bench.settings.is_cuda else None):
         outputs_of = over_steps(entry.problem.net, jax.checkpoint(step) if is_checkpointed else step)
         run = compiled_pass(outputs_of, entry.is_training, sets[0])
     wait: Callable[[Any], Any] = jax.block_until_ready
