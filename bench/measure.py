@@ -76,6 +76,8 @@ class Measurement:
     def __post_init__(self) -> None:
         self.bench = Bench(self.settings, self.place)
         self.quiet = Quiet(self.settings.patience)
+        if not self.settings.is_cuda:
+            self.wrong += [f"{label}: {reason}" for label, reason in self.reasons.items()]
 
     def measured(self) -> list[Measured]:
         """What is measured of all contenders; none on processors where something is wrong. Raises DeadDeviceError."""

@@ -135,6 +135,13 @@ def test_a_contender_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.measured == ()
 
 
+def test_a_contender_that_has_ended_its_process_is_an_error() -> None:
+    case = Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX"))
+    it = Measurement(case, FAST, reasons={"JAX": "its process ended with 7"})
+    assert it.measured() == []
+    assert it.wrong == ["JAX: its process ended with 7"]
+
+
 def test_recomputed_bound_and_reference_agree_with_the_default() -> None:
     contenders = (
         Entry("reference", "reference", PROBLEM, timed=False),
