@@ -113,8 +113,10 @@ class Measurement:
                     ready[entry.label] = self.prepared(entry, shared[entry.problem.data] > 1)
                 except Exception as error:  # of any library
                     self.fail(entry.label, error)
+            if self.wrong and not self.settings.is_cuda:
+                return {}
         self.agreed.clear()
-        return {} if self.wrong and not self.settings.is_cuda else ready
+        return ready
 
     def prepared(self, entry: Entry, has_others: bool) -> Prepared:
         """Made and called: the first call compiles, the second one is weighed, the third one looks at fresh inputs."""

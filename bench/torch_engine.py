@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,39 +34,12 @@ LSTM_NAMES = {"w_x": W_X, "w_h": W_H, "b": B_X}  # the second bias of the layer 
 GRU_NAMES = {"w_x": W_X, "w_h": W_H, "b_x": B_X, "b_h": B_H}
 
 
-class Ops:
-    """The ops of `cells.py`."""
-
-    sigmoid, tanh = staticmethod(torch.sigmoid), staticmethod(torch.tanh)
-
-    @staticmethod
-    def split(x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        chunks: tuple[Tensor, ...] = x.chunk(parts, dim=-1)
-        return chunks
-
-    @staticmethod
-    def softmax(x: Tensor) -> Tensor:
-        return torch.softmax(x, dim=-1)
-
-    @staticmethod
-    def layer_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], scale, shift, EPSILON)
-
-    @staticmethod
-    def named(x: Tensor, name: str) -> Tensor:
-        return x
-
-    @staticmethod
-    def expand(x: Tensor) -> Tensor:
-        return x[:, None]
-
-    @staticmethod
-    def squeeze(x: Tensor, axis: int) -> Tensor:
-        return x.squeeze(axis)
-
-    @staticmethod
-    def swap(x: Tensor) -> Tensor:
-        return x.transpose(0, 1)
+OPS = SimpleNamespace(
+    sigmoid=torch.sigmoid, tanh=torch.tanh, softmax=partial(torch.softmax, dim=-1),
+    split=lambda x, parts: x.chunk(parts, dim=-1), named=lambda x, name: x, expand=lambda x: x[:, None],
+    squeeze=torch.squeeze, swap=lambda x: x.transpose(0, 1),
+    layer_norm=lambda x, scale, shift: functional.layer_norm(x, x.shape[-1:], scale, shift, EPSILON),
+)  # fmt: skip
 
 
 @contextmanager
@@ -89,7 +63,7 @@ def loop(entry: Entry, bench: Bench, is_compiled: bool = False) -> Contender:
     cell = user_net(entry.problem.net).cell
 
     def step(*given: Tensor) -> tuple[Tensor, ...]:
-        new: tuple[Tensor, ...] = cell(Ops, *given)
+        new: tuple[Tensor, ...] = cell(OPS, *given)
         return new
 
     stepped: Callable[..., Any] = step
@@ -106,7 +80,7 @@ def over_steps(net: str, step: Callable[..., Any]) -> Forward:
 
     def outputs_of(feeds: Tensors) -> Tensors:
         if ENCODER[0] in feeds:
-            before = encoder_rows(Ops, *(feeds[name] for name in ENCODER))
+            before = encoder_rows(OPS, *(feeds[name] for name in ENCODER))
             feeds = {**feeds, **dict(zip(ENCODED, before, strict=True))}
         parameters = [feeds[name] for name in others]
         current = [feeds[state.initial] for state in states]
