@@ -1,35 +1,29 @@
-"""`python -m bench`: rnnops beside PyTorch, JAX and ONNX Runtime; `--check` fails where a figure misses its goal."""
+"""`python -m bench`: rnnops beside PyTorch, JAX and ONNX Runtime, on processors or on a GPU beside cuDNN.
+
+`--check` fails where a figure misses its goal.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-import time
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from bench.environment import describe_machine, limit_threads
+from bench.environment import limit_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from bench.case import Case
 
-    from bench.cases import Case
-    from bench.contender import Settings
-    from bench.cuda_cases import CudaCase
-    from bench.measure import CaseResult
-
-Named = TypeVar("Named", "Case", "CudaCase")
 RESULTS = Path(__file__).parent / "results"
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    arguments.add_argument(
-        "--device", default="cpu", help="device of rnnops (default: cpu); cuda has a benchmark of its own"
-    )
+    arguments.add_argument("--device", default="cpu", help="device of rnnops (default: cpu); cuda has cases of its own")
     arguments.add_argument("--threads", type=int, default=2, help="threads of every library (default: 2)")
     arguments.add_argument("--check", action="store_true", help="exit with 1 where a figure misses its goal")
     arguments.add_argument(
@@ -42,8 +36,8 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--quick", action="store_true", help="two short rounds: numbers that are only about right")
     arguments.add_argument("--scale", choices=("full", "tiny"), default="full", help="tiny: sizes for an interpreter")
-    arguments.add_argument("--seconds", type=float, help="cuda: stop after so long, with what there is by then")
-    arguments.add_argument("--resume", action="store_true", help="cuda: go on in today's newest file of this GPU")
+    arguments.add_argument("--seconds", type=float, help="stop after so long, with what there is by then")
+    arguments.add_argument("--resume", action="store_true", help="go on in bench.json, or today's newest file of a GPU")
     arguments.add_argument(
         "--first-minutes", action="store_true", help="cuda: what to try first on a GPU, in ten minutes (docs/cuda.md)"
     )
@@ -54,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the benchmark; the exit status."""
+    """Run the benchmark; the exit status. Workers of their own measure."""
     options = parser().parse_args(words)
     words = sys.argv[1:] if words is None else words
     if options.first_minutes and options.device != "cuda":
@@ -64,80 +58,38 @@ def main(words: list[str] | None = None) -> int:
         from bench.first_minutes import run_first_minutes
 
         return run_first_minutes(options, words)
-    if options.device == "cuda":
-        return main_cuda(options, words)
-    limit_threads(options.threads)  # before any of what follows loads a numeric library
-    from bench.cases import all_cases
-    from bench.check import errors, failures
-    from bench.report import report
-    from bench.save import save
-    from rnnops.compiler import DEVICES
-
-    cases = chosen(all_cases((lambda size: size.tiny()) if options.scale == "tiny" else lambda size: size), options)
-    if options.list or not cases:
-        return show_names(cases, options)
-    if options.device not in DEVICES:
-        print(f"no device '{options.device}'; wanted one of {', '.join((*DEVICES, 'cuda'))}", file=sys.stderr)
-        return 2
-    results = run_all(cases, settings_of(options))
-    machine = describe_machine(options.threads)
-    text = report(results, machine)
-    print(text, *save(results, machine, text, options.output), sep="\n")
-    failed = failures(results) if options.check else errors(results)
-    for failure in failed:
-        print(f"failed: {failure}", file=sys.stderr)
-    return int(bool(failed))
-
-
-def main_cuda(options: argparse.Namespace, words: list[str]) -> int:
-    """Run the benchmark of CUDA devices; the exit status. Workers of their own load numeric libraries."""
-    if options.scale == "tiny":
+    if options.device == "cuda" and options.scale == "tiny":
         os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before anything imports numba
-    from bench.cuda_cases import all_cases
-    from bench.cuda_main import estimate, run_cuda, settings_of
+    if options.device != "cuda":
+        limit_threads(options.threads)  # before any of what follows, and of what workers do, loads a numeric library
+    from bench.cases import DEVICES, cases_of
+    from bench.run import estimate, run_cases, settings_of
 
-    cases = chosen(all_cases(options.scale == "tiny"), options)
+    if options.device not in DEVICES:
+        print(f"no device '{options.device}'; wanted one of {', '.join(DEVICES)}", file=sys.stderr)
+        return 2
+    cases = chosen(cases_of(options.device, options.scale == "tiny"), options.only)
     if cases and not options.list:
-        return run_cuda(options, cases, words)
-    print(estimate(cases, settings_of(options)), file=sys.stderr)
-    return show_names(cases, options)
+        return run_cases(options, cases, words)
+    if options.device == "cuda":
+        print(estimate(cases, settings_of(options)), file=sys.stderr)
+    return show_names(cases, options.only)
 
 
-def show_names(cases: Sequence[Named], options: argparse.Namespace) -> int:
+def show_names(cases: Sequence[Case], pattern: str) -> int:
     """Print the names of cases, or that there are none; the exit status."""
     if not cases:
-        print(f"no case has '{options.only}' in its name; --list names them", file=sys.stderr)
+        print(f"no case has '{pattern}' in its name; --list names them", file=sys.stderr)
         return 2
     print("\n".join(case.name for case in cases))
     return 0
 
 
-def chosen(cases: Iterable[Named], options: argparse.Namespace) -> list[Named]:
+def chosen(cases: Iterable[Case], pattern: str | None) -> list[Case]:
     """The case of this very name, else those whose names match."""
     everything = list(cases)
-    exact = [case for case in everything if case.name == options.only]
-    return exact or [case for case in everything if fnmatch(case.name, f"*{options.only or ''}*")]
-
-
-def settings_of(options: argparse.Namespace) -> Settings:
-    from bench.contender import Settings
-
-    settings = Settings(options.device, options.threads, options.rounds, patience=options.patience)
-    return replace(settings, rounds=min(2, options.rounds), settle=0.02, counted=0.03) if options.quick else settings
-
-
-def run_all(cases: list[Case], settings: Settings) -> list[CaseResult]:
-    """All cases, one after another, with a line on standard error for each."""
-    from bench.measure import run_case
-    from bench.report import progress_line
-
-    results = []
-    for number, case in enumerate(cases, 1):
-        start = time.perf_counter()
-        results.append(run_case(case, settings))
-        line = progress_line(results[-1], time.perf_counter() - start)
-        print(f"[{number}/{len(cases)}] {line}", file=sys.stderr, flush=True)
-    return results
+    exact = [case for case in everything if case.name == pattern]
+    return exact or [case for case in everything if fnmatch(case.name, f"*{pattern or ''}*")]
 
 
 if __name__ == "__main__":

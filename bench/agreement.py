@@ -1,31 +1,30 @@
-"""Whether contenders computed the same: outputs and gradients, each against its largest value."""
+"""Whether contenders computed the same: outputs and gradients, each against its largest value, or against its norm."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from bench.place import to_host
 from bench.problems import Array, Arrays
 
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-4, 1e-3  # of the largest value, in float32 after up to 1000 steps
+NORM_TOLERANCE = 1e-3  # norm of the difference / norm, in float32 after 1024 steps of a CUDA device
 GRADIENT = "gradient of "
 
 
-class DisagreementError(Exception):
-    """Two contenders computed different things: their times cannot be compared."""
-
-
-def check_agreement(label: str, came: Arrays, other: str, wanted: Arrays) -> None:
-    """Raise DisagreementError, naming all that differs, unless the arrays of two contenders agree.
+def disagreement(label: str, came: Arrays, other: str, wanted: Arrays) -> list[str]:
+    """One line, naming all that differs, unless the arrays of two contenders agree.
 
     What only one of them has is a difference too; outputs of a forward pass are compared where the other one trained.
     """
     if not any(name.startswith(GRADIENT) for name in came) or not any(name.startswith(GRADIENT) for name in wanted):
         came, wanted = without_gradients(came), without_gradients(wanted)
-    differences = [f"{name} is computed by one only" for name in sorted(came.keys() ^ wanted.keys())]
+    found = [f"{name} is computed by one only" for name in sorted(came.keys() ^ wanted.keys())]
     for name in wanted.keys() & came.keys():
-        differences += difference(name, came[name], wanted[name])
-    if differences:
-        raise DisagreementError(f"{label} and {other} differ: " + "; ".join(sorted(differences)))
+        found += difference(name, to_host(came[name]), to_host(wanted[name]))
+    return [f"{label} and {other} differ: {'; '.join(sorted(found))}"] if found else []
 
 
 def without_gradients(arrays: Arrays) -> Arrays:
@@ -42,3 +41,10 @@ def difference(name: str, came: Array, wanted: Array) -> list[str]:
     if error <= tolerance * largest + 1e-6:
         return []
     return [f"{name} is off by {error:.2e} where its largest value is {largest:.2e}, allowed {tolerance * largest:.2e}"]
+
+
+def norm_differences(label: str, other: str, errors: Mapping[str, float]) -> list[str]:
+    """One line for all whose norms differ by too much; NaN differs."""
+    wrong = [f"{name} by {error:.1e}" for name, error in sorted(errors.items()) if not error <= NORM_TOLERANCE]
+    text = f"{label} and {other} differ: {', '.join(wrong)}; allowed {NORM_TOLERANCE:.0e} of the norm"
+    return [text] if wrong else []

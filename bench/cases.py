@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from bench.case import Case, Entry, entries
-from bench.cell_names import CELLS_OF_BOTH
-from bench.goals import AtMost, Extra, Goal, Linear, OfEstimate, OfPeak, OverPairs, Ratio, Speedup
+from bench.case import CUDA, GATES, HOST, Case, Entry, entries
+from bench.cuda_cases import cuda_cases
+from bench.goals import Goal, at_most, extra, linear, of_estimate, of_peak, over_pairs, ratio, speedup
+from bench.nets import FIRST
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
 
@@ -25,201 +26,165 @@ RANDOM_CELLS = 20
 LONG = Size(1000, 16, 256)
 BUDGETS = {"memory": 1.35, "budget 20 %": 1.38, "budget 10 %": 1.40, "budget 5 %": 1.45}  # of the time of "all"
 MODEL, WORDS = Size(64, 32, 256), (256, 10_000)
-GATES = ("gates",)
+BUDGET = "budget"
+DEVICES = (*HOST, *CUDA)
+BESIDE_EAGER = ("rnnops", GATES, "nn.LSTM", "eager", "JAX", "JAX checkpoint")
 Scale = Callable[[Size], Size]
 
 
-def all_cases(scale: Scale) -> Iterator[Case]:
-    """The whole table, sizes changed by `scale`."""
-    sizes = tuple(map(scale, SIZES))
-    for size, of_peak in zip(sizes, FORWARD_OF_PEAK, strict=True):
-        yield lstm_forward(size, of_peak)
-    yield one_row(scale(ONE_ROW))
-    for size, jax, share in zip(sizes, JAX, TRAINING_OF_PEAK, strict=True):
-        yield lstm_training(size, jax, share)
+def cases_of(device: str, tiny: bool = False) -> list[Case]:
+    """What is measured of a device, or the same nets at sizes for an interpreter."""
+    return [case for case in all_cases(tiny) if device in case.devices]
+
+
+def all_cases(tiny: bool = False) -> Iterator[Case]:
+    """The whole table of all devices."""
+    scale = Size.tiny if tiny else lambda size: size
+    for some in (lstm_cases, cell_cases, other_cases, memory_cases, compile_cases, torch_cases):
+        yield from some(scale)
+    yield from cuda_cases(tiny)
+
+
+def beside(
+    group: str, net: str, size: Size, mode: str, names: tuple[str, ...], *goals: Goal, measure: str = "time"
+) -> Case:
+    """Contenders for one problem."""
+    return Case(group, str(size), entries(Problem(net, size), mode, *names), goals, measure)
+
+
+def lstm_cases(scale: Scale) -> Iterator[Case]:
+    """The LSTM beside those that have it built in."""
+    forward = ("rnnops", "rnnops bound", "nn.LSTM", "onnxruntime")
+    for size, share in zip(map(scale, SIZES), FORWARD_OF_PEAK, strict=True):
+        goals = speedup(("nn.LSTM", "onnxruntime"), 1.05), of_peak(share), speedup(("JAX",), None)
+        yield beside("lstm forward", "lstm", size, "forward", (*forward, "JAX", "peak"), *goals)
+    bound = speedup(("onnxruntime",), 1.0, "rnnops bound"), speedup(("nn.LSTM",), 2.0, "rnnops bound")
+    yield beside("lstm forward", "lstm", scale(ONE_ROW), "forward", forward, *bound)
+    peers = ("rnnops", GATES, "nn.LSTM", "eager", "torch.compile", "JAX", "JAX checkpoint", "products", "peak")
+    for size, jax, of_training in zip(map(scale, SIZES), JAX, TRAINING_OF_PEAK, strict=True):
+        yield beside(
+            "lstm training", "lstm", size, "training", peers, speedup(("nn.LSTM",), 1.3), speedup(("JAX",), jax),
+            of_peak(of_training), extra(GATES, "rnnops", "products", 1.10), speedup(("eager",), None),
+            speedup(("torch.compile",), None), speedup(("JAX checkpoint",), None, GATES),
+        )  # fmt: skip
+
+
+def cell_cases(scale: Scale) -> Iterator[Case]:
+    """Cells that no library has built in; of the GRU one there is, beside it."""
     for net, times_lstm in CELLS.items():
-        yield from (cell_training(net, size, jax, times_lstm) for size, jax in zip(sizes, JAX, strict=True))
-    yield from map(attention, sizes)
+        yield from (cell_training(net, size, jax, times_lstm) for size, jax in zip(map(scale, SIZES), JAX, strict=True))
+    goals = speedup(("eager",), 4.0), speedup(("JAX",), 2.0)
+    for size in map(scale, SIZES):
+        group = "attention_decoder training"
+        yield beside(group, "attention_decoder", size, "training", ("rnnops", "eager", "JAX"), *goals)
     yield from (uneven_lengths(scale(UNEVEN), mode) for mode in ("forward", "training"))
-    yield variants(scale(MIDDLE))
-    yield random_cells(scale(MIDDLE))
-    yield from (many_steps([scale(size) for size in MANY_STEPS], mode) for mode in ("kept forward", "training"))
-    yield nothing_to_compute(scale(NOTHING))
-    for mode in ("forward", "training"):
-        yield from (other_size(scale(size), mode) for size in OTHER_SIZES)
-    yield budgets(scale(LONG))
-    yield from (memory(scale(LARGE)), memory_given_back(scale(LARGE)), kept(scale(LARGE)))
-    for words in WORDS:
-        yield from (recycling(scale(MODEL), words), recycling_memory(scale(MODEL), words))
-    yield compile_times(scale(SIZES[0]))
-    yield first_results(scale(SIZES[0]))
-    yield from torch_cases(scale)
-
-
-def lstm_forward(size: Size, of_peak: float | None) -> Case:
-    contenders = entries(
-        Problem("lstm", size), "forward", "rnnops", "rnnops bound", "nn.LSTM", "onnxruntime", "JAX", "peak"
-    )
-    goals = (Speedup(("nn.LSTM", "onnxruntime"), 1.05), OfPeak(of_peak), Speedup(("JAX",), None))
-    return Case("lstm forward", str(size), contenders, goals)
-
-
-def one_row(size: Size) -> Case:
-    contenders = entries(Problem("lstm", size), "forward", "rnnops", "rnnops bound", "nn.LSTM", "onnxruntime")
-    goals = (Speedup(("onnxruntime",), 1.0, "rnnops bound"), Speedup(("nn.LSTM",), 2.0, "rnnops bound"))
-    return Case("lstm forward", str(size), contenders, goals)
-
-
-def lstm_training(size: Size, jax: float, of_peak: float | None) -> Case:
-    problem = Problem("lstm", size)
-    contenders = (
-        *entries(problem, "training", "rnnops"),
-        Entry("rnnops [gates]", "rnnops", Problem("lstm", size, GATES)),
-        *entries(problem, "training", "nn.LSTM", "eager", "torch.compile", "JAX", "JAX checkpoint"),
-        *entries(problem, "training", "products", "peak"),
-    )
-    goals = (
-        Speedup(("nn.LSTM",), 1.3),
-        Speedup(("JAX",), jax),
-        OfPeak(of_peak),
-        Extra("rnnops [gates]", "rnnops", "products", 1.10),
-        Speedup(("eager",), None),
-        Speedup(("torch.compile",), None),
-        Speedup(("JAX checkpoint",), None, "rnnops [gates]"),
-    )
-    return Case("lstm training", str(size), contenders, goals)
+    yield compared_with_reference(
+        "generality training", ("lstm", *VARIANTS), scale(MIDDLE),
+        *(ratio(net, "lstm", 1.15 * work) for net, work in VARIANTS.items()),
+    )  # fmt: skip
+    names = tuple(f"random_{seed}" for seed in range(RANDOM_CELLS))
+    goals_of_random = (of_estimate(name, 1.5) for name in names)
+    random = compared_with_reference("random cells training", names, scale(MIDDLE), *goals_of_random)
+    peak = entries(Problem("lstm", scale(MIDDLE)), "training", "peak")
+    yield replace(random, entries=(*random.entries, *peak))
 
 
 def cell_training(net: str, size: Size, jax: float, times_lstm: float | None) -> Case:
-    """A cell that no library has built in; of the GRU one there is, beside it."""
+    """Args: times_lstm: how much longer than the LSTM it may take; None where a layer of PyTorch is beside it."""
     contenders = entries(Problem(net, size), "training", "rnnops", "eager", "torch.compile", "JAX")
     if times_lstm is None:
         contenders += entries(Problem(net, size), "training", "nn.GRU")
-        more: Goal = Speedup(("nn.GRU",), None)
+        more = speedup(("nn.GRU",), None)
     else:
         contenders += (Entry("rnnops lstm", "rnnops", Problem("lstm", size)),)
-        more = Ratio("rnnops", "rnnops lstm", times_lstm)
-    goals = (Speedup(("eager",), 4.0), Speedup(("torch.compile",), 4.0), Speedup(("JAX",), jax), more)
+        more = ratio("rnnops", "rnnops lstm", times_lstm)
+    goals = (speedup(("eager",), 4.0), speedup(("torch.compile",), 4.0), speedup(("JAX",), jax), more)
     return Case(f"{net} training", str(size), contenders, goals)
-
-
-def attention(size: Size) -> Case:
-    contenders = entries(Problem("attention_decoder", size), "training", "rnnops", "eager", "JAX")
-    return Case("attention_decoder training", str(size), contenders, (Speedup(("eager",), 4.0), Speedup(("JAX",), 2.0)))
 
 
 def uneven_lengths(size: Size, mode: str) -> Case:
     """Rows that are over cost nothing: time goes with the sum of lengths, beside padding all rows to T."""
-    problem, share = Problem("lstm_with_lengths", size), share_inside(size)
+    ours, packed = entries(Problem("lstm_with_lengths", size), mode, "rnnops", "packed sequence")
     padded = Entry("rnnops padded", "rnnops", Problem("lstm", size), mode)
-    contenders = (*entries(problem, mode, "rnnops"), padded, *entries(problem, mode, "packed sequence"))
-    goals = (Ratio("rnnops", "rnnops padded", 1.25 * share), Speedup(("packed sequence",), 5.0))
-    return Case(f"lengths {mode}", str(size), contenders, goals)
+    goals = (ratio("rnnops", "rnnops padded", 1.25 * share_inside(size)), speedup(("packed sequence",), 5.0))
+    return Case(f"lengths {mode}", str(size), (ours, padded, packed), goals)
 
 
-def compared_with_reference(label: str, problem: Problem) -> tuple[Entry, Entry]:
-    """A contender without peers is compared with the interpreter."""
-    return Entry(f"{label} (reference)", "reference", problem, timed=False), Entry(label, "rnnops", problem)
+def compared_with_reference(group: str, names: tuple[str, ...], size: Size, *goals: Goal) -> Case:
+    """Nets without peers, each compared with the interpreter."""
+    contenders = []
+    for name in names:
+        problem = Problem(name, size)
+        contenders += [Entry(f"{name} (reference)", "reference", problem, timed=False), Entry(name, "rnnops", problem)]
+    return Case(group, str(size), tuple(contenders), goals)
 
 
-def variants(size: Size) -> Case:
-    pairs = [compared_with_reference(net, Problem(net, size)) for net in ("lstm", *VARIANTS)]
-    goals = tuple(Ratio(net, "lstm", 1.15 * work) for net, work in VARIANTS.items())
-    return Case("generality training", str(size), tuple(entry for pair in pairs for entry in pair), goals)
-
-
-def random_cells(size: Size) -> Case:
-    names = [f"random_{seed}" for seed in range(RANDOM_CELLS)]
-    pairs = [compared_with_reference(name, Problem(name, size)) for name in names]
-    contenders = (*(entry for pair in pairs for entry in pair), *entries(Problem("lstm", size), "training", "peak"))
-    return Case("random cells training", str(size), contenders, tuple(OfEstimate(name, 1.5) for name in names))
+def other_cases(scale: Scale) -> Iterator[Case]:
+    """Time against T, calls with next to nothing to do, other sizes."""
+    yield from (many_steps([scale(size) for size in MANY_STEPS], mode) for mode in ("kept forward", "training"))
+    goals = at_most("rnnops bound", 30e-6), at_most("rnnops", None)
+    yield beside("a call", "lstm", scale(NOTHING), "forward", ("rnnops", "rnnops bound"), *goals)
+    for mode in ("forward", "training"):
+        for size in map(scale, OTHER_SIZES):
+            group = f"lstm {mode}, other sizes"
+            yield beside(group, "lstm", size, mode, ("rnnops", "nn.LSTM"), speedup(("nn.LSTM",), None))
 
 
 def many_steps(sizes: list[Size], mode: str) -> Case:
-    contenders = tuple(Entry(f"T={s.T}", "rnnops", Problem("lstm", s, GATES), mode) for s in sizes)
+    contenders = tuple(Entry(f"T={s.T}", "rnnops", Problem("lstm", s, ("gates",)), mode) for s in sizes)
     steps = {entry.label: entry.problem.size.T for entry in contenders}
-    return Case(f"time against T, {mode}", f"{sizes[0].N},{sizes[0].H}", contenders, (Linear(steps, 1.10),))
+    return Case(f"time against T, {mode}", f"{sizes[0].N},{sizes[0].H}", contenders, (linear(steps, 1.10),))
 
 
-def nothing_to_compute(size: Size) -> Case:
-    contenders = entries(Problem("lstm", size), "forward", "rnnops", "rnnops bound")
-    return Case("a call", str(size), contenders, (AtMost("rnnops bound", 30e-6), AtMost("rnnops", None)))
+def memory_cases(scale: Scale) -> Iterator[Case]:
+    """What policies and budgets cost in time (what they hold is in the picture), and what training steps need.
 
-
-def other_size(size: Size, mode: str) -> Case:
-    contenders = entries(Problem("lstm", size), mode, "rnnops", "nn.LSTM")
-    return Case(f"lstm {mode}, other sizes", str(size), contenders, (Speedup(("nn.LSTM",), None),))
-
-
-def memory_entries(size: Size) -> tuple[Entry, ...]:
-    problem, gates = Problem("lstm", size), Entry("rnnops [gates]", "rnnops", Problem("lstm", size, GATES))
-    peers = entries(problem, "training", "nn.LSTM", "eager", "JAX", "JAX checkpoint")
-    return (*entries(problem, "training", "rnnops"), gates, *peers)
-
-
-def memory(size: Size) -> Case:
-    """Peak memory of a training step over what was resident before it, each contender in a process of its own."""
-    goals = (Ratio("rnnops", "nn.LSTM", 0.65), Ratio("rnnops", "eager", 0.6), Ratio("rnnops [gates]", "eager", 0.35))
-    return Case("memory of a training step", str(size), memory_entries(size), goals, "memory")
-
-
-def memory_given_back(size: Size) -> Case:
-    """The same where the C library gives freed memory back at once: what a contender needs, not what it leaves lying.
-
-    By default the eager loop takes four times what it needs; whoever compares with that alone compares with luck.
+    Memory is the peak over what was resident before, each contender in a process of its own; once more where the C
+    library gives freed memory back at once: what a contender needs, not what it leaves lying. By default the eager loop
+    takes four times what it needs; whoever compares with that alone compares with luck.
     """
-    goals = (Ratio("rnnops", "nn.LSTM", None), Ratio("rnnops", "eager", None), Ratio("rnnops [gates]", "eager", None))
-    return Case("memory, freed at once", str(size), memory_entries(size), goals, "memory given back")
+    saving, limits = ("all", "default", *BUDGETS, "budget 2 %"), BUDGETS.items()
+    of_all = (ratio(label, "all", limit) for label, limit in limits)
+    yield beside(BUDGET, "lstm", scale(LONG), "training", saving, *of_all)
+    for group, measure, goals in (
+        ("memory of a training step", "memory", (0.65, 0.6, 0.35)),
+        ("memory, freed at once", "memory given back", (None,) * 3),
+    ):
+        pairs = zip(("rnnops", "rnnops", GATES), ("nn.LSTM", "eager", "eager"), goals, strict=True)
+        wanted = (ratio(*pair) for pair in pairs)
+        yield beside(group, "lstm", scale(LARGE), "training", BESIDE_EAGER, *wanted, measure=measure)
+    held = at_most("rnnops", None), at_most(GATES, None)  # in units of T N H numbers: 6 by default, 2 without gates
+    yield beside("kept by a pullback", "lstm", scale(LARGE), "training", ("rnnops", GATES), *held, measure="kept")
+    yield from (case for words in WORDS for case in recycling(scale(MODEL), words))
 
 
-def kept(size: Size) -> Case:
-    """What a pullback holds beside the feeds, in units of T N H numbers: 6 by default, 2 with the gates recomputed."""
-    contenders = (
-        Entry("rnnops", "rnnops", Problem("lstm", size)),
-        Entry("rnnops [gates]", "rnnops", Problem("lstm", size, GATES)),
-    )
-    goals = (AtMost("rnnops", None), AtMost("rnnops [gates]", None))
-    return Case("kept by a pullback", str(size), contenders, goals, "kept")
-
-
-def recycling(size: Size, words: int) -> Case:
-    """Memory that is used again within a pass costs no time."""
+def recycling(size: Size, words: int) -> Iterator[Case]:
+    """Memory that is used again within a pass costs no time, and saves some."""
     contenders = entries(Problem(f"language_model_{words}", size), "training", "recycled", "not recycled")
-    goals = (Speedup(("not recycled",), 0.98, "recycled"),)
-    return Case("language model training", f"{words} words, {size}", contenders, goals)
+    faster, smaller = speedup(("not recycled",), 0.98, "recycled"), ratio("recycled", "not recycled", None)
+    setting = f"{words} words, {size}"
+    yield Case("language model training", setting, contenders, (faster,))
+    yield Case("memory of a language model", setting, contenders, (smaller,), "memory given back")
 
 
-def recycling_memory(size: Size, words: int) -> Case:
-    """Peak memory of its training step, likewise; freed memory goes back at once, so that no other step leaves any."""
-    contenders = entries(Problem(f"language_model_{words}", size), "training", "recycled", "not recycled")
-    goals = (Ratio("recycled", "not recycled", None),)
-    return Case("memory of a language model", f"{words} words, {size}", contenders, goals, "memory given back")
-
-
-def budgets(size: Size) -> Case:
-    """What policies and budgets cost in time; what they hold is in the picture."""
-    contenders = entries(Problem("lstm", size), "training", "all", "default", *BUDGETS, "budget 2 %")
-    goals = tuple(Ratio(label, "all", limit) for label, limit in BUDGETS.items())
-    return Case("budget", str(size), contenders, goals)
+def compile_cases(scale: Scale) -> Iterator[Case]:
+    """From `import rnnops` to the first gradients of one cell, beside NumPy's import; ten cells beside JAX's jit."""
+    size = scale(SIZES[0])
+    limits = {"empty cache": 2.0, "another net cached": 1.0, "from disk": 0.25}
+    contenders = tuple(Entry(label, "rnnops", Problem("lstm", size)) for label in limits)
+    goals = tuple(at_most(label, limit) for label, limit in limits.items())
+    yield Case("compile", str(size), contenders, goals, "compile")
+    yield first_results(size)
 
 
 def first_results(size: Size) -> Case:
     """Ten cells, forward and training, until their first results, beside JAX's jit."""
     pairs, contenders = [], []
-    for cell in CELLS_OF_BOTH:
+    for cell in FIRST:
         for mode in ("forward", "training"):
-            labels = [f"{cell}, {mode}, {library}" for library in ("rnnops", "JAX")]
-            pairs.append((labels[0], labels[1]))
-            engines = zip(labels, ("first rnnops", "first JAX"), strict=True)
-            contenders += [Entry(label, engine, Problem(cell, size), mode) for label, engine in engines]
-    goals = OverPairs(tuple(pairs), 2.0), OverPairs(tuple(pairs), 1.0, least=True)
-    warm_up = Problem(CELLS_OF_BOTH[0], replace(size, H=size.H // 2))
+            ours, peer = (f"{cell}, {mode}, {library}" for library in ("rnnops", "JAX"))
+            pairs.append((ours, peer))
+            contenders += [Entry(label, label.split(", ")[-1], Problem(cell, size), mode) for label in (ours, peer)]
+    goals = over_pairs(tuple(pairs), 2.0), over_pairs(tuple(pairs), 1.0, least=True)
+    warm_up = Problem(next(iter(FIRST)), replace(size, H=size.H // 2))
     return Case("compile beside JAX", str(size), tuple(contenders), goals, "first results", True, warm_up)
-
-
-def compile_times(size: Size) -> Case:
-    """From `import rnnops` to the first gradients of one cell, numba being imported."""
-    limits = {"empty cache": 2.0, "kernels cached": 1.0, "from disk": 0.25}
-    contenders = tuple(Entry(label, "rnnops", Problem("lstm", size)) for label in limits)
-    goals = tuple(AtMost(label, limit) for label, limit in limits.items())
-    return Case("compile", str(size), contenders, goals, "compile")

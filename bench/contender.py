@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from bench.case import Entry
 from bench.counting import Work
-from bench.problems import Arrays, Problem
-
-MODES = ("forward", "kept forward", "training")  # "kept forward": keeps what backward needs, and drops it
+from bench.data import Data, Placed, draw_data
+from bench.place import HostPlace, Place
+from bench.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Settings:
         rounds: blocks of each contender.
         settle, counted: seconds of a block before counting and counted.
         patience: seconds that a case may lose to repeating blocks that other processes disturbed.
+        sets: of inputs.
+        tiny: sizes for an interpreter, which on a CUDA device is numba's simulator.
     """
 
     device: str = "cpu"
@@ -30,6 +33,30 @@ class Settings:
     settle: float = 0.05
     counted: float = 0.1
     patience: float = 20.0
+    sets: int = 1
+    tiny: bool = False
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.is_cuda and self.tiny
+
+
+@dataclass
+class Bench:
+    """Where the contenders of a case are made; data of a problem is drawn once, and shared."""
+
+    settings: Settings
+    place: Place = field(default_factory=HostPlace)
+    drawn: dict[object, Data] = field(default_factory=dict)
+
+    def data(self, problem: Problem) -> Data:
+        if problem.data not in self.drawn:
+            self.drawn[problem.data] = draw_data(problem, self.place, self.settings.sets)
+        return self.drawn[problem.data]
 
 
 def gradient_of(name: str) -> str:
@@ -37,81 +64,107 @@ def gradient_of(name: str) -> str:
     return f"gradient of {name}"
 
 
+def named(returned: tuple[Placed, Placed]) -> Placed:
+    """Outputs and gradients under one roof."""
+    outputs, gradients = returned
+    return {**outputs, **{gradient_of(name): array for name, array in gradients.items()}}
+
+
 @dataclass(frozen=True)
 class Contender:
     """One way to compute a problem.
 
     Args:
-        call: what is timed; it returns when all results are there.
-        results: what a call returned -> outputs by name and `gradient_of(feed)`, in the layout of the feeds.
+        call: number of an input set -> whatever comes; on a device the work may still run when it returns.
+        results: what a call returned -> outputs by name and `gradient_of(feed)`, in the layout of the feeds; None for
+            one that computes less.
         work: floating-point operations and elementwise results, where they are counted.
+        waits: whether a call returns only when its work is done; it is timed by the processor's clock.
+        planned: bytes that a call needs beside its feeds, by the library's own account; None where PyTorch counts.
     """
 
-    call: Callable[[], Any]
-    results: Callable[[Any], Arrays] | None = None
-    work: Work | None = None
+    call: Callable[[int], Any]
+    results: Callable[[Any], Placed] | None = None
+    work: Callable[[], Work] | None = None
+    waits: bool = False
+    planned: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Where a contender is made: `maker` of a module of `bench`, called with (problem, mode, settings)."""
+    """Where a contender is made: `maker` of a module of `bench`, called with an entry, a bench and options."""
 
     module: str
     maker: str
     needs: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_fed(self) -> bool:
+        """With data of a problem of `nets.py`; the others make theirs by themselves."""
+        return self.module in ("rnnops_engine", "machine", "torch_engine", "jax_engine", "onnxruntime_engine")
 
 
-ENGINES = {
-    "rnnops": Engine("rnnops_engine", "plain"),
-    "rnnops bound": Engine("rnnops_engine", "bound", ()),
-    "reference": Engine("rnnops_engine", "reference"),
-    "recycled": Engine("language_model", "recycled"),
-    "all": Engine("budgets", "saving_all"),
-    "default": Engine("budgets", "saving_default"),
-    "memory": Engine("budgets", "saving_memory"),
-    "budget 20 %": Engine("budgets", "within_20"),
-    "budget 10 %": Engine("budgets", "within_10"),
-    "budget 5 %": Engine("budgets", "within_5"),
-    "budget 2 %": Engine("budgets", "within_2"),
-    "not recycled": Engine("language_model", "not_recycled"),
+def ours(**options: Any) -> Engine:
+    return Engine("rnnops_engine", "plain", options=options)
+
+
+def in_torch(module: str, maker: str, *needs: str, **options: Any) -> Engine:
+    return Engine(module, maker, ("torch", *needs), options)
+
+
+SAVING: Mapping[str, Engine] = {
+    "all": ours(checkpoints="all"),
+    "default": ours(),
+    "memory": ours(checkpoints="memory"),
+    **{f"budget {share} %": ours(memory_budget=share / 100) for share in (20, 10, 5, 2)},
+}
+ENGINES: dict[str, Engine] = {
+    "rnnops": ours(),
+    "rnnops bound": ours(bind=True),
+    "reference": ours(device="reference"),
+    "recycled": ours(recycle=True),
+    "not recycled": ours(recycle=False),
+    **SAVING,
     "peak": Engine("machine", "peak"),
     "products": Engine("machine", "products"),
-    "nn.LSTM": Engine("torch_layers", "lstm", ("torch",)),
-    "nn.GRU": Engine("torch_layers", "gru", ("torch",)),
-    "packed sequence": Engine("torch_layers", "packed_lstm", ("torch",)),
-    "eager": Engine("torch_engine", "eager", ("torch",)),
-    "torch.compile": Engine("torch_engine", "compiled", ("torch",)),
+    "nn.LSTM": in_torch("torch_engine", "layer"),
+    "nn.GRU": in_torch("torch_engine", "layer"),
+    "packed sequence": in_torch("torch_engine", "layer", is_packed=True),
+    "eager": in_torch("torch_engine", "loop"),
+    "torch.compile": in_torch("torch_engine", "loop", is_compiled=True),
+    "products of cuBLAS": in_torch("torch_engine", "products"),
     "JAX": Engine("jax_engine", "scan", ("jax",)),
-    "first rnnops": Engine("first_results", "ours"),
-    "first JAX": Engine("first_results", "jax", ("jax",)),
-    "JAX checkpoint": Engine("jax_engine", "checkpointed_scan", ("jax",)),
-    "rt.RNN": Engine("torch_rnn", "through_rnnops", ("torch",)),
-    "Python loop": Engine("torch_rnn", "in_a_loop", ("torch",)),
-    "layer of a cell": Engine("torch_rnn", "layer", ("torch",)),
-    "between Linear": Engine("torch_rnn", "between_linear", ("torch",)),
-    "loop between Linear": Engine("torch_rnn", "between_linear_in_a_loop", ("torch",)),
-    "nn.Linear": Engine("torch_rnn", "linear_alone", ("torch",)),
-    "small rt.RNN": Engine("torch_overhead", "through_torch", ("torch",)),
-    "small run": Engine("torch_overhead", "run_alone", ("torch",)),
-    "empty function": Engine("torch_overhead", "through_nothing", ("torch",)),
-    "rt.RNN, new T": Engine("torch_shapes", "through_torch_new_steps", ("torch",)),
-    "run, new T": Engine("torch_shapes", "run_alone_new_steps", ("torch",)),
-    "rt.RNN, new N": Engine("torch_shapes", "through_torch_new_rows", ("torch",)),
-    "run, new N": Engine("torch_shapes", "run_alone_new_rows", ("torch",)),
-    "policy": Engine("torch_policy", "through_rnnops", ("torch",)),
-    "policy in a loop": Engine("torch_policy", "in_a_loop", ("torch",)),
-    "policy, split and padded": Engine("torch_policy", "split_and_padded", ("torch",)),
-    "policy of torchrl": Engine("torch_policy", "through_torchrl", ("torch", "torchrl", "tensordict")),
+    "JAX checkpoint": Engine("jax_engine", "scan", ("jax",), {"is_checkpointed": True}),
+    "rt.RNN": in_torch("torch_rnn", "recurrence"),
+    "Python loop": in_torch("torch_rnn", "recurrence", is_loop=True),
+    "layer of a cell": in_torch("torch_rnn", "layer"),
+    "between Linear": in_torch("torch_rnn", "between_linear"),
+    "loop between Linear": in_torch("torch_rnn", "between_linear", is_loop=True),
+    "nn.Linear": in_torch("torch_rnn", "linear_alone"),
+    "small rt.RNN": in_torch("torch_overhead", "through_torch"),
+    "small run": in_torch("torch_overhead", "run_alone"),
+    "empty function": in_torch("torch_overhead", "through_nothing"),
+    "rt.RNN, new T": in_torch("torch_overhead", "new_shapes", grows="T"),
+    "run, new T": in_torch("torch_overhead", "new_shapes", grows="T", is_alone=True),
+    "rt.RNN, new N": in_torch("torch_overhead", "new_shapes", grows="N"),
+    "run, new N": in_torch("torch_overhead", "new_shapes", grows="N", is_alone=True),
+    "policy": in_torch("torch_policy", "cell_over_time"),
+    "policy in a loop": in_torch("torch_policy", "cell_over_time", is_loop=True),
+    "policy, split and padded": in_torch("torch_policy", "split_and_padded"),
+    "policy of torchrl": in_torch("torch_policy", "through_torchrl", "torchrl", "tensordict"),
     "onnxruntime": Engine("onnxruntime_engine", "lstm", ("onnxruntime", "onnx")),
 }
+NOT_SIMULATED = ("torch.compile", "JAX")  # minutes of compiling would say nothing
+Maker = Callable[..., Contender]
 
 
 class MissingPeerError(Exception):
-    """A library that a contender needs is not there."""
+    """A library that a contender needs is not there, or not on the device."""
 
 
-def require_libraries(engine: str) -> None:
-    """Raises MissingPeerError where a library of an engine does not import."""
+def require_libraries(engine: str, place: Place) -> None:
+    """Raises MissingPeerError where a library of an engine does not import, or computes elsewhere."""
     for library in ENGINES[engine].needs:
         try:
             import_module(library)
@@ -120,12 +173,15 @@ def require_libraries(engine: str) -> None:
                 f"{engine} is not measured: wanted the library {library}, which does not import ({error}); "
                 "install the extra 'bench': pip install 'rnnops[bench]'"
             ) from error
+        if library == "torch" and not place.torch_device:
+            raise MissingPeerError("this build of PyTorch sees no CUDA device")
 
 
-def make_contender(engine: str, problem: Problem, mode: str, settings: Settings) -> Contender:
-    """The contender that an engine makes of a problem. Raises MissingPeerError where its library does not import."""
-    require_libraries(engine)
-    found = ENGINES[engine]
-    module = import_module(f"bench.{found.module}")
-    maker: Callable[[Problem, str, Settings], Contender] = getattr(module, found.maker)
-    return maker(problem, mode, settings)
+def make_contender(entry: Entry, bench: Bench) -> Contender:
+    """The contender of an entry. Raises MissingPeerError where its library is not there or has no device."""
+    if bench.settings.is_simulated and entry.engine in NOT_SIMULATED:
+        raise MissingPeerError(f"{entry.engine} is left out of tiny runs")
+    require_libraries(entry.engine, bench.place)
+    engine = ENGINES[entry.engine]
+    maker: Maker = getattr(import_module(f"bench.{engine.module}"), engine.maker)
+    return maker(entry, bench, **engine.options)

@@ -6,9 +6,9 @@ Cases come in the order in which they tell most: a run that is cut still says wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from bench.goals import OURS, Extra, Goal, Ratio, Speedup
+from bench.case import CUDA, PRECISIONS, Case, Entry
+from bench.goals import OURS, Goal, extra, ratio, speedup
 from bench.problems import Problem, Size
 
 STEPS = 1024
@@ -26,92 +26,27 @@ UNLIKELY = (f"{OURS} bf16",)  # refused at once so far; it costs nothing in the 
 # seconds: until the first result, of a forward call and of a training call; rough, for the estimate of a run
 ROUGH_SECONDS = {
     "rnnops": (12.0, 0.005, 0.015),
-    "layer": (0.5, 0.005, 0.015),
+    "nn.LSTM": (0.5, 0.005, 0.015),
+    "nn.GRU": (0.5, 0.005, 0.015),
     "eager": (0.5, 0.2, 0.6),
     "torch.compile": (25.0, 0.1, 0.3),
     "JAX": (6.0, 0.05, 0.15),
-    "products": (0.1, 0.0, 0.005),
+    "products of cuBLAS": (0.1, 0.0, 0.005),
 }
+OF_OTHERS = (1.0, 0.05, 0.15)
 COMPARISON_SECONDS, CALLS_BEFORE = 0.3, 4
 
 
-@dataclass(frozen=True)
-class Precision:
-    """What floats are, and whether products of float32 may use TF32."""
-
-    dtype: str
-    tf32: bool = False
-    itemsize: int = 4
-
-    @property
-    def flag(self) -> str:
-        """TF32 as tables show it: off or on, and nothing where there are no products of float32."""
-        return ("on" if self.tf32 else "off") if self.dtype == "float32" else "-"
+def rough_seconds(case: Case, rounds: int) -> float:
+    """What measuring a case may take."""
+    return sum(rough_seconds_of(entry, rounds) for entry in case.entries)
 
 
-PRECISIONS = {
-    "fp32": Precision("float32"),
-    "tf32": Precision("float32", tf32=True),
-    "bf16": Precision("bfloat16", itemsize=2),
-    "fp16": Precision("float16", itemsize=2),
-}
-
-
-@dataclass(frozen=True)
-class CudaEntry:
-    """One contender of a case.
-
-    Args:
-        engine: a key of `cuda_peers.ENGINES`.
-        precision: a key of `PRECISIONS`.
-    """
-
-    label: str
-    engine: str
-    problem: Problem
-    mode: str
-    precision: str = "fp32"
-
-    @property
-    def settings(self) -> Precision:
-        return PRECISIONS[self.precision]
-
-    @property
-    def algorithm(self) -> str:
-        """What cuDNN does; empty for others."""
-        return cudnn_algorithm(self.problem, self.mode, self.precision) if self.engine == "layer" else ""
-
-    def rough_seconds(self, rounds: int) -> float:
-        prepare, forward, training = ROUGH_SECONDS[self.engine]
-        prepare = 0.0 if self.label in UNLIKELY else prepare
-        call = training if self.mode == "training" else forward
-        return prepare + COMPARISON_SECONDS + (CALLS_BEFORE + rounds) * max(call, 0.05)
-
-
-@dataclass(frozen=True)
-class CudaCase:
-    """Contenders for one net, size and mode, measured in turn."""
-
-    problem: Problem
-    mode: str
-    entries: tuple[CudaEntry, ...]
-    goals: tuple[Goal, ...]
-
-    @property
-    def group(self) -> str:
-        return f"{self.problem.net} {self.mode}"
-
-    @property
-    def setting(self) -> str:
-        return str(self.problem.size)
-
-    @property
-    def name(self) -> str:
-        return f"{self.group} {self.setting}"
-
-    def rough_seconds(self, rounds: int) -> float:
-        """What measuring it may take."""
-        return sum(entry.rough_seconds(rounds) for entry in self.entries)
+def rough_seconds_of(entry: Entry, rounds: int) -> float:
+    prepare, forward, training = ROUGH_SECONDS.get(entry.engine, OF_OTHERS)
+    prepare = 0.0 if entry.label in UNLIKELY else prepare
+    call = training if entry.is_training else forward
+    return prepare + COMPARISON_SECONDS + (CALLS_BEFORE + rounds) * max(call, 0.05)
 
 
 def cudnn_algorithm(problem: Problem, mode: str, precision: str) -> str:
@@ -127,8 +62,8 @@ def cudnn_algorithm(problem: Problem, mode: str, precision: str) -> str:
     return PERSISTENT if lasting else PER_STEP
 
 
-def all_cases(tiny: bool = False) -> Iterator[CudaCase]:
-    """The whole table, or the same nets at a size for the simulator."""
+def cuda_cases(tiny: bool = False) -> Iterator[Case]:
+    """All of them, or the same nets at a size for the simulator."""
     if tiny:
         yield from (case(net, mode, TINY, True) for net in (*STOCK, *CUSTOM) for mode in MODES)
         return
@@ -138,46 +73,48 @@ def all_cases(tiny: bool = False) -> Iterator[CudaCase]:
         yield from (case(net, mode, size, False) for size in OTHER_SIZES for net in nets for mode in MODES)
 
 
-def case(net: str, mode: str, size: Size, compiled: bool) -> CudaCase:
+def case(net: str, mode: str, size: Size, compiled: bool) -> Case:
     """Args: compiled: with `torch.compile`, which takes longer than all others together."""
     problem = Problem(net, size)
     stock = LAYERS.get(net)
-    entries = [CudaEntry(OURS, "rnnops", problem, mode), *(layers(stock, problem, mode) if stock else ())]
+    entries = [Entry(OURS, "rnnops", problem, mode), *(layers(stock, problem, mode) if stock else ())]
     if net == "lstm" and mode == "training":
         entries += recomputed(problem)
-    entries.append(CudaEntry("eager", "eager", problem, mode))
+    entries.append(Entry("eager", "eager", problem, mode))
     if compiled:
-        entries.append(CudaEntry("torch.compile", "torch.compile", problem, mode))
-    entries.append(CudaEntry("JAX", "JAX", problem, mode))
-    return CudaCase(problem, mode, tuple(entries), tuple(goals(problem, mode, compiled)))
+        entries.append(Entry("torch.compile", "torch.compile", problem, mode))
+    entries.append(Entry("JAX", "JAX", problem, mode))
+    wanted = tuple(goals(problem, mode, compiled))
+    return Case(f"{net} {mode}", str(size), tuple(entries), wanted, devices=CUDA)
 
 
-def layers(label: str, problem: Problem, mode: str) -> Iterator[CudaEntry]:
+def layers(label: str, problem: Problem, mode: str) -> Iterator[Entry]:
     """PyTorch's layer, which is cuDNN's, in all precisions; rnnops in those that it may have beside float32."""
-    yield CudaEntry(label, "layer", problem, mode)
-    yield from (
-        CudaEntry(f"{label} {precision}", "layer", problem, mode, precision) for precision in ("tf32", "bf16", "fp16")
-    )
-    yield from (CudaEntry(f"{OURS} {precision}", "rnnops", problem, mode, precision) for precision in ("bf16", "fp16"))
+    for precision in PRECISIONS:
+        name = label if precision == "fp32" else f"{label} {precision}"
+        algorithm = cudnn_algorithm(problem, mode, precision)
+        yield Entry(name, label, problem, mode, precision=precision, algorithm=algorithm)
+    for precision in ("bf16", "fp16"):
+        yield Entry(f"{OURS} {precision}", OURS, problem, mode, precision=precision)
 
 
-def recomputed(problem: Problem) -> Iterator[CudaEntry]:
+def recomputed(problem: Problem) -> Iterator[Entry]:
     """Backward computes the gates again, beside what two products over all steps take: those it does once more."""
-    yield CudaEntry(RECOMPUTE, "rnnops", Problem(problem.net, problem.size, ("gates",)), "training")
-    yield CudaEntry("products", "products", problem, "training")
+    yield Entry(RECOMPUTE, "rnnops", Problem(problem.net, problem.size, ("gates",)))
+    yield Entry("products", "products of cuBLAS", problem)
 
 
 def goals(problem: Problem, mode: str, compiled: bool) -> Iterator[Goal]:
     """What is wanted of a case; figures without a goal are for information."""
     layer = LAYERS.get(problem.net)
     if layer:
-        yield Ratio(OURS, layer, cudnn_goal(problem, mode, "fp32"))
+        yield ratio(OURS, layer, cudnn_goal(problem, mode, "fp32"))
         for precision in ("tf32", "bf16", "fp16"):
-            yield Ratio(OURS, f"{layer} {precision}", cudnn_goal(problem, mode, precision))
+            yield ratio(OURS, f"{layer} {precision}", cudnn_goal(problem, mode, precision))
     if problem.net == "lstm" and mode == "training":
-        yield Extra(RECOMPUTE, OURS, "products", OF_PRODUCTS)
-    yield Speedup(("eager",), None if layer else OF_EAGER)
-    yield from (Speedup((label,), None) for label in ("torch.compile", "JAX") if compiled or label == "JAX")
+        yield extra(RECOMPUTE, OURS, "products", OF_PRODUCTS)
+    yield speedup(("eager",), None if layer else OF_EAGER)
+    yield from (speedup((label,), None) for label in ("torch.compile", "JAX") if compiled or label == "JAX")
 
 
 def cudnn_goal(problem: Problem, mode: str, precision: str) -> float | None:

@@ -10,16 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from bench.cuda_machine import describe_cuda_machine, from_driver
-from bench.cuda_place import relative_error
-from bench.first_runs import compiled_run, passes, placed, tell
+import rnnops as ro
+from bench.data import make_feeds
+from bench.environment import describe_cuda_machine, from_driver
+from bench.first_runs import compiled_run, passes, placed, placed_feeds, tell
 from bench.first_timings import loops, rates
 from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.nets import user_net
+from bench.place import relative_error
 from bench.problems import Arrays, Problem, Size
+from rnnops.kernels.cuda import blas, facade
+from rnnops.kernels.cuda.device_array import empty
 
 PACKAGES = ("cupy", "torch", "pytest", "xdist")
 HALF_ERROR = 1e-2  # norm of the difference / norm, of weights that are float16 on chip
@@ -46,10 +52,6 @@ def main() -> None:
 
 def look(options: argparse.Namespace) -> None:
     """What rnnops finds on the machine, cuBLAS before PyTorch is imported; what is missing; clocks."""
-    from importlib.util import find_spec
-
-    from rnnops.kernels.cuda import blas, facade
-
     tell(missing=facade.missing())
     if not facade.missing():
         tell(device=str(facade.card()), products=blas.products(), torch_was_there="torch" in sys.modules)
@@ -68,9 +70,6 @@ def versions(options: argparse.Namespace) -> None:
 
 def compiled(options: argparse.Namespace) -> None:
     """Compile the kernels of a cell to the disk, for all sizes; nothing is launched."""
-    from bench.nets import user_net
-    from rnnops.kernels.cuda import facade
-
     run, start, made = compiled_run(options), time.perf_counter(), set[Any]()
     for size in (options.size, *options.also):
         for backward in (True, False):
@@ -92,8 +91,6 @@ def kernels_of(plan: Any) -> Iterator[Any]:
 
 def agree(options: argparse.Namespace) -> None:
     """A cell beside the reference; then the same bits again and again, in a stream of PyTorch's, in memory of NaN."""
-    from bench.nets import make_feeds
-
     feeds, heads = make_feeds(Problem(options.net, options.size))
     run, start = compiled_run(options), time.perf_counter()
     passes(run, feeds, heads)
@@ -110,13 +107,11 @@ def agree(options: argparse.Namespace) -> None:
     if isinstance(stream, str):
         tell(in_stream_of_torch=stream)
     else:
-        told(in_stream_of_torch=bytes_of(passes(run, there, wanted, stream)) == bits)
+        told(in_stream_of_torch=bytes_of(passes(run, there, wanted, stream=stream)) == bits)
 
 
 def compared(options: argparse.Namespace, run: Any, feeds: Arrays, heads: Arrays) -> dict[str, Any]:
     """How far results are off; `wrong` says what is off too far."""
-    import rnnops as ro
-
     if options.weights == "float32":
         try:
             report = ro.testing.check_devices(run.net, feeds, {"cuda": lambda net: run})
@@ -126,9 +121,9 @@ def compared(options: argparse.Namespace, run: Any, feeds: Arrays, heads: Arrays
         return {"worst": str(worst)}
     wanted = passes(ro.compile(run.net, device="reference"), feeds, heads)
     errors = {name: relative_error(array, wanted[name]) for name, array in passes(run, feeds, heads).items()}
-    name, error = max(errors.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
-    found = f"{name} is off by {error:.1e} of its norm"
-    return {"worst": found} if error <= HALF_ERROR else {"wrong": f"{found}, allowed {HALF_ERROR:.0e}"}
+    name, off = max(errors.items(), key=lambda pair: np.inf if np.isnan(pair[1]) else pair[1])
+    found = f"{name} is off by {off:.1e} of its norm"
+    return {"worst": found} if off <= HALF_ERROR else {"wrong": f"{found}, allowed {HALF_ERROR:.0e}"}
 
 
 def bytes_of(arrays: Mapping[str, Any]) -> dict[str, bytes]:
@@ -143,9 +138,6 @@ def told(**same: bool) -> None:
 
 def poison(count: int) -> None:
     """Fill the memory that runs get next with NaN: all that is free goes back, and one piece with NaN comes."""
-    from rnnops.kernels.cuda import facade
-    from rnnops.kernels.cuda.device_array import empty
-
     cupy = None if facade.SIMULATED else facade.optional("cupy")
     if cupy is not None:
         cupy.get_default_memory_pool().free_all_blocks()
@@ -166,13 +158,10 @@ def stream_of_torch() -> Any:
 
 def train(options: argparse.Namespace) -> None:
     """One step of training, for tools that look at it; a profiler looks at one of its passes, when all is compiled."""
-    from bench.nets import make_feeds
-    from rnnops.kernels.cuda import facade
-
     cupy = None if facade.SIMULATED else facade.optional("cupy")
     if cupy is not None and not options.profile:
         cupy.cuda.set_allocator(None)  # without a pool sanitizers see where an array ends
-    feeds, heads = map(placed, make_feeds(Problem(options.net, options.size)))
+    feeds, heads = placed_feeds(Problem(options.net, options.size))
     run = compiled_run(options)
     if options.profile:
         passes(run, feeds, heads)
@@ -185,8 +174,6 @@ def train(options: argparse.Namespace) -> None:
 
 @contextmanager
 def profiled(on: bool) -> Iterator[None]:
-    from rnnops.kernels.cuda import facade
-
     if not on or facade.SIMULATED:
         yield
         return

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,14 +27,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.cuda_save import paths_of, replace
-from bench.cuda_watch import ONE_THREAD, ROOT
+from bench.contender import Settings
 from bench.first_runs import RESULT
 from bench.first_steps import Part, Step, first_steps
 from bench.first_tools import PROFILER, SANITIZER, errors_found, refusal
+from bench.record import paths_of, write_both
+from bench.report import table_of
+from bench.watch import ROOT, environment
 
 SECONDS = 585.0  # ten minutes, with what a process may take to go when it is ended
-OK, FAILED, HUNG, MISSING, UNREACHED = "ok", "failed", "hung", "missing", "not reached"
+OK, FAILED, HUNG, MISSING, UNREACHED = STATUSES = "ok", "failed", "hung", "missing", "not reached"
 WORDS, TAIL = 300, 200  # characters of a line of the page; lines of what a process has printed
 KIND = "first-minutes"
 GRACE = 10.0  # seconds for a process to go when it is ended
@@ -80,6 +83,8 @@ class FirstMinutes:
         self.seconds = SECONDS if options.seconds is None else options.seconds
         self.steps = first_steps(self.tiny, options.output)
         self.command, self.today = shlex.join(["python", "-m", "bench", *words]), date.today().isoformat()
+        settings = Settings("cuda", tiny=self.tiny)
+        self.variables = {**environment(settings), "PYTHONUNBUFFERED": "1"}  # lines come out when they are printed
         self.outcomes: list[Outcome] = []
         self.known: dict[tuple[str, str], Outcome] = {}
         self.machine: dict[str, Any] = {}
@@ -141,7 +146,7 @@ class FirstMinutes:
         elif part.missing:
             outcome.status, outcome.why = MISSING, part.missing
         else:
-            run_part(part, min(part.seconds, left), outcome, environment(self.tiny))
+            run_part(part, min(part.seconds, left), outcome, self.variables)
         return outcome
 
     def note(self, outcome: Outcome) -> None:
@@ -154,27 +159,19 @@ class FirstMinutes:
 
     def save(self) -> str:
         """Write both files; the page."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         spent = round(time.monotonic() - self.start, 1)
         head = {"date": self.today, "command": self.command, "seconds": spent, "machine": self.machine}
-        replace(self.path, json.dumps({**head, "outcomes": [asdict(one) for one in self.outcomes]}, indent=1) + "\n")
         text = page(head, self.outcomes)
-        replace(self.path.with_suffix(".md"), text + "\n")
+        write_both(self.path, {**head, "outcomes": [asdict(one) for one in self.outcomes]}, text)
         return text
 
 
-def environment(tiny: bool) -> dict[str, str]:
-    """Of all processes: the simulator on or off, and lines that come out when they are printed."""
-    simulator = {"NUMBA_ENABLE_CUDASIM": str(int(tiny)), "PYTHONUNBUFFERED": "1"}
-    return {**os.environ, **simulator, **(ONE_THREAD if tiny else {})}
-
-
-def run_part(part: Part, seconds: float, outcome: Outcome, environment: dict[str, str]) -> None:
+def run_part(part: Part, seconds: float, outcome: Outcome, variables: dict[str, str]) -> None:
     """Run one process, and put down what came of it."""
     start = time.monotonic()
     words = ["--seconds", f"{max(1.0, seconds - GRACE):.0f}"] if part.told else []
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        status = run_process([*part.command, *words], seconds, log, environment)
+        status = run_process([*part.command, *words], seconds, log, variables)
         outcome.seconds = round(time.monotonic() - start, 2)
         log.seek(0)
         text = log.read()
@@ -188,11 +185,11 @@ def run_part(part: Part, seconds: float, outcome: Outcome, environment: dict[str
     outcome.status, outcome.why = judged(part, status, text, outcome, seconds)
 
 
-def run_process(command: Sequence[str], seconds: float, log: Any, environment: dict[str, str]) -> int | str:
+def run_process(command: Sequence[str], seconds: float, log: Any, variables: dict[str, str]) -> int | str:
     """The exit status of a process; words where there is none. It is ended with all that it has started."""
     try:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
@@ -239,30 +236,23 @@ def last_words(lines: Iterable[str]) -> str:
 def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     """What a reader should know, in Markdown: what went wrong first."""
     machine = head["machine"]
-    counts = {
-        status: sum(one.status == status for one in outcomes) for status in (OK, FAILED, HUNG, MISSING, UNREACHED)
-    }
-    wrong = [
-        f"- {one.step}: {one.label}: **{one.status}**: {one.why}" for one in outcomes if one.status in (FAILED, HUNG)
-    ]
-    gone = [
-        f"- {one.step}: {one.label}: {one.status}: {one.why}" for one in outcomes if one.status in (MISSING, UNREACHED)
-    ]
+    counts = Counter(one.status for one in outcomes)
     blocks = [
         f"# First minutes on a GPU: {machine.get('gpu', 'unknown')}",
         f"- {head['date']}: `{head['command']}`, {head['seconds']:.0f} s",
         ", ".join(f"{name} {value}" for name, value in machine.items()),
-        ", ".join(f"{count} {status}" for status, count in counts.items() if count),
-        *(["## Wrong", "\n".join(wrong)] if wrong else []),
-        *(["## Not done", "\n".join(gone)] if gone else []),
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]),
     ]
+    for title, mark, statuses in (("Wrong", "**", (FAILED, HUNG)), ("Not done", "", (MISSING, UNREACHED))):
+        bad = [one for one in outcomes if one.status in statuses]
+        lines = [f"- {one.step}: {one.label}: {mark}{one.status}{mark}: {one.why}" for one in bad]
+        blocks += [f"## {title}", "\n".join(lines)] if lines else []
     for step in dict.fromkeys(one.step for one in outcomes):
-        rows = [row(one) for one in outcomes if one.step == step]
-        blocks += [f"## {step}", "\n".join(["| | | s | |", "|---|---|---|---|", *rows])]
+        blocks += [f"## {step}", table_of([("", "", "s", ""), *(row(one) for one in outcomes if one.step == step)])]
     return "\n\n".join(block for block in blocks if block)
 
 
-def row(one: Outcome) -> str:
+def row(one: Outcome) -> tuple[str, ...]:
     told = "; ".join(f"{name}: {value}" for name, value in one.result.items() if name != "machine")
     words = " ".join(told.split()) or last_words(one.tail)
-    return f"| {one.label} | {one.status} | {one.seconds:.1f} | {words[: 3 * WORDS].replace('|', '/')} |"
+    return one.label, one.status, f"{one.seconds:.1f}", words[: 3 * WORDS].replace("|", "/")

@@ -7,7 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import rnnops as ro
+from bench.contender import Settings, named
+from bench.data import make_feeds
 from bench.problems import Arrays, Problem
+from bench.rnnops_engine import compile_net
 
 RESULT = "RESULT "  # begins a line that is not for people
 
@@ -18,21 +22,21 @@ def tell(**words: Any) -> None:
 
 
 def compiled_run(options: argparse.Namespace) -> Any:
-    import rnnops as ro
-    from bench.nets import build_net
-
     weights = None if options.weights == "float32" else options.weights
-    return ro.compile(build_net(Problem(options.net, options.size)), device="cuda", weights=weights)
+    return compile_net(Problem(options.net, options.size), Settings("cuda"), weights=weights)
 
 
-def passes(run: Any, feeds: Mapping[str, Any], heads: Mapping[str, Any], stream: Any = None) -> dict[str, Any]:
+def passes(run: Any, feeds: Mapping[str, Any], heads: Mapping[str, Any], **stream: Any) -> dict[str, Any]:
     """Outputs and gradients of one step of training, by name."""
-    given = {} if stream is None else {"stream": stream}
-    outputs, pullback = run.vjp(feeds, **given)
-    return {**outputs, **{f"gradient of {name}": array for name, array in pullback(heads).items()}}
+    outputs, pullback = run.vjp(feeds, **stream)
+    return named((outputs, pullback(heads)))
+
+
+def placed_feeds(problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Feeds and gradients of outputs, on the device."""
+    feeds, heads = make_feeds(problem)
+    return placed(feeds), placed(heads)
 
 
 def placed(arrays: Arrays) -> dict[str, Any]:
-    import rnnops as ro
-
     return {name: ro.on_device(array) for name, array in arrays.items()}

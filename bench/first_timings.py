@@ -14,10 +14,18 @@ from unittest import mock
 
 import numpy as np
 
-from bench.cuda_place import Place, find_place
-from bench.first_runs import compiled_run, passes, placed, tell
+import rnnops as ro
+from bench.contender import Settings
+from bench.first_runs import compiled_run, passes, placed_feeds, tell
 from bench.first_steps import ENDS, ROWS
+from bench.floor import sync_seconds, typical
+from bench.place import Place, find_place
 from bench.problems import Problem, Size
+from bench.rnnops_engine import compile_net
+from rnnops.compiler.cuda_target import cuda_target
+from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.kernels.cuda import blas, gemm, launches
+from rnnops.kernels.cuda.gemm import Matrix, Product
 
 ROUNDS = 3
 GRAPH_STEPS, GRAPH_RUNS = 64, 5  # steps with more launches than are worth recording
@@ -25,7 +33,7 @@ GRAPH_STEPS, GRAPH_RUNS = 64, 5  # steps with more launches than are worth recor
 
 def loops(options: argparse.Namespace) -> None:
     """Microseconds of a step: of each kernel of a loop, and of whole passes, by the slope between two lengths."""
-    place = find_place(options.tiny)
+    place = find_place(not options.tiny)
     ends = (1, 2) if options.tiny else ENDS
     for rows in (2,) if options.tiny else ROWS:
         timed = [loop_seconds(options, Size(T, rows, options.size.H), place) for T in ends]
@@ -36,9 +44,7 @@ def loops(options: argparse.Namespace) -> None:
 
 def loop_seconds(options: argparse.Namespace, size: Size, place: Place) -> dict[str, float]:
     """Seconds of both passes, and of their kernels that are loops; medians, compiled before."""
-    from bench.nets import make_feeds
-
-    feeds, heads = map(placed, make_feeds(Problem(options.net, size)))
+    feeds, heads = placed_feeds(Problem(options.net, size))
     options = argparse.Namespace(**{**vars(options), "size": size})
     run, start = compiled_run(options), time.perf_counter()
     passes(run, feeds, heads)
@@ -66,8 +72,6 @@ def timed(place: Place, found: dict[str, list[float]], label: str, call: Callabl
 @contextmanager
 def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> Iterator[None]:
     """Time each launch of a kernel that is a loop, one by one; a pass has several where it goes tile by tile."""
-    from rnnops.kernels.cuda import launches
-
     real, sums = launches.launch, dict[str, float]()
 
     def launch(kernel: Any, *given: Any) -> None:
@@ -86,9 +90,7 @@ def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> It
 
 def rates(options: argparse.Namespace) -> None:
     """The barrier of a grid, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
-    from bench.cuda_floor import sync_seconds
-
-    place = find_place(options.tiny)
+    place = find_place(not options.tiny)
     if options.tiny:
         tell(barriers="not measured: the simulator has none")
     else:
@@ -108,10 +110,6 @@ def tried(what: str, measure: Callable[[], Any]) -> None:
 
 def product_rates(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     """The input projection of a tile, `[rows, H] @ [H, 4H]`."""
-    import rnnops as ro
-    from rnnops.kernels.cuda import blas, gemm
-    from rnnops.kernels.cuda.gemm import Matrix, Product
-
     H = options.size.H
     rows = 4 if options.tiny else 16 * 1024
     random = np.random.default_rng(0)
@@ -127,24 +125,13 @@ def product_rates(options: argparse.Namespace, place: Place) -> dict[str, Any]:
     return {name: round(flops / typical(place, way) / 1e9, 3) for name, way in ways.items()}
 
 
-def typical(place: Place, block: Callable[[], object]) -> float:
-    """Median seconds of a block, after one that compiles."""
-    block()
-    place.wait()
-    return median(place.seconds(block) for _ in range(ROUNDS))
-
-
 def graphs(options: argparse.Namespace) -> dict[str, Any]:
     """A recurrence step by step: whether it is recorded, why not, and seconds of its runs one after another."""
-    import rnnops as ro
-    from bench.nets import build_net, make_feeds
-    from rnnops.compiler.cuda_target import cuda_target
-    from rnnops.compiler.scan.compiled_scan import Options
-
     problem = Problem("lstm", Size(4, 1, 2) if options.tiny else replace(options.size, T=GRAPH_STEPS))
-    net, target = build_net(problem), replace(cuda_target("graphs", None), shared_bytes=0)
-    run, feeds = ro.compile(net, device="cuda", tuning=Options(device=target)), placed(make_feeds(problem)[0])
-    place, seconds = find_place(options.tiny), []
+    target = replace(cuda_target("graphs", None), shared_bytes=0)
+    run = compile_net(problem, Settings("cuda"), tuning=Options(device=target))
+    feeds, _ = placed_feeds(problem)
+    place, seconds = find_place(not options.tiny), []
     for _ in range(3 if options.tiny else GRAPH_RUNS):
         start = time.perf_counter()
         run(feeds)

@@ -5,7 +5,7 @@
 The peak is our micro-kernel on operands that stay in L1: all rows of A and of C are one row in memory (stride 0), the
 panel of B is 24 KiB. Products, NumPy's `matmul` and the peak take turns in short blocks after an untimed call, and
 count processor time of the thread, as machines are shared; shown are medians over rounds, ratios of neighbouring
-blocks. NumPy runs in a process of its own whose BLAS is told to use one thread before it loads.
+blocks. The process starts anew where NumPy's BLAS was not told to use one thread before it loaded.
 
 Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
 """
@@ -13,9 +13,7 @@ Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -101,46 +99,14 @@ def seconds_a_call(call: Call) -> float:
     return (time.thread_time() - begin) / calls
 
 
-class NumPyServer:
-    """A process with a single-threaded BLAS that times products on request."""
-
-    def __init__(self, dtype: str) -> None:
-        command = [sys.executable, __file__, "--serve", "--dtype", dtype]
-        environment = {**os.environ, **ONE_THREAD}
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def seconds(self, product: Product) -> float:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps(vars(product)) + "\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def serve(dtype: str) -> None:
-    """Answers each product on standard input with the seconds of a call."""
-    product, call = None, None
-    for line in sys.stdin:
-        wanted = Product(**json.loads(line))
-        if wanted != product or call is None:
-            product, call = wanted, numpy_call(wanted, dtype)
-        print(seconds_a_call(call), flush=True)
-
-
-def compare(kernels: Products, product: Product, server: NumPyServer, rounds: int) -> tuple[float, float, float, float]:
+def compare(kernels: Products, product: Product, rounds: int) -> tuple[float, float, float, float]:
     """GFLOP/s of ours and of NumPy, ratios of ours to the peak and to NumPy."""
-    ours, (peak, peak_flops) = our_call(kernels, product), peak_call(kernels)
+    ours, theirs = our_call(kernels, product), numpy_call(product, kernels.dtype)
+    peak, peak_flops = peak_call(kernels)
     rates = []
     for _ in range(rounds):
         best = peak_flops / seconds_a_call(peak)
-        rates.append((product.flops / seconds_a_call(ours), best, product.flops / server.seconds(product)))
+        rates.append((product.flops / seconds_a_call(ours), best, product.flops / seconds_a_call(theirs)))
     rate, _, other = (median(column) / 1e9 for column in zip(*rates, strict=True))
     to_peak, to_numpy = median(r / p for r, p, _ in rates), median(r / n for r, _, n in rates)
     return rate, other, to_peak, to_numpy
@@ -152,12 +118,10 @@ def main() -> None:
     parser.add_argument("--width", type=int, choices=(512, 256, 128, 64))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=tuple(GOALS))
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        serve(options.dtype)
-    else:
-        report(products_of(options.dtype, options.width), options.rounds, options.only)
+    if not ONE_THREAD.items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
+    report(products_of(options.dtype, options.width), options.rounds, options.only)
 
 
 def report(kernels: Products, rounds: int, only: str | None) -> None:
@@ -166,14 +130,12 @@ def report(kernels: Products, rounds: int, only: str | None) -> None:
     peak = median(flops / seconds_a_call(call) for _ in range(rounds)) / 1e9
     print(f"{kernels.dtype}, {kernels.width} bits, one thread; peak on data in L1: {peak:.0f} GFLOP/s")
     print(f"{'kind':6} {'M':>5} {'K':>5} {'N':>5} {'ours':>6} {'/ peak':>7} {'NumPy':>6} {'/ NumPy':>8}")
-    server = NumPyServer(kernels.dtype)
     for product in products():
         if only in (None, product.kind):
-            ours, other, to_peak, to_numpy = compare(kernels, product, server, rounds)
+            ours, other, to_peak, to_numpy = compare(kernels, product, rounds)
             missed = " *" if to_peak < GOALS[product.kind] and product.M >= 16 else ""
             shape = f"{product.kind:6} {product.M:5} {product.K:5} {product.N:5}"
             print(f"{shape} {ours:6.0f} {to_peak:7.2f} {other:6.0f} {to_numpy:8.2f}{missed}", flush=True)
-    server.close()
     print("* below the goal:", ", ".join(f"{goal:.2f} of the peak for {kind}" for kind, goal in GOALS.items()))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol
 
 from bench.counting import Work
 
@@ -16,11 +15,15 @@ SHARE_OF_PEAK, SECONDS_AN_ELEMENT = 0.8, 1e-9  # what a cell nobody has seen bef
 
 @dataclass(frozen=True)
 class Measured:
-    """A number of one contender.
+    """What was measured of one contender.
 
     Args:
         value: median of `rounds`; None where the contender is missing, and `missing` says why.
         prepare_seconds: until the first result, compilers included.
+        memory: bytes that a call on a CUDA device needs beside its feeds.
+        grown: by how many bytes the device's free memory shrank at the first call, compiled code and pools included.
+        floor: seconds of a step at least; `floor_of` says what for.
+        error: the largest norm of a difference / norm, over outputs and gradients; None for the first one.
     """
 
     label: str
@@ -30,6 +33,14 @@ class Measured:
     prepare_seconds: float = 0.0
     work: Work | None = None
     missing: str = ""
+    precision: str = "fp32"
+    tf32: str = "off"
+    algorithm: str = ""
+    memory: int | None = None
+    grown: int | None = None
+    floor: float | None = None
+    floor_of: str = ""
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +68,7 @@ class Figure:
 
 
 Table = Mapping[str, Measured]
-
-
-class Goal(Protocol):
-    def figure(self, table: Table) -> Figure: ...
+Goal = Callable[[Table], Figure]
 
 
 def known(table: Table, *labels: str) -> list[float] | None:
@@ -69,153 +77,110 @@ def known(table: Table, *labels: str) -> list[float] | None:
     return None if None in values else [value for value in values if value is not None]
 
 
-@dataclass(frozen=True)
-class Speedup:
+def goal_of(
+    name: str,
+    labels: tuple[str, ...],
+    compute: Callable[..., float],
+    goal: float | None,
+    at_least: bool,
+    unit: str = "",
+) -> Goal:
+    """A goal for what is computed from the values of contenders."""
+
+    def figure(table: Table) -> Figure:
+        values = known(table, *labels)
+        return Figure(name, compute(*values) if values else None, goal, at_least, unit)
+
+    return figure
+
+
+def speedup(peers: tuple[str, ...], goal: float | None, ours: str = OURS) -> Goal:
     """The time of the fastest of some peers / our time, at least `goal`."""
-
-    peers: tuple[str, ...]
-    goal: float | None
-    ours: str = OURS
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.ours, *self.peers)
-        value = min(values[1:]) / values[0] if values else None
-        peers = " or ".join(self.peers)
-        return Figure(f"{peers} / {self.ours}", value, self.goal)
+    name = f"{' or '.join(peers)} / {ours}"
+    return goal_of(name, (ours, *peers), lambda own, *others: min(others) / own, goal, True)
 
 
-@dataclass(frozen=True)
-class Ratio:
+def ratio(label: str, other: str, goal: float | None) -> Goal:
     """The value of one contender / that of another, at most `goal`."""
-
-    label: str
-    other: str
-    goal: float | None
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.label, self.other)
-        value = values[0] / values[1] if values else None
-        return Figure(f"{self.label} / {self.other}", value, self.goal, at_least=False)
+    return goal_of(f"{label} / {other}", (label, other), lambda one, two: one / two, goal, False)
 
 
-@dataclass(frozen=True)
-class AtMost:
-    """The value itself."""
-
-    label: str
-    goal: float | None
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.label)
-        return Figure(self.label, values[0] if values else None, self.goal, False, table[self.label].unit)
-
-
-@dataclass(frozen=True)
-class Extra:
+def extra(label: str, other: str, allowance: str, goal: float) -> Goal:
     """How much longer one contender takes than another, in the time of a third."""
-
-    label: str
-    other: str
-    allowance: str
-    goal: float
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.label, self.other, self.allowance)
-        value = (values[0] - values[1]) / values[2] if values else None
-        return Figure(f"({self.label} - {self.other}) / {self.allowance}", value, self.goal, at_least=False)
+    name = f"({label} - {other}) / {allowance}"
+    return goal_of(name, (label, other, allowance), lambda one, two, allowed: (one - two) / allowed, goal, False)
 
 
-@dataclass(frozen=True)
-class OfPeak:
-    """Multiply-adds a second of the products alone / the machine's peak."""
-
-    goal: float | None
-    label: str = OURS
-
-    def figure(self, table: Table) -> Figure:
-        values, rate = known(table, self.label), flops_a_second(table, PEAK)
-        ours = table[self.label].work
-        value = ours.flops / values[0] / rate if values and rate and ours else None
-        return Figure(f"{self.label}, share of peak", value, self.goal)
-
-
-@dataclass(frozen=True)
-class OfEstimate:
-    """Time / (products at 0.8 of the peak + 1 ns for each elementwise result)."""
-
-    label: str
-    goal: float
-
-    def figure(self, table: Table) -> Figure:
-        values, rate, work = known(table, self.label), flops_a_second(table, PEAK), table[self.label].work
-        value = None
-        if values and rate and work:
-            value = values[0] / (work.flops / (SHARE_OF_PEAK * rate) + work.elements * SECONDS_AN_ELEMENT)
-        return Figure(f"{self.label} / estimate", value, self.goal, at_least=False)
-
-
-@dataclass(frozen=True)
-class OverPairs:
-    """The time of a peer / ours over several pairs that are there: the median of them, or the least.
-
-    Args:
-        pairs: (ours, peer).
-    """
-
-    pairs: tuple[tuple[str, str], ...]
-    goal: float
-    least: bool = False
-
-    def figure(self, table: Table) -> Figure:
-        found = [values[1] / values[0] for pair in self.pairs if (values := known(table, *pair))]
-        value = (min if self.least else median)(found) if found else None
-        return Figure(f"{'least' if self.least else 'median'} of {len(found)} ratios", value, self.goal)
-
-
-@dataclass(frozen=True)
-class OfSum:
+def of_sum(label: str, parts: tuple[str, ...], goal: float) -> Goal:
     """The value of one contender / the sum of others, at most `goal`."""
-
-    label: str
-    parts: tuple[str, ...]
-    goal: float
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.label, *self.parts)
-        value = values[0] / sum(values[1:]) if values else None
-        return Figure(f"{self.label} / ({' + '.join(self.parts)})", value, self.goal, at_least=False)
+    name = f"{label} / ({' + '.join(parts)})"
+    return goal_of(name, (label, *parts), lambda one, *others: one / sum(others), goal, False)
 
 
-@dataclass(frozen=True)
-class Added:
+def added(label: str, other: str, goal: float | None) -> Goal:
     """How much longer one contender takes than another, in seconds."""
-
-    label: str
-    other: str
-    goal: float | None
-
-    def figure(self, table: Table) -> Figure:
-        values = known(table, self.label, self.other)
-        value = values[0] - values[1] if values else None
-        return Figure(f"{self.label} - {self.other}", value, self.goal, False, "s")
+    return goal_of(f"{label} - {other}", (label, other), lambda one, two: one - two, goal, False, "s")
 
 
-@dataclass(frozen=True)
-class Linear:
+def linear(steps: Mapping[str, int], goal: float) -> Goal:
     """Time a step with the most steps / the median over all numbers of steps.
 
     Args:
         steps: label -> T, fewest first.
     """
 
-    steps: Mapping[str, int]
-    goal: float
+    def compute(*values: float) -> float:
+        a_step = [value / T for value, T in zip(values, steps.values(), strict=True)]
+        return a_step[-1] / median(a_step)
 
-    def figure(self, table: Table) -> Figure:
-        values = known(table, *self.steps)
-        a_step = [value / T for value, T in zip(values or (), self.steps.values(), strict=False)]
-        value = a_step[-1] / median(a_step) if a_step else None
-        return Figure("time a step, most steps / median", value, self.goal, at_least=False)
+    return goal_of("time a step, most steps / median", tuple(steps), compute, goal, False)
+
+
+def at_most(label: str, goal: float | None) -> Goal:
+    """The value itself."""
+
+    def figure(table: Table) -> Figure:
+        return Figure(label, table[label].value, goal, False, table[label].unit)
+
+    return figure
+
+
+def of_peak(goal: float | None, label: str = OURS) -> Goal:
+    """Multiply-adds a second of the products alone / the machine's peak."""
+
+    def figure(table: Table) -> Figure:
+        ours, peak = flops_a_second(table, label), flops_a_second(table, PEAK)
+        return Figure(f"{label}, share of peak", ours / peak if ours and peak else None, goal)
+
+    return figure
+
+
+def of_estimate(label: str, goal: float) -> Goal:
+    """Time / (products at 0.8 of the peak + 1 ns for each elementwise result)."""
+
+    def figure(table: Table) -> Figure:
+        values, rate, work = known(table, label), flops_a_second(table, PEAK), table[label].work
+        value = None
+        if values and rate and work:
+            value = values[0] / (work.flops / (SHARE_OF_PEAK * rate) + work.elements * SECONDS_AN_ELEMENT)
+        return Figure(f"{label} / estimate", value, goal, at_least=False)
+
+    return figure
+
+
+def over_pairs(pairs: tuple[tuple[str, str], ...], goal: float, least: bool = False) -> Goal:
+    """The time of a peer / ours over several pairs that are there: the median of them, or the least.
+
+    Args:
+        pairs: (ours, peer).
+    """
+
+    def figure(table: Table) -> Figure:
+        found = [values[1] / values[0] for pair in pairs if (values := known(table, *pair))]
+        value = (min if least else median)(found) if found else None
+        return Figure(f"{'least' if least else 'median'} of {len(found)} ratios", value, goal)
+
+    return figure
 
 
 def flops_a_second(table: Table, label: str) -> float | None:

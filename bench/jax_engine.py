@@ -1,130 +1,117 @@
-"""JAX: the cell under `lax.scan`, a whole pass as one jitted function, with `jax.checkpoint` or without."""
+"""JAX: the cell under `lax.scan`, a whole pass as one jitted function, with `jax.checkpoint` or without.
+
+On a CUDA device products of float32 are in float32 and not, as by default, in TF32.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory too; read when jax starts
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bench.cells import EPSILON
-from bench.contender import Contender, Settings, gradient_of
-from bench.nets import make_feeds, user_net
-from bench.problems import Arrays, Problem
+from bench.case import Entry
+from bench.cells import EPSILON, encoder_rows
+from bench.contender import Bench, Contender, MissingPeerError, named
+from bench.data import Placed
+from bench.nets import ENCODED, ENCODER, user_net
+from bench.place import to_host
 
-Feeds = dict[str, Any]
 States = tuple[Any, ...]
-Step = Callable[[Feeds, States, Any], States]
+Step = Callable[..., States]
 
 
-def lstm_states(gates: Any, c_prev: Any) -> States:
-    i, f, o, g = jnp.split(gates, 4, axis=-1)
-    c_t = jax.nn.sigmoid(f) * c_prev + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return jax.nn.sigmoid(o) * jnp.tanh(c_t), c_t
+def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(variance + EPSILON) * scale + shift
 
 
-def lstm(p: Feeds, states: States, x_t: Any) -> States:
-    h_prev, c_prev = states
-    return lstm_states(x_t @ p["w_x"] + h_prev @ p["w_h"] + p["b"], c_prev)
+OPS = SimpleNamespace(
+    sigmoid=jax.nn.sigmoid, tanh=jnp.tanh, exp=jnp.exp, sqrt=jnp.sqrt, maximum=jnp.maximum, softmax=jax.nn.softmax,
+    split=lambda x, parts: jnp.split(x, parts, axis=-1), mean=lambda x: x.mean(-1, keepdims=True),
+    layer_norm=layer_norm, named=lambda x, name: x, expand=lambda x: x[:, None], squeeze=jnp.squeeze,
+    swap=lambda x: jnp.swapaxes(x, 0, 1),
+)  # fmt: skip
 
 
-def milstm(p: Feeds, states: States, x_t: Any) -> States:
-    h_prev, c_prev = states
-    x = x_t @ p["w_x"] + p["b_x"]
-    projected = h_prev @ p["w_h"] + p["b_h"]
-    return lstm_states((p["alpha"] * x + p["beta1"]) * projected + (p["beta2"] * x + p["b"]), c_prev)
+def scan(entry: Entry, bench: Bench, is_checkpointed: bool = False) -> Contender:
+    """A whole pass. Raises MissingPeerError where JAX has no device that is wanted.
+
+    Args:
+        is_checkpointed: whether backward computes each step again from its states.
+    """
+    if bench.settings.is_cuda and jax.default_backend() not in ("gpu", "cuda"):
+        raise MissingPeerError(f"JAX {jax.__version__} computes on '{jax.default_backend()}', not on a CUDA device")
+    sets = [(arrays_of(one.feeds), arrays_of(one.heads)) for one in bench.data(entry.problem).sets]
+    cell = user_net(entry.problem.net).cell
+
+    def step(*given: Any) -> States:
+        new: States = cell(OPS, *given)
+        return new
+
+    with jax.default_matmul_precision("highest" if bench.settings.is_cuda else None):
+        outputs_of = over_steps(entry.problem.net, jax.checkpoint(step) if is_checkpointed else step)
+        run = compiled_pass(outputs_of, entry.is_training, sets[0])
+    wait: Callable[[Any], Any] = jax.block_until_ready
+
+    def call(k: int) -> Any:
+        return wait(run(*sets[k % len(sets)]))
+
+    return Contender(call, named, waits=True, planned=lambda: planned_bytes(run))
 
 
-def layer_norm_lstm(p: Feeds, states: States, x_t: Any) -> States:
-    h_prev, c_prev = states
-    gates = x_t @ p["w_x"] + h_prev @ p["w_h"] + p["b"]
-    mean, variance = gates.mean(-1, keepdims=True), gates.var(-1, keepdims=True)
-    return lstm_states((gates - mean) * jax.lax.rsqrt(variance + EPSILON) * p["scale"] + p["shift"], c_prev)
-
-
-def gru(p: Feeds, states: States, x_t: Any) -> States:
-    (h_prev,) = states
-    x_reset, x_update, x_new = jnp.split(x_t @ p["w_x"] + p["b_x"], 3, axis=-1)
-    h_reset, h_update, h_new = jnp.split(h_prev @ p["w_h"] + p["b_h"], 3, axis=-1)
-    reset, update = jax.nn.sigmoid(x_reset + h_reset), jax.nn.sigmoid(x_update + h_update)
-    return (update * h_prev + (1.0 - update) * jnp.tanh(x_new + reset * h_new),)
-
-
-def attention_decoder(p: Feeds, states: States, x_t: Any) -> States:
-    h_prev, c_prev, context_prev = states
-    gates = x_t @ p["w_x"] + h_prev @ p["w_h"] + context_prev @ p["w_context"] + p["b"]
-    h_t, c_t = lstm_states(gates, c_prev)
-    energies = (jnp.tanh(p["weighted"] + (h_t @ p["w_query"] + p["b_query"])[:, None]) @ p["v"])[:, :, 0]
-    return h_t, c_t, (jax.nn.softmax(energies, axis=-1)[:, None] @ p["encoder_rows"])[:, 0]
-
-
-CELLS: dict[str, Step] = {
-    "lstm": lstm,
-    "milstm": milstm,
-    "layer_norm_lstm": layer_norm_lstm,
-    "gru": gru,
-    "attention_decoder": attention_decoder,
-}
-
-
-def with_encoder_rows(feeds: Feeds) -> Feeds:
-    """The encoder batch first, and the part of the energies that no step changes."""
-    if "encoder" not in feeds:
-        return feeds
-    rows = jnp.swapaxes(feeds["encoder"], 0, 1)
-    return {**feeds, "encoder_rows": rows, "weighted": rows @ feeds["w_encoder"] + feeds["b_encoder"]}
-
-
-def scan(problem: Problem, mode: str, settings: Settings) -> Contender:
-    return _contender(problem, mode, CELLS[problem.net])
-
-
-def checkpointed_scan(problem: Problem, mode: str, settings: Settings) -> Contender:
-    """Backward computes each step again from its states."""
-    return _contender(problem, mode, jax.checkpoint(CELLS[problem.net]))
-
-
-def _contender(problem: Problem, mode: str, step: Step) -> Contender:
-    arguments = tuple(jax.device_put(arrays) for arrays in make_feeds(problem))
-    run = compiled_pass(problem.net, mode, step, arguments)
-    return Contender(lambda: jax.block_until_ready(run(*arguments)), lambda returned: _named_results(*returned))
-
-
-def compiled_pass(net: str, mode: str, step: Step, arguments: tuple[Feeds, Feeds]) -> Any:
+def compiled_pass(outputs_of: Callable[[Placed], Placed], training: bool, arguments: tuple[Placed, Placed]) -> Any:
     """A pass compiled for such arguments, feeds and gradients of outputs: outputs, and in training gradients."""
-    outputs_of = scan_outputs(net, step)
 
-    def forward(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
+    def forward_pass(feeds: Placed, heads: Placed) -> tuple[Placed, Placed]:
         return outputs_of(feeds), {}
 
-    def training(feeds: Feeds, output_gradients: Feeds) -> tuple[Feeds, Feeds]:
+    def training_step(feeds: Placed, heads: Placed) -> tuple[Placed, Placed]:
         outputs, pullback = jax.vjp(outputs_of, feeds)
-        rest = {name: jnp.zeros_like(output) for name, output in outputs.items() if name not in output_gradients}
-        return outputs, pullback({**output_gradients, **rest})[0]
+        rest = {name: jnp.zeros_like(output) for name, output in outputs.items() if name not in heads}
+        return outputs, pullback({**heads, **rest})[0]
 
-    return jax.jit(training if mode == "training" else forward).lower(*arguments).compile()
+    return jax.jit(training_step if training else forward_pass).lower(*arguments).compile()
 
 
-def scan_outputs(net: str, step: Step) -> Callable[[Feeds], Feeds]:
+def over_steps(net: str, step: Step) -> Callable[[Placed], Placed]:
     """Outputs by name, from feeds by name, of a cell under `lax.scan`."""
-    states = user_net(net).states
+    states, others = user_net(net).states, user_net(net).others
 
-    def outputs_of(feeds: Feeds) -> Feeds:
-        given = with_encoder_rows(feeds)
+    def outputs_of(feeds: Placed) -> Placed:
+        if ENCODER[0] in feeds:
+            before = encoder_rows(OPS, *(feeds[name] for name in ENCODER))
+            feeds = {**feeds, **dict(zip(ENCODED, before, strict=True))}
 
         def body(current: States, x_t: Any) -> tuple[States, States]:
-            new = step(given, current, x_t)
+            new = step(x_t, *current, *(feeds[name] for name in others))
             return new, tuple(value for value, state in zip(new, states, strict=True) if state.whole)
 
-        last, stacked = jax.lax.scan(body, tuple(given[state.initial] for state in states), given["xs"])
+        last, stacked = jax.lax.scan(body, tuple(feeds[state.initial] for state in states), feeds["xs"])
         whole = iter(stacked)
-        return {s.output: next(whole) if s.whole else value[None] for s, value in zip(states, last, strict=True)}
+        outputs = {s.output: next(whole) if s.whole else value[None] for s, value in zip(states, last, strict=True)}
+        return {name: output for name, output in outputs.items() if name}
 
     return outputs_of
 
 
-def _named_results(outputs: Feeds, gradients: Feeds) -> Arrays:
-    named = {**outputs, **{gradient_of(name): value for name, value in gradients.items()}}
-    return {name: np.asarray(value) for name, value in named.items()}
+def arrays_of(placed: Placed) -> Placed:
+    """Arrays of JAX, in the same memory where the other library lends it."""
+    return {name: array_of(array) for name, array in placed.items()}
+
+
+def array_of(array: Any) -> Any:
+    is_lent = hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray)
+    return jnp.from_dlpack(array) if is_lent else jax.device_put(to_host(array))
+
+
+def planned_bytes(run: Any) -> int:
+    """What XLA plans to allocate beside arguments."""
+    plan = run.memory_analysis()
+    return int(plan.temp_size_in_bytes + plan.output_size_in_bytes)

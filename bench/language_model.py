@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 
 import rnnops as ro
-from bench.contender import Contender, Settings, gradient_of
 from bench.problems import Arrays, Problem
 
 LAYERS = 4
@@ -27,30 +23,16 @@ def build(words: int, width: int, layers: int = LAYERS) -> ro.Net:
     return net
 
 
-def make_feeds(net: ro.Net, words: int, problem: Problem) -> Arrays:
+def net_of(problem: Problem) -> ro.Net:
+    return build(words_of(problem), problem.size.H)
+
+
+def words_of(problem: Problem) -> int:
+    return int(problem.net.removeprefix(PREFIX))
+
+
+def feeds_of(problem: Problem) -> Arrays:
     """Parameters, tokens and the tokens that follow."""
-    rng = np.random.default_rng(0)
-    text = rng.integers(0, words, (problem.size.T + 1, problem.size.N)).astype(np.int32)
-    return {**ro.init_params(net, 0, "float32"), "tokens": text[:-1], "labels": text[1:]}
-
-
-def _contender(recycle: bool, problem: Problem, mode: str, settings: Settings) -> Contender:
-    words = int(problem.net.removeprefix(PREFIX))
-    net = build(words, problem.size.H)
-    feeds = make_feeds(net, words, problem)
-    run = ro.compile(net, device=settings.device, threads=settings.threads, recycle=recycle)
-    ones = {"loss": np.ones((), np.float32)}
-
-    def training() -> Any:
-        outputs, pullback = run.vjp(feeds)
-        return outputs, pullback(ones)
-
-    return Contender(training, _results)
-
-
-def _results(returned: Any) -> Arrays:
-    outputs, gradients = returned
-    return {**outputs, **{gradient_of(name): array for name, array in gradients.items()}}
-
-
-recycled, not_recycled = partial(_contender, True), partial(_contender, False)
+    rng, size = np.random.default_rng(0), problem.size
+    text = rng.integers(0, words_of(problem), (size.T + 1, size.N)).astype(np.int32)
+    return {**ro.init_params(net_of(problem), 0, "float32"), "tokens": text[:-1], "labels": text[1:]}

@@ -7,19 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from bench.contender import Contender, Settings
+from bench.case import Entry
+from bench.contender import Bench, Contender
 from bench.counting import Work
 from bench.gemm import peak_call
-from bench.nets import make_feeds
-from bench.problems import Problem
 from rnnops.kernels.cpu.products import products_of
 
 PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
 
 
-def peak(problem: Problem, mode: str, settings: Settings) -> Contender:
+def peak(entry: Entry, bench: Bench) -> Contender:
     """The micro-kernel on operands in L1, one copy on every thread at once."""
-    pairs = [peak_call(products_of("float32")) for _ in range(settings.threads)]
+    threads = bench.settings.threads
+    pairs = [peak_call(products_of("float32")) for _ in range(threads)]
 
     def repeat(call: Callable[[], object]) -> Callable[[], None]:
         def repeated() -> None:
@@ -29,19 +29,20 @@ def peak(problem: Problem, mode: str, settings: Settings) -> Contender:
         return repeated
 
     flops = PEAK_CALLS * sum(flops for _, flops in pairs)
-    return Contender(side_by_side([repeat(call) for call, _ in pairs]), work=Work(flops, 0.0))
+    return Contender(side_by_side([repeat(call) for call, _ in pairs]), work=lambda: Work(flops, 0.0))
 
 
-def products(problem: Problem, mode: str, settings: Settings) -> Contender:
+def products(entry: Entry, bench: Bench) -> Contender:
     """xs @ w_x + h @ w_h over the rows of all steps, with packed weights, rows divided among the threads."""
-    kernels, feeds, size = products_of("float32"), make_feeds(problem)[0], problem.size
+    threads, size = bench.settings.threads, entry.problem.size
+    kernels, feeds = products_of("float32"), bench.data(entry.problem).sets[0].feeds
     rows = size.T * size.N
     x, h = (feeds["xs"].reshape(rows, size.H) for _ in range(2))
     w_x, w_h = kernels.pack(feeds["w_x"]), kernels.pack(feeds["w_h"])
     gates, no_bias = np.zeros((rows, feeds["w_x"].shape[1]), np.float32), np.zeros(0, np.float32)
 
     def part(k: int) -> Callable[[], None]:
-        begin, end = rows * k // settings.threads, rows * (k + 1) // settings.threads
+        begin, end = rows * k // threads, rows * (k + 1) // threads
 
         def multiply() -> None:
             kernels.gemm_packed(x, w_x, gates, False, no_bias, begin, end, 0, gates.shape[1])
@@ -49,15 +50,15 @@ def products(problem: Problem, mode: str, settings: Settings) -> Contender:
 
         return multiply
 
-    work = Work(4.0 * rows * size.H * gates.shape[1], 0.0)
-    return Contender(side_by_side([part(k) for k in range(settings.threads)]), work=work)
+    flops = 4.0 * rows * size.H * gates.shape[1]
+    return Contender(side_by_side([part(k) for k in range(threads)]), work=lambda: Work(flops, 0.0))
 
 
-def side_by_side(calls: list[Callable[[], None]]) -> Callable[[], None]:
+def side_by_side(calls: list[Callable[[], None]]) -> Callable[[int], None]:
     """One call that runs all of them, each on a thread of its own."""
     pool = ThreadPoolExecutor(max(1, len(calls) - 1))
 
-    def together() -> None:
+    def together(k: int) -> None:
         others = [pool.submit(call) for call in calls[1:]]
         calls[0]()
         for other in others:

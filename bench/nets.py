@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import rnnops as ro
-from bench import cells, variants
-from bench.problems import ENCODER_STEPS, Arrays, Problem, Shape, Size, draw_feeds, draw_output_gradients
+from bench import cells
+from bench.problems import ENCODER_STEPS, Problem, Shape, Size
 from bench.random_cells import RandomCell
 
 RANDOM = "random_"
+INTEGERS = ("seq_lengths", "t")
+ENCODER = ("encoder", "w_encoder", "b_encoder")  # what is read before all steps, and what is made of it
+ENCODED = ("encoder_rows", "weighted_rows")
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class State:
     """A state of a cell: `previous` in, `new` out, starts as `initial`.
 
     Args:
-        output: what it is called outside; all of it with `whole`, else its last step.
+        output: what it is called outside; all of it with `whole`, else its last step. Empty where it stays inside.
     """
 
     previous: str
@@ -31,7 +36,10 @@ class State:
 
 H, C = State("h_prev", "h_t", "h0", "y"), State("c_prev", "c_t", "c0", "c_last", whole=False)
 CONTEXT = State("context_prev", "context_t", "context0", "context")
-NO_REFERENCES: Callable[[ro.Net], Mapping[str, ro.Blob]] = lambda net: {}  # noqa: E731
+REMEMBERED = (
+    State("memory", "remembered", "h0", "y"),
+    State("carry", "carried", "c0", "c_last", whole=False),
+)
 
 
 @dataclass(frozen=True)
@@ -39,24 +47,43 @@ class UserNet:
     """A cell and how it is stepped.
 
     Args:
-        step: makes the cell.
-        parameters: (H) -> shapes by name.
+        cell: of `cells.py`, or a step net that is made in another way.
+        matrices: parameters with H rows, and their columns in H; one column for 0. `vectors`: the others, in H.
         sequences: cell input -> sequence.
-        references: appends what the outer net computes once for all steps; cell input -> blob.
     """
 
-    step: Callable[[], ro.Net]
-    parameters: Callable[[int], dict[str, Shape]]
+    cell: Callable[..., Any]
+    matrices: Mapping[str, int]
+    vectors: Mapping[str, int]
     states: tuple[State, ...] = (H, C)
     sequences: Mapping[str, str] = field(default_factory=lambda: {"x_t": "xs"})
-    references: Callable[[ro.Net], Mapping[str, ro.Blob]] = NO_REFERENCES
-    encoder: bool = False
-    lengths: bool = False
 
     @property
     def differentiated(self) -> tuple[str, ...]:
         """The outputs that get a gradient."""
         return tuple(state.output for state in self.states if state.whole)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what the cell takes: a step of each sequence, states, all else."""
+        return tuple(inspect.signature(self.cell).parameters)[1:]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What it takes beside sequences and states."""
+        return self.inputs[len(self.sequences) + len(self.states) :]
+
+    @property
+    def encoder(self) -> bool:
+        return "encoder_rows" in self.others
+
+    @property
+    def lengths(self) -> bool:
+        return "seq_lengths" in self.others
+
+    def parameters(self, H: int) -> dict[str, Shape]:
+        matrices: dict[str, Shape] = {name: (H, columns * H or 1) for name, columns in self.matrices.items()}
+        return {**matrices, **{name: (columns * H,) for name, columns in self.vectors.items()}}
 
     def shapes(self, size: Size) -> dict[str, Shape]:
         """Of all feeds, by name."""
@@ -67,9 +94,20 @@ class UserNet:
             more["seq_lengths"] = (size.N,)
         return {**sequences, **states, **self.parameters(size.H), **more}
 
+    def step(self) -> ro.Net:
+        """The cell as a net."""
+        net = ro.Net(f"{self.cell.__name__}_step")
+        given = [net.input(name, "int32" if name in INTEGERS else None) for name in self.inputs]
+        new = self.cell(cells.RNNOPS, *given)
+        net.outputs(**{state.new: blob for state, blob in zip(self.states, new, strict=True)})
+        return net
+
     def build(self, name: str, recompute: tuple[str, ...]) -> ro.Net:
         """The outer net."""
         net, cell = ro.Net(name), self.step()
+        references = {}
+        if self.encoder:
+            references = dict(zip(ENCODED, cells.encoder_rows(cells.RNNOPS, *net.inputs(*ENCODER)), strict=True))
         results = ro.recurrent_net(
             net,
             cell,
@@ -78,75 +116,69 @@ class UserNet:
             links={state.previous: state.new for state in self.states},
             timestep="t" if self.lengths else None,
             recompute_blobs_on_backward=list(recompute),
-            references=self.references(net),
+            references=references,
         )
         for k, state in enumerate(self.states):
-            net.outputs(**{state.output: results[2 * k if state.whole else 2 * k + 1]})
+            if state.output:
+                net.outputs(**{state.output: results[2 * k if state.whole else 2 * k + 1]})
         return net
 
 
-def lstm_parameters(H: int) -> dict[str, Shape]:
-    return {"w_x": (H, 4 * H), "w_h": (H, 4 * H), "b": (4 * H,)}
+class RandomNet(UserNet):
+    """A net of a random cell, which makes its step by itself."""
+
+    def step(self) -> ro.Net:
+        net: ro.Net = self.cell().net
+        return net
 
 
-def milstm_parameters(H: int) -> dict[str, Shape]:
-    biases: dict[str, Shape] = dict.fromkeys(("b_x", "b_h", "alpha", "beta1", "beta2"), (4 * H,))
-    return {**lstm_parameters(H), **biases}
+FOUR, FIVE = {"w_x": 4, "w_h": 4}, dict.fromkeys(("b_x", "b_h", "alpha", "beta1", "beta2"), 4)
+DECODER = {**FOUR, "w_context": 4, "w_query": 1, "w_encoder": 1, "v": 0}
 
 
-def layer_norm_lstm_parameters(H: int) -> dict[str, Shape]:
-    return {**lstm_parameters(H), "scale": (4 * H,), "shift": (4 * H,)}
+def short(cell: Callable[..., Any], states: int, matrices: str, columns: int, **vectors: int) -> UserNet:
+    """A net of a cell that is timed until its first results; only its first state comes out."""
+    _, sequence, *names = inspect.signature(cell).parameters
+    starts = zip(names[:states], ("h0", "c0", "norm0", "top0"), ("y", "", "", ""), strict=False)
+    inside = tuple(State(name, f"new_{name}", initial, output, bool(output)) for name, initial, output in starts)
+    return UserNet(cell, dict.fromkeys(matrices.split(), columns), vectors, inside, {sequence: "xs"})
 
 
-def gru_parameters(H: int) -> dict[str, Shape]:
-    return {"w_x": (H, 3 * H), "b_x": (3 * H,), "w_h": (H, 3 * H), "b_h": (3 * H,)}
-
-
-def renamed_parameters(H: int) -> dict[str, Shape]:
-    return {"kernel": (H, 4 * H), "recurrent": (H, 4 * H), "offset": (4 * H,)}
-
-
-def two_sequence_parameters(H: int) -> dict[str, Shape]:
-    return {**lstm_parameters(H), "w_z": (H, 4 * H)}
-
-
-def decoder_parameters(H: int) -> dict[str, Shape]:
-    query: dict[str, Shape] = {"w_query": (H, H), "b_query": (H,), "v": (H, 1)}
-    return {**lstm_parameters(H), "w_context": (H, 4 * H), **query, "w_encoder": (H, H), "b_encoder": (H,)}
-
-
-def encoder_rows(net: ro.Net) -> dict[str, ro.Blob]:
-    """The encoder [S, N, H] batch first, and the part of the energies that no step changes."""
-    encoder, w_encoder, b_encoder = net.inputs("encoder", "w_encoder", "b_encoder")
-    rows = ro.transpose(encoder, perm=[1, 0, 2])
-    return {"encoder_rows": rows, "weighted_rows": rows @ w_encoder + b_encoder}
-
-
-REMEMBERED = (
-    State("memory", "remembered", "h0", "y"),
-    State("carry", "carried", "c0", "c_last", whole=False),
-)
 NETS = {
-    "lstm": UserNet(cells.lstm, lstm_parameters),
-    "lstm_with_lengths": UserNet(cells.lstm_with_lengths, lstm_parameters, lengths=True),
-    "milstm": UserNet(cells.milstm, milstm_parameters),
-    "layer_norm_lstm": UserNet(cells.layer_norm_lstm, layer_norm_lstm_parameters),
-    "gru": UserNet(cells.gru, gru_parameters, (H,)),
+    "lstm": UserNet(cells.lstm, FOUR, {"b": 4}),
+    "lstm_with_lengths": UserNet(cells.lstm_with_lengths, FOUR, {"b": 4}),
+    "milstm": UserNet(cells.milstm, FOUR, {"b": 4, **FIVE}),
+    "layer_norm_lstm": UserNet(cells.layer_norm_lstm, FOUR, {"b": 4, "scale": 4, "shift": 4}),
+    "gru": UserNet(cells.gru, {"w_x": 3, "w_h": 3}, {"b_x": 3, "b_h": 3}, (H,)),
     "attention_decoder": UserNet(
-        cells.attention_decoder, decoder_parameters, (H, C, CONTEXT), references=encoder_rows, encoder=True
+        cells.attention_decoder, DECODER, {"b": 4, "b_query": 1, "b_encoder": 1}, (H, C, CONTEXT)
     ),
-    "renamed": UserNet(variants.renamed, renamed_parameters, REMEMBERED, {"seen": "xs"}),
-    "permuted": UserNet(variants.permuted, lstm_parameters),
-    "softsign": UserNet(variants.softsign, lstm_parameters),
-    "one_more_op": UserNet(variants.one_more_op, lstm_parameters),
-    "second_sequence": UserNet(variants.second_sequence, two_sequence_parameters, sequences={"x_t": "xs", "z_t": "zs"}),
+    "renamed": UserNet(cells.renamed, {"kernel": 4, "recurrent": 4}, {"offset": 4}, REMEMBERED, {"seen": "xs"}),
+    "permuted": UserNet(cells.permuted, FOUR, {"b": 4}),
+    "softsign": UserNet(cells.softsign, FOUR, {"b": 4}),
+    "one_more_op": UserNet(cells.one_more_op, FOUR, {"b": 4}),
+    "second_sequence": UserNet(
+        cells.second_sequence, {**FOUR, "w_z": 4}, {"b": 4}, sequences={"x_t": "xs", "z_t": "zs"}
+    ),
+}
+FIRST = {
+    "RNN": short(cells.rnn, 1, "w w_h", 1, b=1),
+    "LSTM": short(cells.lstm, 2, "w_x w_h", 4, b=4),
+    "peephole LSTM": short(cells.peephole_lstm, 2, "w w_h", 4, b=4, p=1, q=1),
+    "layer norm LSTM": short(cells.normalized_lstm, 2, "w w_h", 4, b=4, scale=4),
+    "MILSTM": short(cells.plain_milstm, 2, "w w_h", 4, b=4, alpha=4, beta=4),
+    "sLSTM": short(cells.slstm, 4, "w w_h", 4, b=4),
+    "minimal gated unit": short(cells.minimal_gated, 1, "w w_v w_h w_q", 1),
+    "GRU": short(cells.gru_of_six, 1, "w w_v w_y w_h w_q w_s", 1),
+    "independent RNN": short(cells.independent, 1, "w", 1, p=1, b=1),
+    "attentive RNN": short(cells.attentive, 1, "w w_h w_q w_s", 1),
 }
 
 
 @cache
 def user_net(name: str) -> UserNet:
-    """A net of the table, or `random_<seed>`."""
-    return random_net(int(name.removeprefix(RANDOM))) if name.startswith(RANDOM) else NETS[name]
+    """A net of the tables, or `random_<seed>`."""
+    return random_net(int(name.removeprefix(RANDOM))) if name.startswith(RANDOM) else {**NETS, **FIRST}[name]
 
 
 def random_net(seed: int) -> UserNet:
@@ -155,20 +187,9 @@ def random_net(seed: int) -> UserNet:
         State(f"s{k}_prev", f"s{k}_t", initial, output)
         for k, (initial, output) in zip(range(len(cell.states)), (("h0", "y"), ("c0", "c")), strict=False)
     )
-
-    def parameters(H: int) -> dict[str, Shape]:
-        widths = {name: parts * H for name, parts in cell.widths.items()}
-        return {name: (width,) if name == "b" else (H, width) for name, width in widths.items()}
-
-    return UserNet(lambda: RandomCell(seed).net, parameters, states)
+    vectors = {"b": cell.widths.pop("b")}
+    return RandomNet(lambda: RandomCell(seed), cell.widths, vectors, states)
 
 
 def build_net(problem: Problem) -> ro.Net:
     return user_net(problem.net).build(problem.net, problem.recompute)
-
-
-def make_feeds(problem: Problem) -> tuple[Arrays, Arrays]:
-    """Feeds, and the gradients of outputs."""
-    net = user_net(problem.net)
-    feeds = draw_feeds(net.shapes(problem.size), problem.size)
-    return feeds, draw_output_gradients(net.differentiated, feeds, problem.size)

@@ -8,22 +8,22 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.contender import Contender, Settings
+from bench.case import Entry
+from bench.contender import Bench, Contender
 from bench.layouts import ONNX_LSTM, reorder
-from bench.nets import make_feeds
 from bench.problems import Array, Arrays, Problem
 
 OPSET, IR_VERSION = 20, 9
 
 
-def lstm(problem: Problem, mode: str, settings: Settings) -> Contender:
-    arrays, _ = make_feeds(problem)
+def lstm(entry: Entry, bench: Bench) -> Contender:
+    arrays = bench.data(entry.problem).sets[0].feeds
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = settings.threads, 1
-    model = lstm_model(arrays, problem).SerializeToString()
+    options.intra_op_num_threads, options.inter_op_num_threads = bench.settings.threads, 1
+    model = lstm_model(arrays, entry.problem).SerializeToString()
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feeds = {"xs": arrays["xs"], "h0": arrays["h0"][None], "c0": arrays["c0"][None]}
-    return Contender(lambda: session.run(None, feeds), _named_results)
+    return Contender(lambda k: session.run(None, feeds), _named_results)
 
 
 def lstm_model(arrays: Arrays, problem: Problem) -> Any:

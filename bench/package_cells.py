@@ -1,46 +1,21 @@
-"""Recurrent cells of public packages, their source untouched, and some in plain PyTorch as users write them.
+"""Recurrent cells of public packages, and some in plain PyTorch as users write them.
 
-Each says how it is built, called, and what it begins with. Tests compare each with its own loop at small sizes; the
-benchmark times it at those of a model.
+Tests compare each with its own loop at small sizes; the benchmark times it at those of a model. The table needs no
+PyTorch, so that all can be listed without it.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from types import ModuleType
+from importlib.util import find_spec
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import Module
-
-from bench.cell_names import ONE_STATE, ROUNDED_STATES, TWO_STATES
-from bench.torch_own_cells import LayerNormLSTM, MinimalGatedUnit, PeepholeLSTM
-
-Step = Callable[[Any, Any, Any], tuple[Any, Any]]
-UNITS = 4  # at the end of a wired or spiking net
-
-
-@dataclass(frozen=True)
-class Built:
-    """A cell, how a step calls it, its states for N rows, and how many features it takes.
-
-    Args:
-        batch_axis: of the states.
-        assume: answers to `if tensor:` in the step.
-    """
-
-    cell: Module
-    step: Step
-    states: Callable[[int], Any]
-    features: int
-    batch_axis: int = 0
-    assume: tuple[bool, ...] = ()
+SINGLE, DOUBLE = "float32", "float64"
+MIXES = "its own code makes float32 tensors"
+ROUNDED = "PyTorch's gradient of hardsigmoid has a factor that is rounded to float32"
+TORCHRL = "torchrl.modules.tensordict_module.rnn"
 
 
 @dataclass(frozen=True)
@@ -49,246 +24,72 @@ class PackageCell:
 
     Args:
         package: what must be installed.
-        build: for about D features and H units.
-        dtypes: those in which it can be compared; `why` says what keeps it from the other.
+        builder: of `cell_builders.py`, with its first arguments and options.
+        why: what keeps it from being compared in float64.
     """
 
     package: str
-    build: Callable[[int, int], Built]
-    dtypes: tuple[torch.dtype, ...] = (torch.float64, torch.float32)
+    builder: str
+    first: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""
 
     @property
+    def dtypes(self) -> tuple[Any, ...]:
+        """Those in which it can be compared."""
+        names = (SINGLE,) if self.why else (DOUBLE, SINGLE)
+        return tuple(getattr(import_module("torch"), name) for name in names)
+
+    @property
     def is_installed(self) -> bool:
-        return importlib.util.find_spec(self.package) is not None
+        return find_spec(self.package) is not None
+
+    def build(self, D: int, H: int) -> Any:
+        """A `Built` for about D features and H units. Raises ImportError where its package is not there."""
+        builder = getattr(import_module("bench.cell_builders"), self.builder)
+        return builder(*self.first, D, H, **self.options)
 
 
-SINGLE = (torch.float32,)
-MIXES = "its own code makes float32 tensors"
+def cell(package: str, builder: str, *first: Any, why: str = "", **options: Any) -> PackageCell:
+    return PackageCell(package, builder, first, options, why)
 
 
-def state_first(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-    """A cell that gives its new states, of which the first is the output."""
-    carry = cell(x, carry)
-    return carry, carry if isinstance(carry, Tensor) else carry[0]
-
-
-def output_first(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-    """A cell that gives an output, then its new states."""
-    output, carry = cell(x, carry)
-    return carry, output
-
-
-def timed(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-    """A cell of ncps, a unit of time after the step before."""
-    output, carry = cell(x, carry, 1.0)
-    return carry, output
-
-
-def rows(*widths: int) -> Callable[[int], Any]:
-    """States `[N, width]`; one is no tuple."""
-
-    def states(N: int) -> Any:
-        made = tuple(0.3 * torch.randn(N, width) for width in widths)
-        return made if len(made) > 1 else made[0]
-
-    return states
-
-
-def plain(make: Callable[[int, int], Module], states: int, D: int, H: int) -> Built:
-    """A cell that takes its input, then its states of H units, and begins with random parameters."""
-    return Built(make(D, H), state_first, rows(*[H] * states), D)
-
-
-def named(module: str, name: str, states: int, D: int, H: int, step: Step = state_first) -> Built:
-    """The same by its name in a module, with small parameters: some begin with zeros, some with chaos."""
-    cell = getattr(import_module(module), name)(D, H)
-    for parameter in cell.parameters():
-        nn.init.uniform_(parameter, -0.6 * H**-0.5, 0.6 * H**-0.5)
-    return Built(cell, step, rows(*[H] * states), D)
-
-
-def stacked_lstm(D: int, H: int) -> Built:
-    """Two layers, one step of each at a time."""
-
-    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        ys, carry = cell(x[None], carry)
-        return carry, ys[0]
-
-    return Built(nn.LSTM(D, H, 2), step, lambda N: (torch.randn(2, N, H), torch.randn(2, N, H)), D, batch_axis=1)
-
-
-def cfc(D: int, H: int) -> Built:
-    """A closed-form continuous-time cell with a backbone of one layer."""
-    options = {"backbone_units": H, "backbone_layers": 1, "backbone_dropout": 0.0}
-    return Built(import_module("ncps.torch").CfCCell(D, H, **options), timed, rows(H), D)
-
-
-def wired_cfc(D: int, H: int) -> Built:
-    """A closed-form cell whose neurons are wired in layers."""
-    cell = import_module("ncps.torch").WiredCfCCell(D, import_module("ncps.wirings").AutoNCP(max(16, H), UNITS))
-    return Built(cell, timed, rows(cell.state_size), D)
-
-
-def ltc(D: int, H: int) -> Built:
-    """A liquid time-constant cell, which takes small steps of a solver within each of its own; H / 4 neurons."""
-    features, wiring = max(5, D // 8), import_module("ncps.wirings").AutoNCP(max(12, H // 4), UNITS)
-    wiring.build(features)
-    return Built(import_module("ncps.torch").LTCCell(wiring), timed, rows(wiring.units), features)
-
-
-def snn(kind: str, states: int, D: int, H: int, **options: Any) -> Built:
-    """A spiking layer of snntorch behind a linear one."""
-    if kind.startswith("R"):
-        options["linear_features"] = H
-    neurons = getattr(import_module("snntorch"), kind)(**options)
-
-    def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        given = carry if isinstance(carry, tuple) else (carry,)
-        spikes, *new = cell[1](cell[0](x), *given)
-        new = [spikes, *new] if kind.startswith("R") else new
-        return tuple(new) if isinstance(carry, tuple) else new[0], spikes
-
-    return Built(nn.Sequential(nn.Linear(D, H), neurons), step, rows(*[H] * states), D)
-
-
-class SpikingNet(Module):
-    """Two layers of leaky neurons; the first may have its own spikes fed back."""
-
-    def __init__(self, is_recurrent: bool, D: int, H: int) -> None:
-        super().__init__()
-        neurons = import_module("snntorch")
-        self.first, self.second = nn.Linear(D, H), nn.Linear(H, UNITS)
-        recurrent = partial(neurons.RLeaky, linear_features=H) if is_recurrent else neurons.Leaky
-        self.hidden, self.last = recurrent(beta=0.9, learn_beta=True), neurons.Leaky(beta=0.9)
-
-    def forward(self, x: Tensor, carry: tuple[Tensor, ...]) -> tuple[Any, Any]:
-        *hidden, last = carry
-        spikes, potential = self.hidden(self.first(x), *hidden)
-        out, last = self.last(self.second(spikes), last)
-        return (out, last), (spikes, potential, last) if len(hidden) > 1 else (potential, last)
-
-
-def spiking_net(is_recurrent: bool, D: int, H: int) -> Built:
-    """A net that steps itself."""
-    return Built(SpikingNet(is_recurrent, D, H), output_first, rows(*[H] * (1 + is_recurrent), UNITS), D)
-
-
-def norse_cell(kind: str, state: str, module: str, is_recurrent: bool, D: int, H: int) -> Built:
-    """A cell of norse, whose states are a named tuple; without a recurrence it has as many units as features."""
-    state_type = getattr(import_module(f"norse.torch.functional.{module}"), state)
-    count, cell = len(state_type._fields), getattr(import_module("norse.torch"), kind)
-
-    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        spikes, new = cell(x, state_type(*carry) if count > 1 else state_type(carry))
-        return tuple(new) if count > 1 else new[0], spikes
-
-    return Built(cell(D, H) if is_recurrent else cell(), step, rows(*[H if is_recurrent else D] * count), D)
-
-
-def speechbrain_layer(kind: str, D: int, H: int, **options: Any) -> Built:
-    """One layer of speechbrain, a step at a time. Its package imports torchaudio, which nothing here uses."""
-    if "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None:
-        sys.modules["torchaudio"] = ModuleType("torchaudio")
-    layer = getattr(import_module("speechbrain.nnet.RNN"), kind)
-    cell = layer(D, H, num_layers=1, batch_size=4, dropout=0.0, nonlinearity="relu", **options)
-
-    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        carry = cell(x[:, None], carry)[:, 0]
-        return carry, carry
-
-    return Built(cell.eval(), step, rows(H), D)
-
-
-def slstm(D: int, H: int) -> Built:
-    """The scalar LSTM of xlstm by its own plain code, with exponential gates and four heads."""
-    module, width = import_module("xlstm.blocks.slstm.cell"), H + -H % 4
-    options = {"hidden_size": width, "num_heads": 4, "backend": "vanilla", "dtype": "float32"}
-    cell = module.sLSTMCell(module.sLSTMCellConfig(**options))
-    cell.reset_parameters()
-
-    def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        states = cell._impl_step(cell.training, cell._permute_input(x[:, None]), torch.stack(carry))[:, 0]
-        return tuple(states.unbind(0)), states[0]
-
-    return Built(cell, step, lambda N: tuple(torch.rand(N, width) for _ in range(4)), 4 * width, assume=(False,))
-
-
-def min_gru(D: int, H: int) -> Built:
-    """One step of a layer that is made for whole sequences; it has as many units as features."""
-
-    def step(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        y, carry = cell(x[:, None], carry, return_next_prev_hidden=True)
-        return carry, y[:, 0]
-
-    return Built(import_module("minGRU_pytorch").minGRU(D), step, lambda N: torch.rand(N, 1, D) + 0.1, D)
-
-
-def jelly(kind: str, D: int, H: int) -> Built:
-    """A neuron of spikingjelly, which keeps its potential as an attribute."""
-    neuron = getattr(import_module("spikingjelly.activation_based.neuron"), kind)()
-
-    def step(cell: Any, carry: Any, x: Tensor) -> tuple[Any, Any]:
-        cell[1].v = carry
-        spikes = cell[1](cell[0](x))
-        return cell[1].v, spikes
-
-    return Built(nn.Sequential(nn.Linear(D, H), neuron), step, rows(H), D)
-
-
-def recurrent(name: str, states: int, D: int, H: int) -> Built:
-    """A cell of torchrecurrent; some have a state as wide as the input, or give an output beside their state."""
-    if name == "IntersectionRNN":
-        return named("torchrecurrent", "IntersectionRNNCell", 1, H, H, output_first)
-    built = named("torchrecurrent", f"{name}Cell", states, D, H)
-    return Built(built.cell, built.step, rows(H, D), D) if name == "TGRU" else built
-
-
-ROUNDED = "PyTorch's gradient of hardsigmoid has a factor that is rounded to float32"
-TORCHRL = "torchrl.modules.tensordict_module.rnn"
-
+ONE_STATE = (
+    "ATR AntisymmetricRNN BR CFN FastGRNN FastRNN GatedAntisymmetricRNN IndRNN IntersectionRNN LiGRU LightRU MGU MUT1 "
+    "MUT2 MUT3 MiRU1 MiRU2 MinimalRNN NBR SGRN STAR TRNN UGRNN tauGRU"
+)
+TWO_STATES = "JANET LEM MultiplicativeLSTM NAS OriginalLSTM PeepholeLSTM RAN ResLSTM SCRN TGRU UnICORNN WMCLSTM coRNN"
 CELLS = {
-    "nn.LSTMCell": PackageCell("torch", partial(named, "torch.nn", "LSTMCell", 2)),
-    "nn.GRUCell": PackageCell("torch", partial(named, "torch.nn", "GRUCell", 1)),
-    "nn.RNNCell": PackageCell("torch", partial(named, "torch.nn", "RNNCell", 1)),
-    "nn.LSTM of two layers": PackageCell("torch", stacked_lstm),
-    "peephole LSTM": PackageCell("torch", partial(plain, PeepholeLSTM, 2)),
-    "minimal gated unit": PackageCell("torch", partial(plain, MinimalGatedUnit, 1)),
-    "layer norm LSTM": PackageCell("torch", partial(plain, LayerNormLSTM, 2)),
-    "ncps CfCCell": PackageCell("ncps", cfc),
-    "ncps WiredCfCCell": PackageCell("ncps", wired_cfc),
-    "ncps LTCCell": PackageCell("ncps", ltc),
-    "snntorch Leaky": PackageCell("snntorch", partial(snn, "Leaky", 1, beta=0.9, learn_beta=True), SINGLE, MIXES),
-    "snntorch Synaptic": PackageCell("snntorch", partial(snn, "Synaptic", 2, alpha=0.9, beta=0.8), SINGLE, MIXES),
-    "snntorch RLeaky": PackageCell("snntorch", partial(snn, "RLeaky", 2, beta=0.9), SINGLE, MIXES),
-    "snntorch net": PackageCell("snntorch", partial(spiking_net, False), SINGLE, MIXES),
-    "snntorch recurrent net": PackageCell("snntorch", partial(spiking_net, True), SINGLE, MIXES),
-    "norse LIFCell": PackageCell(
-        "norse", partial(norse_cell, "LIFCell", "LIFFeedForwardState", "lif", False), SINGLE, MIXES
-    ),
-    "norse LICell": PackageCell(
-        "norse", partial(norse_cell, "LICell", "LIState", "leaky_integrator", False), SINGLE, MIXES
-    ),
-    "norse LIFRecurrentCell": PackageCell(
-        "norse", partial(norse_cell, "LIFRecurrentCell", "LIFState", "lif", True), SINGLE, MIXES
-    ),
-    "speechbrain LiGRU": PackageCell(
-        "speechbrain", partial(speechbrain_layer, "LiGRU_Layer", normalization="layernorm")
-    ),
-    "speechbrain SLiGRU": PackageCell("speechbrain", partial(speechbrain_layer, "SLiGRU_Layer")),
-    "xlstm sLSTM": PackageCell("xlstm", slstm),
-    "torchrl LSTMCell": PackageCell("torchrl", partial(named, TORCHRL, "LSTMCell", 2)),
-    "torchrl GRUCell": PackageCell("torchrl", partial(named, TORCHRL, "GRUCell", 1)),
-    "minGRU": PackageCell("minGRU_pytorch", min_gru),
-    "spikingjelly LIFNode": PackageCell("spikingjelly", partial(jelly, "LIFNode"), SINGLE, MIXES),
-    "spikingjelly ParametricLIFNode": PackageCell("spikingjelly", partial(jelly, "ParametricLIFNode"), SINGLE, MIXES),
     **{
-        f"torchrecurrent {name}": PackageCell("torchrecurrent", partial(recurrent, name, count))
-        for count, names in ((1, ONE_STATE), (2, TWO_STATES))
-        for name in names
+        f"nn.{name}": cell("torch", "named", "torch.nn", name, states)
+        for name, states in (("LSTMCell", 2), ("GRUCell", 1), ("RNNCell", 1))
     },
+    "nn.LSTM of two layers": cell("torch", "stacked_lstm"),
+    "peephole LSTM": cell("torch", "plain", "PeepholeLSTM", 2),
+    "minimal gated unit": cell("torch", "plain", "MinimalGatedUnit", 1),
+    "layer norm LSTM": cell("torch", "plain", "LayerNormLSTM", 2),
+    "ncps CfCCell": cell("ncps", "cfc"),
+    "ncps WiredCfCCell": cell("ncps", "wired_cfc"),
+    "ncps LTCCell": cell("ncps", "ltc"),
+    "snntorch Leaky": cell("snntorch", "snn", "Leaky", 1, why=MIXES, beta=0.9, learn_beta=True),
+    "snntorch Synaptic": cell("snntorch", "snn", "Synaptic", 2, why=MIXES, alpha=0.9, beta=0.8),
+    "snntorch RLeaky": cell("snntorch", "snn", "RLeaky", 2, why=MIXES, beta=0.9),
+    "snntorch net": cell("snntorch", "spiking_net", False, why=MIXES),
+    "snntorch recurrent net": cell("snntorch", "spiking_net", True, why=MIXES),
+    "norse LIFCell": cell("norse", "norse_cell", "LIFCell", "LIFFeedForwardState", "lif", False, why=MIXES),
+    "norse LICell": cell("norse", "norse_cell", "LICell", "LIState", "leaky_integrator", False, why=MIXES),
+    "norse LIFRecurrentCell": cell("norse", "norse_cell", "LIFRecurrentCell", "LIFState", "lif", True, why=MIXES),
+    "speechbrain LiGRU": cell("speechbrain", "speechbrain_layer", "LiGRU_Layer", normalization="layernorm"),
+    "speechbrain SLiGRU": cell("speechbrain", "speechbrain_layer", "SLiGRU_Layer"),
+    "xlstm sLSTM": cell("xlstm", "slstm"),
+    "torchrl LSTMCell": cell("torchrl", "named", TORCHRL, "LSTMCell", 2),
+    "torchrl GRUCell": cell("torchrl", "named", TORCHRL, "GRUCell", 1),
+    "minGRU": cell("minGRU_pytorch", "min_gru"),
+    "spikingjelly LIFNode": cell("spikingjelly", "jelly", "LIFNode", why=MIXES),
+    "spikingjelly ParametricLIFNode": cell("spikingjelly", "jelly", "ParametricLIFNode", why=MIXES),
     **{
-        f"torchrecurrent {name}": PackageCell("torchrecurrent", partial(recurrent, name, 1), SINGLE, ROUNDED)
-        for name in ROUNDED_STATES
+        f"torchrecurrent {name}": cell("torchrecurrent", "recurrent", name, states, why=why)
+        for names, states, why in ((ONE_STATE, 1, ""), (TWO_STATES, 2, ""), ("SGU DSGU", 1, ROUNDED))
+        for name in names.split()
     },
 }

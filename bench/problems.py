@@ -16,7 +16,8 @@ Shape = tuple[int, ...]
 ENCODER_STEPS = 32
 NEAR_ONE = ("alpha", "beta1", "beta2", "scale")  # parameters that multiply what passes through them
 SEQUENCES = ("xs", "zs", "encoder")
-STATES = ("h0", "c0", "context0")
+STATES = ("h0", "c0", "context0", "top0")
+POSITIVE = ("norm0",)  # a state that is divided by
 
 
 @dataclass(frozen=True)
@@ -65,28 +66,20 @@ class Problem:
         return replace(self, size=size)
 
 
-def draw_feeds(shapes: dict[str, Shape], size: Size) -> Arrays:
-    """Float32 arrays by name, the same in every process: an array is drawn from its name alone."""
-    return {name: draw_feed(name, shape, size) for name, shape in shapes.items()}
-
-
 def draw_feed(name: str, shape: Shape, size: Size) -> Array:
-    """Sequences and states normal, weights small enough for a stable recurrence, lengths uniform in [T/10, T]."""
+    """An array from its name alone, the same in every process.
+
+    Sequences and states normal, weights small enough for a stable recurrence, lengths uniform in [T/10, T].
+    """
     rng = np.random.default_rng(crc32(name.encode()))
     if name == "seq_lengths":
         return rng.integers(max(1, size.T // 10), size.T, shape, endpoint=True).astype(np.int32)
+    if name in POSITIVE:
+        return 1.0 + np.abs(rng.standard_normal(shape, dtype=np.float32))
     if name in (*SEQUENCES, *STATES):
         return rng.standard_normal(shape, dtype=np.float32)
     weights = rng.uniform(-1.0, 1.0, shape) / np.sqrt(size.H)
     return np.asarray(weights + (name in NEAR_ONE), np.float32)
-
-
-def draw_output_gradients(outputs: tuple[str, ...], feeds: Arrays, size: Size) -> Arrays:
-    """A gradient `[T, N, H]` of each sequence that comes out; zero past the end of a row."""
-    shape = (size.T, size.N, size.H)
-    inside = rows_inside(feeds, size)
-    drawn = {name: np.random.default_rng(crc32(name.encode())).standard_normal(shape) for name in outputs}
-    return {name: (array * inside).astype(np.float32) for name, array in drawn.items()}
 
 
 def rows_inside(feeds: Arrays, size: Size) -> Array:

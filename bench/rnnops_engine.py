@@ -2,73 +2,98 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import rnnops as ro
-from bench.contender import Contender, Settings, gradient_of
+from bench import language_model
+from bench.case import Entry
+from bench.contender import SAVING, Bench, Contender, MissingPeerError, Settings, named
 from bench.counting import count_work
-from bench.nets import build_net, make_feeds, user_net
-from bench.problems import Arrays, Problem, rows_inside
+from bench.data import Placed, make_feeds
+from bench.nets import build_net, user_net
+from bench.problems import Problem, rows_inside
 
 
-def plain(problem: Problem, mode: str, settings: Settings) -> Contender:
-    """Parameters are fed with every call."""
-    return contender_of(problem, mode, compile_net(problem, settings.device, settings.threads), bind=False)
-
-
-def bound(problem: Problem, mode: str, settings: Settings) -> Contender:
-    """Parameters are bound once, as a model that serves does."""
-    return contender_of(problem, mode, compile_net(problem, settings.device, settings.threads), bind=True)
-
-
-def reference(problem: Problem, mode: str, settings: Settings) -> Contender:
-    """The NumPy interpreter, which says what is right."""
-    return contender_of(problem, mode, compile_net(problem, "reference", settings.threads), bind=False)
-
-
-def compile_net(problem: Problem, device: str, threads: int) -> Any:
+def compile_net(problem: Problem, settings: Settings, device: str = "", **options: Any) -> ro.Run:
     """A run of the net of a problem."""
-    return ro.compile(build_net(problem), device=device, threads=threads)
+    has_layers = problem.net.startswith(language_model.PREFIX)
+    net = language_model.net_of(problem) if has_layers else build_net(problem)
+    return ro.compile(net, device=device or settings.device, threads=settings.threads, **options)
 
 
-def contender_of(problem: Problem, mode: str, run: Any, bind: bool) -> Contender:
-    """What calls a run in a mode; parameters are fed with every call, or bound."""
-    feeds, output_gradients = make_feeds(problem)
-    work = count_work(problem, mode == "training")
+def plain(entry: Entry, bench: Bench, device: str = "", bind: bool = False, **options: Any) -> Contender:
+    """The net of an entry; feeds and results stay where the place has put them.
+
+    Args:
+        device: the one of the settings if left out.
+        bind: whether parameters are bound once, as a model that serves does, and not fed with every call.
+        options: of `ro.compile`.
+    """
+    problem, sets = entry.problem, bench.data(entry.problem).sets
+    run: Any = compile_net(problem, bench.settings, device, weights=weights_of(entry), **options)
+    feeds = [one.feeds for one in sets]
     if bind:
         parameters = user_net(problem.net).parameters(problem.size.H)
-        run = run.bind(**{name: feeds.pop(name) for name in parameters})
+        run = run.bind(**{name: feeds[0][name] for name in parameters})
+        feeds = [{name: array for name, array in one.items() if name not in parameters} for one in feeds]
 
-    def forward() -> Any:
-        return run(feeds), {}
+    def forward(k: int) -> Any:
+        return run(feeds[k % len(feeds)]), {}
 
-    def kept_forward() -> Any:
-        return run.vjp(feeds)[0], {}
+    def kept_forward(k: int) -> Any:
+        return run.vjp(feeds[k % len(feeds)])[0], {}
 
-    def training() -> Any:
-        outputs, pullback = run.vjp(feeds)
-        return outputs, pullback(output_gradients)
+    def training(k: int) -> Any:
+        outputs, pullback = run.vjp(feeds[k % len(feeds)])
+        return outputs, pullback(sets[k % len(sets)].heads)
 
     calls = {"forward": forward, "kept forward": kept_forward, "training": training}
-    return Contender(calls[mode], lambda returned: named_results(problem, feeds, *returned), work)
+    return Contender(
+        calls[entry.mode],
+        partial(results_of, problem, feeds[0]),
+        None if problem.net.startswith(language_model.PREFIX) else lambda: count_work(problem, entry.is_training),
+        planned=(lambda: planned_bytes(run, feeds[0], entry.is_training)) if bench.settings.is_cuda else None,
+    )
 
 
-def named_results(problem: Problem, feeds: Arrays, outputs: Arrays, gradients: Arrays) -> Arrays:
+def weights_of(entry: Entry) -> str | None:
+    """How recurrent weights lie on chip; arrays are float32. Raises MissingPeerError for what rnnops has not."""
+    dtype = entry.floats.dtype
+    if dtype not in ("float32", "float16"):
+        raise MissingPeerError(f"rnnops keeps no weights in {dtype}")
+    return None if dtype == "float32" else dtype
+
+
+def results_of(problem: Problem, feeds: Placed, returned: tuple[Placed, Placed]) -> Placed:
     """Outputs and gradients; what a row puts out past its end is nobody's concern, and zero in other libraries."""
-    inside = rows_inside(feeds, problem.size)
-    whole = user_net(problem.net).differentiated
-    masked = {name: array * inside if name in whole else array for name, array in outputs.items()}
-    return {**masked, **{gradient_of(name): array for name, array in gradients.items()}}
+    if "seq_lengths" not in feeds:
+        return named(returned)
+    inside, whole = rows_inside(feeds, problem.size), user_net(problem.net).differentiated
+    outputs = {name: array * inside if name in whole else array for name, array in returned[0].items()}
+    return named((outputs, returned[1]))
+
+
+def planned_bytes(run: Any, feeds: Placed, training: bool) -> int:
+    """What the plan says that a call allocates when it needs most."""
+    shapes = {name: tuple(array.shape) for name, array in feeds.items()}
+    return int(run.plan(shapes, backward=training).memory().total)
 
 
 def kept_numbers(problem: Problem, settings: Settings) -> int:
     """Numbers that a pullback holds beside feeds, each piece of memory once."""
     feeds, _ = make_feeds(problem)
-    outputs, pullback = compile_net(problem, settings.device, settings.threads).vjp(feeds)
+    outputs, pullback = compile_net(problem, settings).vjp(feeds)
     del outputs
     fed = {_address(array) for array in feeds.values()}
     held = {_address(array): array.size for array in pullback.held_arrays().values()}
     return sum(size for address, size in held.items() if address not in fed)
+
+
+def held_bytes(label: str, problem: Problem) -> int:
+    """Bytes that a pullback holds beside the feeds, with a policy or within a budget."""
+    feeds, _ = make_feeds(problem)
+    return compile_net(problem, Settings(threads=1), **SAVING[label].options).saved_residuals(feeds).total
 
 
 def _address(array: Any) -> int:

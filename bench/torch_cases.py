@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bench.case import Case, Entry, entries
-from bench.cell_names import CELL_NAMES
-from bench.goals import Added, Goal, OfSum, OverPairs, Speedup
+from bench.goals import Goal, added, of_sum, over_pairs, speedup
+from bench.package_cells import CELLS
 from bench.problems import Problem, Size
 
 MIDDLE, BESIDE_LAYER, SMALL = Size(100, 32, 128), Size(100, 32, 256), Size(4, 1, 8)
@@ -29,13 +29,13 @@ def torch_cases(scale: Callable[[Size], Size]) -> Iterator[Case]:
 
 def cells(size: Size) -> Case:
     """All cells that tests compare with their loop; those of a package that is missing are left out."""
-    pairs = [(name, f"{name}, Python loop") for name in CELL_NAMES]
+    pairs = [(name, f"{name}, Python loop") for name in CELLS]
     contenders = [
         (Entry(slow, "Python loop", Problem(name, size)), Entry(name, "rt.RNN", Problem(name, size)))
         for name, slow in pairs
     ]
-    ratios = tuple(Speedup((slow,), None, name) for name, slow in pairs)
-    goals: tuple[Goal, ...] = (OverPairs(tuple(pairs), MEDIAN), OverPairs(tuple(pairs), LEAST, least=True), *ratios)
+    ratios = tuple(speedup((slow,), None, name) for name, slow in pairs)
+    goals: tuple[Goal, ...] = (over_pairs(tuple(pairs), MEDIAN), over_pairs(tuple(pairs), LEAST, least=True), *ratios)
     everybody = tuple(entry for pair in contenders for entry in pair)
     return Case("torch cells training", str(size), everybody, goals, apart=True)
 
@@ -44,7 +44,7 @@ def beside_layer(size: Size) -> Case:
     """A cell that has a layer of PyTorch's own."""
     problem = Problem("nn.LSTMCell", size)
     contenders = (Entry("nn.LSTM", "layer of a cell", problem), Entry(IN_TORCH, "rt.RNN", problem))
-    return Case("torch nn.LSTMCell", str(size), contenders, (Speedup(("nn.LSTM",), OF_LAYER),), apart=True)
+    return Case("torch nn.LSTMCell", str(size), contenders, (speedup(("nn.LSTM",), OF_LAYER),), apart=True)
 
 
 def between_linear(size: Size) -> Case:
@@ -58,13 +58,13 @@ def between_linear(size: Size) -> Case:
         Entry("recurrence in a loop", "Python loop", cell, timed=False),
         Entry("recurrence", "rt.RNN", cell),
     )
-    return Case("torch between Linear", str(size), contenders, (OfSum(IN_TORCH, alone, OF_PARTS),), apart=True)
+    return Case("torch between Linear", str(size), contenders, (of_sum(IN_TORCH, alone, OF_PARTS),), apart=True)
 
 
 def overhead(size: Size) -> Case:
     """What autograd costs where there is next to nothing to compute."""
     contenders = entries(Problem("nn.GRUCell", size), "training", "small run", "small rt.RNN", "empty function")
-    goals = (Added("small rt.RNN", "small run", ADDED), Added("small rt.RNN", "empty function", None))
+    goals = (added("small rt.RNN", "small run", ADDED), added("small rt.RNN", "empty function", None))
     return Case("torch added to a run", str(size), contenders, goals, apart=True)
 
 
@@ -72,7 +72,7 @@ def new_shape(size: Size, what: str) -> Case:
     """The first call with another number of steps or rows, beside what the run itself needs to plan it."""
     ours, alone = f"rt.RNN, new {what}", f"run, new {what}"
     contenders = entries(Problem("nn.GRUCell", size), "training", alone, ours)
-    goals = (Added(ours, alone, ADDED_AT_A_NEW_SHAPE),)
+    goals = (added(ours, alone, ADDED_AT_A_NEW_SHAPE),)
     return Case(f"torch first call, new {what}", str(size), contenders, goals, "first calls", apart=True)
 
 
@@ -85,5 +85,5 @@ def policy(size: Size, kind: str) -> Case:
         Entry("torchrl", "policy of torchrl", problem),
         Entry(IN_TORCH, "policy", problem),
     )
-    goals = tuple(Speedup((label,), None) for label in (*others, "torchrl"))
+    goals = tuple(speedup((label,), None) for label in (*others, "torchrl"))
     return Case(f"torch {kind} policy", str(size), contenders, goals, apart=True)

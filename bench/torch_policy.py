@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torch.nn import Module
 from torch.nn.utils import rnn
 
 import rnnops.torch as rt
-from bench.contender import Contender, Settings
+from bench.case import Entry
+from bench.contender import Bench, Contender
 from bench.problems import Problem, Size
 from bench.torch_step import inputs_of, parameters_of, python_loop, random_tensor, training_step
 
@@ -42,25 +44,16 @@ def reset_step(cell: Module, states: Any, inputs: tuple[Tensor, Tensor]) -> tupl
     return states, states if isinstance(states, Tensor) else states[0]
 
 
-def through_rnnops(problem: Problem, mode: str, settings: Settings) -> Contender:
-    cell = _cell(problem)
-    recurrent = rt.RNN(cell, reset_step)
-    return _contender(problem, settings, lambda xs, begins, states: recurrent((xs, begins), states)[0], cell)
+def cell_over_time(entry: Entry, bench: Bench, is_loop: bool = False) -> Contender:
+    """The cell through `rnnops.torch`, or in a Python loop."""
+    cell = _cell(entry.problem)
+    run = partial(python_loop, cell, reset_step) if is_loop else rt.RNN(cell, reset_step)
+    return _contender(entry.problem, bench, lambda xs, begins, states: run((xs, begins), states)[0], cell)
 
 
-def in_a_loop(problem: Problem, mode: str, settings: Settings) -> Contender:
-    cell = _cell(problem)
-
-    def recurrence(xs: Tensor, begins: Tensor, states: Any) -> Tensor:
-        features: Tensor = python_loop(cell, reset_step, (xs, begins), states)[0]
-        return features
-
-    return _contender(problem, settings, recurrence, cell)
-
-
-def split_and_padded(problem: Problem, mode: str, settings: Settings) -> Contender:
+def split_and_padded(entry: Entry, bench: Bench) -> Contender:
     """Episodes as rows of their own, padded to the longest, through PyTorch's layer, and put together again."""
-    layer = _layer(problem)
+    layer = _layer(entry.problem)
 
     def recurrence(xs: Tensor, begins: Tensor, states: Any) -> Tensor:
         lengths, rows = episodes(begins[..., 0] > 0)
@@ -73,7 +66,7 @@ def split_and_padded(problem: Problem, mode: str, settings: Settings) -> Contend
         inside = torch.arange(unpacked.shape[1]) < lengths[:, None]
         return unpacked[inside].view(*xs.shape[:2], -1)
 
-    return _contender(problem, settings, recurrence, layer, batch_first=True)
+    return _contender(entry.problem, bench, recurrence, layer, batch_first=True)
 
 
 def episodes(begins: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,12 +78,12 @@ def episodes(begins: Tensor) -> tuple[Tensor, Tensor]:
     return ends - places, starts.sum(1).cumsum(0) - starts.sum(1)
 
 
-def through_torchrl(problem: Problem, mode: str, settings: Settings) -> Contender:
+def through_torchrl(entry: Entry, bench: Bench) -> Contender:
     """The module of torchrl, which splits and pads by itself."""
     from tensordict import TensorDict
     from torchrl.modules import GRUModule, LSTMModule
 
-    size, layer = problem.size, _layer(problem)
+    size, layer = entry.problem.size, _layer(entry.problem)
     names = ["h"] if isinstance(layer, nn.GRU) else ["h", "c"]
     keys = {"in_keys": ["xs", *names], "out_keys": ["features", *(f"next {name}" for name in names)]}
     given = {"gru": layer} if isinstance(layer, nn.GRU) else {"lstm": layer}
@@ -105,7 +98,7 @@ def through_torchrl(problem: Problem, mode: str, settings: Settings) -> Contende
         features: Tensor = module(TensorDict(data, batch_size=xs.shape[:2]))["features"]
         return features
 
-    return _contender(problem, settings, recurrence, layer, batch_first=True)
+    return _contender(entry.problem, bench, recurrence, layer, batch_first=True)
 
 
 def _cell(problem: Problem) -> Module:
@@ -122,10 +115,10 @@ def _layer(problem: Problem) -> Module:
 
 
 def _contender(
-    problem: Problem, settings: Settings, recurrence: Recurrence, learnt: Module, batch_first: bool = False
+    problem: Problem, bench: Bench, recurrence: Recurrence, learnt: Module, batch_first: bool = False
 ) -> Contender:
     """A training step of the policy; gradients stop at the states, which were stored while the policy acted."""
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(bench.settings.threads)
     xs, begins = (given.transpose(0, 1).contiguous() if batch_first else given for given in _rollout(problem.size))
     states: Any = [random_tensor(f"state {k}", problem.size.N, problem.size.H) for k in range(_states(problem))]
     if not batch_first:

@@ -1,4 +1,4 @@
-"""A training step of a PyTorch module: outputs, and gradients of parameters and inputs for random output gradients."""
+"""A training step of a recurrence of PyTorch: a cell, its inputs, and gradients for random gradients of the outputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,39 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
-from bench.contender import Contender, gradient_of
-from bench.problems import Array, Arrays
+import rnnops.torch as rt
+from bench.cell_builders import Built
+from bench.contender import Bench, Contender, MissingPeerError, gradient_of
+from bench.package_cells import CELLS
+from bench.problems import Array, Arrays, Size
 
 Tensors = dict[str, Tensor]
-Outputs = Callable[[], tuple[Any, Any]]  # results of all steps, and the last states
+Runner = Callable[[Any, Any], tuple[Any, Any]]  # a sequence and states -> results of all steps, and the last states
+
+
+def made_at(name: str, size: Size, bench: Bench) -> tuple[Built, Any, Tensor]:
+    """A cell with the same numbers at every call, the states it begins with, and a sequence.
+
+    Raises MissingPeerError where its package does not import.
+    """
+    torch.set_num_threads(bench.settings.threads)
+    torch.manual_seed(size.N + size.H)
+    try:
+        built = CELLS[name].build(size.H, size.H)
+    except ImportError as error:
+        library = CELLS[name].package
+        raise MissingPeerError(f"cells of {library} are left out: it does not import ({error})") from error
+    return built, built.states(size.N), random_tensor("xs", size.T, size.N, built.features)
+
+
+def in_rnn(built: Built) -> rt.RNN:
+    """A cell as a module over time."""
+    return rt.RNN(built.cell, built.step, batch_axis=built.batch_axis, assume=built.assume)
+
+
+def looped(built: Built) -> Runner:
+    """A cell as its package runs it."""
+    return lambda xs, states: python_loop(built.cell, built.step, xs, states)
 
 
 def random_tensor(name: str, *shape: int) -> Tensor:
@@ -35,42 +63,38 @@ def inputs_of(xs: Tensor, states: Any) -> Tensors:
     return {name: tensor.requires_grad_() for name, tensor in {"xs": xs, **first}.items()}
 
 
-def training_step(outputs_of: Outputs, leaves: Mapping[str, Tensor], batch_first: bool = False) -> Contender:
+def training_step(
+    outputs_of: Callable[[], tuple[Any, Any]], leaves: Mapping[str, Tensor], batch_first: bool = False
+) -> Contender:
     """A contender that computes outputs and the gradients of leaves; results have time first, whatever comes first."""
     shapes = [swapped(y, batch_first).shape for y in pytree.tree_leaves(outputs_of()[0])]
     heads = [swapped(random_tensor("head", *shape), batch_first).contiguous() for shape in shapes]
 
-    def call() -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
+    def call(k: int) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
         ys, last = outputs_of()
         results = pytree.tree_leaves(ys)
         gradients = torch.autograd.grad(results, list(leaves.values()), heads, allow_unused=True)
         return results, pytree.tree_leaves(last), list(gradients)
 
     def results(returned: tuple[list[Tensor], list[Tensor], list[Tensor | None]]) -> Arrays:
+        """By names that all contenders have; where nothing depends on a leaf its gradient is zero."""
         ys, last, gradients = returned
-        turned = [swapped(g, batch_first and name == "xs") for name, g in zip(leaves, gradients, strict=True)]
-        return named_results(leaves, [swapped(y, batch_first) for y in ys], last, turned)
+        found = {f"y {number}": array_of(swapped(y, batch_first)) for number, y in enumerate(ys)}
+        found.update({f"last state {number}": array_of(state) for number, state in enumerate(last)})
+        for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+            whole = torch.zeros_like(leaf) if gradient is None else gradient
+            found[gradient_of(name)] = array_of(swapped(whole, batch_first and name == "xs"))
+        return found
 
     return Contender(call, results)
 
 
 def swapped(tensor: Any, batch_first: bool) -> Any:
     """With time and batch exchanged, where the batch comes first."""
-    return tensor.transpose(0, 1) if batch_first and tensor is not None else tensor
+    return tensor.transpose(0, 1) if batch_first else tensor
 
 
-def named_results(
-    leaves: Mapping[str, Tensor], ys: list[Tensor], last: list[Tensor], gradients: list[Tensor | None]
-) -> Arrays:
-    """Results by names that all contenders have; where nothing depends on a leaf its gradient is zero."""
-    named = {f"y {number}": array_of(y) for number, y in enumerate(ys)}
-    named.update({f"last state {number}": array_of(state) for number, state in enumerate(last)})
-    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
-        named[gradient_of(name)] = array_of(torch.zeros_like(leaf) if gradient is None else gradient)
-    return named
-
-
-def array_of(tensor: Tensor) -> Array:
+def array_of(tensor: Any) -> Array:
     array: Array = tensor.detach().numpy()
     return array
 

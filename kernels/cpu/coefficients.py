@@ -1,6 +1,6 @@
 """Numbers of the pointwise functions: minimax polynomials, splits of ln 2 and 2 / pi. Do not edit.
 
-Printed by `bench/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
+Printed by `tools/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
 the coefficient of the highest power first; the error beside them is the relative one that they alone give a function.
 """
 

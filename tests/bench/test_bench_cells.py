@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import rnnops as ro
+from bench.data import make_feeds
 from bench.layouts import reorder
-from bench.nets import build_net, make_feeds, user_net
+from bench.nets import build_net, user_net
 from bench.problems import Arrays, Problem, Size
 
 SIZE = Size(5, 3, 4)

@@ -8,8 +8,10 @@ import pytest
 import rnnops as ro
 from bench.cases import RANDOM_CELLS
 from bench.counting import count_work, step_work
-from bench.nets import NETS, build_net, make_feeds, user_net
-from bench.problems import Problem, Size, draw_feed, draw_feeds, rows_inside, share_inside
+from bench.data import draw_data, make_feeds
+from bench.nets import FIRST, NETS, build_net, user_net
+from bench.place import HostPlace
+from bench.problems import Problem, Size, draw_feed, rows_inside, share_inside
 from bench.random_cells import RandomCell
 
 SIZE = Size(4, 3, 5)
@@ -23,11 +25,13 @@ def test_sizes_read_and_print() -> None:
     assert Size(2, 3, 4).unit == 24
 
 
-def test_feeds_do_not_depend_on_their_order() -> None:
-    shapes = {"xs": (4, 3, 5), "w_x": (5, 20)}
-    forth, back = draw_feeds(shapes, SIZE), draw_feeds(dict(reversed(shapes.items())), SIZE)
-    assert all(np.array_equal(forth[name], back[name]) for name in shapes)
-    assert forth["xs"].dtype == forth["w_x"].dtype == np.float32
+def test_feeds_are_drawn_by_name_and_sets_differ() -> None:
+    lstm, gru = (draw_data(Problem(net, SIZE), HostPlace(), 2).sets for net in ("lstm", "gru"))
+    assert np.array_equal(lstm[0].feeds["xs"], gru[0].feeds["xs"])
+    assert lstm[0].feeds["xs"].dtype == lstm[0].feeds["w_x"].dtype == np.float32
+    assert all(abs(lstm[0].feeds[name] - lstm[1].feeds[name]).min() > 0 for name in ("xs", "h0", "c0"))
+    assert lstm[0].feeds["w_x"] is lstm[1].feeds["w_x"]
+    assert abs(lstm[0].heads["y"] - lstm[1].heads["y"]).min() > 0
 
 
 def test_parameters_that_multiply_are_near_one() -> None:
@@ -52,7 +56,7 @@ def test_output_gradients_are_zero_past_the_end_of_a_row() -> None:
     assert output_gradients["y"][inside].all()
 
 
-@pytest.mark.parametrize("name", [*NETS, *RANDOM])
+@pytest.mark.parametrize("name", [*NETS, *FIRST, *RANDOM])
 def test_every_feed_has_a_gradient(name: str) -> None:
     feeds, output_gradients = make_feeds(Problem(name, SIZE))
     outputs, pullback = ro.compile(build_net(Problem(name, SIZE)), device="reference").vjp(feeds)

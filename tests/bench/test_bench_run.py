@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench import __main__ as command, contender, rnnops_engine
-from bench.cases import Case, Entry, all_cases, entries
-from bench.child_runs import ChildError, problem_arguments, run_child
-from bench.contender import Contender, Engine, Settings
+from bench.case import CUDA, HOST, Case, Entry, entries
+from bench.cases import all_cases
+from bench.child_runs import ChildError, run_child
+from bench.contender import Bench, Contender, Engine, Settings
 from bench.environment import THREAD_VARIABLES, describe_machine, limit_threads
-from bench.goals import Figure, Measured, Ratio, Speedup
+from bench.goals import Figure, Measured, ratio, speedup
+from bench.judge import CaseResult
 from bench.load import OtherLoad, Quiet
-from bench.measure import CaseResult, run_case
+from bench.measure import Measurement
 from bench.problems import Problem, Size
-from bench.report import report
-from bench.timing import time_in_turn
+from bench.record import result_of
+from bench.report import page
+from bench.timing import HostBlock, time_in_turn
 
 SIZE = Size(3, 2, 4)
 PROBLEM = Problem("lstm", SIZE)
 FAST = Settings(device="reference", threads=1, rounds=1, settle=0.0, counted=0.001, patience=0.0)
 MACHINE = {"processor": "a processor", "threads": "2"}
+
+
+def measured(case: Case) -> CaseResult:
+    it = Measurement(case, FAST)
+    rows = [asdict(row) for row in it.measured()]
+    return result_of(case, rows, "; ".join(it.wrong), it.quiet.processors)
 
 
 @pytest.fixture
@@ -52,8 +62,9 @@ def test_the_machine_is_named() -> None:
 
 
 def test_cases_have_names_of_their_own_and_known_engines() -> None:
-    cases = list(all_cases(lambda size: size))
+    cases = list(all_cases())
     assert len({case.name for case in cases}) == len(cases)
+    assert {case.devices for case in cases} == {HOST, CUDA}
     assert {entry.engine for case in cases for entry in case.entries} == contender.ENGINES.keys()
     labels = [[entry.label for entry in case.entries] for case in cases]
     assert all(len(set(row)) == len(row) for row in labels)
@@ -62,16 +73,20 @@ def test_cases_have_names_of_their_own_and_known_engines() -> None:
 @pytest.mark.usefixtures("_own_threads")
 def test_one_case_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--device", "reference", "--scale", "tiny", "--quick", "--patience", "0", "--only", "a call"]
-    assert command.main([*words, "--output", str(tmp_path)]) == 0
-    assert command.main([*words, "--output", str(tmp_path), "--check"]) == 1  # an interpreter is slower than the goal
+    words += ["--output", str(tmp_path)]
+    assert command.main([*words, "--check"]) == 1  # an interpreter is slower than the goal
     printed = capsys.readouterr()
-    assert "a call  rnnops" in printed.out
+    assert "| a call | rnnops " in printed.out
     assert "failed: a call 1,1,4: rnnops bound" in printed.err
     saved = json.loads((tmp_path / "bench.json").read_text())
     assert [case["name"] for case in saved["cases"]] == ["a call 1,1,4"]
     assert saved["cases"][0]["figures"][0]["met"] is False
-    assert (tmp_path / "bench.txt").read_text().startswith("processor ")
+    assert saved["cases"][0]["measured"][0]["work"]["elements"] > 0
+    assert "processor " in (tmp_path / "bench.md").read_text()
     assert (tmp_path / "bench.png").exists()
+    assert command.main([*words, "--resume"]) == 0  # what is measured is not measured again
+    again = json.loads((tmp_path / "bench.json").read_text())
+    assert (again["cases"], len(again["runs"])) == (saved["cases"], 2)
 
 
 @pytest.mark.usefixtures("_own_threads")
@@ -79,7 +94,7 @@ def test_a_wrong_pattern_and_a_wrong_device_are_named(capsys: pytest.CaptureFixt
     assert command.main(["--only", "no such case"]) == 2
     assert "no case has 'no such case' in its name" in capsys.readouterr().err
     assert command.main(["--device", "abacus"]) == 2
-    assert "no device 'abacus'; wanted one of reference" in capsys.readouterr().err
+    assert "no device 'abacus'; wanted one of cpu, reference, cuda" in capsys.readouterr().err
     assert command.main(["--list", "--only", "*lengths*training*"]) == 0
     assert capsys.readouterr().out == "lengths training 1000,64,256\n"
     assert command.main(["--list", "--only", "lstm training 50,16,128"]) == 0
@@ -88,25 +103,43 @@ def test_a_wrong_pattern_and_a_wrong_device_are_named(capsys: pytest.CaptureFixt
 
 def test_a_missing_peer_is_named_and_its_figure_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(contender.ENGINES, "JAX", Engine("jax_engine", "scan", ("no_such_library",)))
-    result = run_case(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX"), (Speedup(("JAX",), 1.0),)), FAST)
+    case = Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX"), (speedup(("JAX",), 1.0),))
+    result = measured(case)
+    assert not result.error
     assert [one.value is None for one in result.measured] == [False, True]
     assert not result.figures[0].met
-    text = report([result], MACHINE)
-    assert "missing  JAX is not measured: wanted the library no_such_library" in text
+    text = page([result], MACHINE, {}, [], [])
+    assert "- not judged: g s: JAX / rnnops is not measured, wanted at least 1.000" in text
+    assert "- JAX: JAX is not measured: wanted the library no_such_library" in text
     assert "pip install 'rnnops[bench]'" in text
 
 
 def test_a_contender_that_computes_something_else_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(problem: Problem, mode: str, settings: Settings) -> Contender:
-        right = rnnops_engine.plain(problem, mode, settings)
+    def wrong(entry: Entry, bench: Bench) -> Contender:
+        right = rnnops_engine.plain(entry, bench)
         assert right.results
         return Contender(right.call, lambda returned: {**right.results(returned), "gradient of b": np.zeros(16)})
 
     monkeypatch.setattr(rnnops_engine, "wrong", wrong, raising=False)
     monkeypatch.setitem(contender.ENGINES, "JAX", Engine("rnnops_engine", "wrong"))
-    result = run_case(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX")), FAST)
+    result = measured(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX")))
     assert result.error.startswith("JAX and rnnops differ: gradient of b is off by")
-    assert "ERROR    g s: JAX" in report([result], MACHINE)
+    assert result.measured == ()
+    assert "## Wrong\n\n- g s: JAX and" in page([result], MACHINE, {}, [], [])
+
+
+def test_a_contender_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(contender.ENGINES, "JAX", Engine("rnnops_engine", "plain", options={"checkpoints": "nobody"}))
+    result = measured(Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX")))
+    assert result.error.startswith("JAX: CheckpointError: ")
+    assert result.measured == ()
+
+
+def test_a_contender_that_has_ended_its_process_is_an_error() -> None:
+    case = Case("g", "s", entries(PROBLEM, "training", "rnnops", "JAX"))
+    it = Measurement(case, FAST, reasons={"JAX": "its process ended with 7"})
+    assert it.measured() == []
+    assert it.wrong == ["JAX: its process ended with 7"]
 
 
 def test_recomputed_bound_and_reference_agree_with_the_default() -> None:
@@ -116,29 +149,30 @@ def test_recomputed_bound_and_reference_agree_with_the_default() -> None:
         Entry("gates", "rnnops", Problem("lstm", SIZE, ("gates",))),
         Entry("bound", "rnnops bound", PROBLEM, "forward"),
     )
-    result = run_case(Case("g", "s", contenders, (Ratio("gates", "rnnops", 1000.0),)), FAST)
+    result = measured(Case("g", "s", contenders, (ratio("gates", "rnnops", 1000.0),)))
     assert not result.error
     assert [one.label for one in result.measured] == ["rnnops", "gates", "bound"]
     assert result.figures[0].met
 
 
-def test_kept_numbers_are_six_and_two_units() -> None:
-    (case,) = (case for case in all_cases(lambda size: Size(40, 2, 4)) if case.measure == "kept")
-    values = [one.value for one in run_case(case, FAST).measured]
+def test_kept_numbers_are_six_and_two_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Size, "tiny", lambda size: Size(40, 2, 4))
+    (case,) = (case for case in all_cases(tiny=True) if case.measure == "kept")
+    values = [one.value for one in measured(case).measured]
     assert values == [pytest.approx(6, abs=0.1), pytest.approx(2, abs=0.1)]
 
 
 def test_a_child_measures_and_a_child_that_fails_is_named() -> None:
-    arguments = problem_arguments(PROBLEM, FAST)
-    assert 0 < run_child(["compile", "rnnops", *arguments], {}) < 60
-    with pytest.raises(ChildError, match=r"memory nobody lstm .* ended with 1: .*KeyError: 'nobody'"):
-        run_child(["memory", "nobody", *arguments], {})
+    assert 0 < run_child("compile", Entry("rnnops", "rnnops", PROBLEM), FAST, {}) < 60
+    with pytest.raises(ChildError, match=r"memory nobody .* lstm .* ended with 1: .*KeyError: 'nobody'"):
+        run_child("memory", Entry("nobody", "nobody", PROBLEM), FAST, {})
 
 
 def test_contenders_take_turns() -> None:
     seen: list[str] = []
-    calls = {name: lambda name=name: seen.append(name) for name in "ab"}
-    times = time_in_turn(calls, rounds=3, settle=0.0, counted=0.0, quiet=Quiet(0.0))
+    settings = replace(FAST, counted=0.0)
+    blocks = {name: HostBlock(Contender(lambda k, name=name: seen.append(name)), settings, Quiet(0.0)) for name in "ab"}
+    times = time_in_turn(blocks, 3, lambda label: None, lambda label, error: None)
     assert seen == list("ababab")
     assert [len(row) for row in times.values()] == [3, 3]
 
@@ -166,16 +200,17 @@ def test_the_report_has_one_table_a_group() -> None:
         CaseResult("lstm training", setting, measured, (Figure("JAX / rnnops", 2.5, goal),))
         for setting, goal in (("1,2,3", 2.0), ("4,5,6", 3.0))
     ]
-    lines = report(results, MACHINE).splitlines()
-    assert lines[2].split() == ["lstm", "training", "rnnops", "JAX"]
-    assert lines[3].split() == ["1,2,3", "1.00", "ms", "2.50", "ms", "(2.50)"]
-    assert "ok       lstm training 1,2,3: JAX / rnnops 2.500, wanted at least 2.000" in lines
-    assert "MISSED   lstm training 4,5,6: JAX / rnnops 2.500, wanted at least 3.000" in lines
-    assert lines[-1] == "1 of 2 goals met"
+    lines = page(results, MACHINE, {}, [], []).splitlines()
+    assert "| lstm training | rnnops  | JAX            |" in lines
+    assert "| 1,2,3         | 1.00 ms | 2.50 ms (2.50) |" in lines
+    assert lines.index("- **missed**: lstm training 4,5,6: JAX / rnnops 2.500, wanted at least 3.000") < lines.index(
+        "- met: lstm training 1,2,3: JAX / rnnops 2.500, wanted at least 2.000"
+    )
+    assert "## Goals: 1 of 2 met" in lines
 
 
 def test_many_contenders_go_down_the_page() -> None:
     measured = tuple(Measured(f"random_{k}", 1e-3) for k in range(12))
-    lines = report([CaseResult("random", "1,2,3", measured)], MACHINE).splitlines()
-    assert lines[2].split() == ["random", "1,2,3"]
-    assert lines[4].split() == ["random_1", "1.00", "ms"]
+    lines = page([CaseResult("random", "1,2,3", measured)], MACHINE, {}, [], []).splitlines()
+    assert "| random    | 1,2,3   |" in lines
+    assert "| random_1  | 1.00 ms |" in lines

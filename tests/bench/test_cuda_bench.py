@@ -1,12 +1,12 @@
-"""The CUDA benchmark as far as it goes without a GPU: table, floors, judgement, files, workers, a simulated run."""
+"""Cases of CUDA as far as they go without a GPU: table, floors, judgement, files, a simulated run."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
-import time
+import re
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import __main__ as command, cuda_watch
-from bench.contender import MissingPeerError
+from bench import __main__ as command
+from bench.agreement import norm_differences
+from bench.case import Case, Entry
+from bench.contender import ENGINES, Bench, Contender, MissingPeerError, Settings, make_contender
 from bench.counting import count_work
 from bench.cuda_cases import (
     FIRST_SIZES,
@@ -23,36 +25,33 @@ from bench.cuda_cases import (
     PER_STEP,
     PERSISTENT,
     SMALL,
-    CudaCase,
-    CudaEntry,
-    all_cases,
+    cuda_cases,
     cudnn_algorithm,
+    rough_seconds,
 )
-from bench.cuda_data import draw_data
-from bench.cuda_floor import Floor, Rates, bytes_moved, floor_of
-from bench.cuda_main import estimate, run_cuda, settings_of
-from bench.cuda_measure import Bench, CudaMeasured, DeadDeviceError, differences, measure_case, reason_of
-from bench.cuda_peers import ENGINES, CudaContender, make_cuda_contender
-from bench.cuda_place import HostPlace, NoDeviceError, find_place, relative_error
-from bench.cuda_report import page
-from bench.cuda_save import Record, load_record, paths_of, result_of, save_record
-from bench.cuda_timing import Block, CudaSettings, time_in_turn
-from bench.cuda_watch import Watch, WorkerError
+from bench.floor import Floor, Rates, bytes_moved, floor_of
+from bench.goals import Measured
+from bench.measure import DeadDeviceError, Measurement, reason_of
+from bench.place import HostPlace, NoDeviceError, find_place, relative_error
 from bench.problems import Problem, Size
+from bench.record import Record, load_record, paths_of, result_of, save_record
+from bench.report import page
+from bench.run import estimate, settings_of
+from bench.timing import DeviceBlock, time_in_turn
 
-CASES = {case.name: case for case in all_cases()}
-TINY = {case.name: case for case in all_cases(tiny=True)}
-FAST = CudaSettings(rounds=1, block=0.0, sets=2, tiny=True)
+CASES = {case.name: case for case in cuda_cases()}
+TINY = {case.name: case for case in cuda_cases(tiny=True)}
+FAST = Settings("cuda", threads=1, rounds=1, counted=0.0, sets=2, tiny=True)
 MACHINE = {"gpu": "NVIDIA H200", "torch": "2.9"}
 LSTM = "lstm training 1024,16,768"
 RATES = Rates(1e-6, 1e12, {"fp32": 1e13})
 
 
-def entry(net: str, size: Size, mode: str, precision: str = "fp32") -> CudaEntry:
-    return CudaEntry("rnnops", "rnnops", Problem(net, size), mode, precision)
+def entry(net: str, size: Size, mode: str, precision: str = "fp32") -> Entry:
+    return Entry("rnnops", "rnnops", Problem(net, size), mode, precision=precision)
 
 
-def measured(case: CudaCase, **seconds: float) -> list[dict[str, Any]]:
+def measured(case: Case, **seconds: float) -> list[dict[str, Any]]:
     """Rows as a worker sends them, for labels with underscores in place of blanks."""
     return [{"label": label.replace("_", " "), "value": value, "rounds": [value]} for label, value in seconds.items()]
 
@@ -74,7 +73,7 @@ def test_every_case_has_known_engines_and_labels_of_its_own() -> None:
         assert len(set(labels)) == len(labels)
         assert labels[0] == "rnnops"
         assert {one.engine for one in case.entries} <= ENGINES.keys()
-        assert case.rough_seconds(5) > 0
+        assert rough_seconds(case, 5) > 0
 
 
 @pytest.mark.parametrize(
@@ -148,20 +147,20 @@ def test_errors_are_norms_and_nan_differs() -> None:
     wanted = np.array([3.0, 4.0], "float32")
     assert relative_error(np.array([3.0, 4.5], "float32"), wanted) == pytest.approx(0.1)
     assert relative_error(wanted[:1], wanted) == math.inf
-    assert differences("eager", "rnnops", {"y": 9e-4}) == []
-    assert differences("eager", "rnnops", {"y": math.nan})[0].startswith("eager and rnnops differ: y by nan")
+    assert norm_differences("eager", "rnnops", {"y": 9e-4}) == []
+    assert norm_differences("eager", "rnnops", {"y": math.nan})[0].startswith("eager and rnnops differ: y by nan")
 
 
 @pytest.mark.parametrize(("precision", "count"), [("fp32", 1), ("bf16", 0)])
 def test_a_contender_is_compared_with_the_first_one(precision: str, count: int) -> None:
-    bench = Bench(TINY["lstm forward 3,2,4"], HostPlace(), FAST, lambda label: None)
+    it = Measurement(TINY["lstm forward 3,2,4"], FAST)
     right, wrong = ({"y": np.ones(4, "float32") * scale} for scale in (1.0, 1.01))
-    contender = CudaContender(lambda k: None, lambda returned: returned)
+    contender = Contender(lambda k: None, lambda returned: returned)
     one, other = entry("lstm", Size(3, 2, 4), "forward"), entry("lstm", Size(3, 2, 4), "forward", precision)
-    assert bench.compare(one, contender, right) is None
-    assert bench.compare(other, contender, wrong) == pytest.approx(0.01, rel=1e-3)
-    assert len(bench.differences) == count
-    assert bench.compare(other, contender, {**right, "c": right["y"]}) == math.inf
+    assert it.compare(one, contender, right) is None
+    assert it.compare(other, contender, wrong) == pytest.approx(0.01, rel=1e-3)
+    assert len(it.wrong) == count
+    assert it.compare(other, contender, {**right, "c": right["y"]}) == math.inf
 
 
 def test_a_contender_that_fails_leaves_and_the_others_go_on() -> None:
@@ -177,9 +176,10 @@ def test_a_contender_that_fails_leaves_and_the_others_go_on() -> None:
         return called
 
     calls = {"good": call("good", 99), "bad": call("bad", 2)}
-    blocks = {label: Block(CudaContender(one), HostPlace(), 0.0) for label, one in calls.items()}
+    blocks = {label: DeviceBlock(Contender(one), FAST, HostPlace()) for label, one in calls.items()}
     times = time_in_turn(blocks, 3, lambda label: None, lambda label, error: failed.update({label: reason_of(error)}))
-    assert seen == [("good", 0), ("bad", 0), ("good", 1), ("bad", 1), ("good", 2), ("bad", 2), ("good", 3)]
+    first = [("good", 0), ("good", 1), ("bad", 0), ("bad", 1)]  # one call tells how many make a block
+    assert seen == [*first, ("good", 2), ("bad", 2), ("good", 3)]
     assert [*times] == ["good"]
     assert len(times["good"]) == 3
     assert failed == {"bad": "MemoryError: no more"}
@@ -191,30 +191,35 @@ def test_a_device_that_has_failed_ends_the_case() -> None:
             raise RuntimeError("illegal address")
 
     with pytest.raises(DeadDeviceError, match="ValueError: wrong kernel"):
-        Bench(TINY["lstm forward 3,2,4"], Dead(), FAST, lambda label: None).fail("rnnops", ValueError("wrong kernel"))
+        Measurement(TINY["lstm forward 3,2,4"], FAST, Dead()).fail("rnnops", ValueError("wrong kernel"))
 
 
 def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, case = HostPlace(), TINY["lstm forward 3,2,4"]
-    data = draw_data(case.problem, place, 1)
+    case = TINY["lstm forward 3,2,4"]
     of_engine = {one.engine: one for one in case.entries}
     with pytest.raises(MissingPeerError, match="JAX is left out of tiny runs"):
-        make_cuda_contender(of_engine["JAX"], data, place, tiny=True)
+        make_contender(of_engine["JAX"], Bench(FAST))
 
     def no_import(library: str) -> None:
         raise ImportError(f"No module named '{library}'")
 
-    monkeypatch.setattr("bench.cuda_peers.import_module", no_import)
-    with pytest.raises(MissingPeerError, match="the library torch does not import"):
-        make_cuda_contender(of_engine["eager"], data, place, tiny=False)
+    monkeypatch.setattr("bench.contender.import_module", no_import)
+    with pytest.raises(MissingPeerError, match="wanted the library torch, which does not import"):
+        make_contender(of_engine["eager"], Bench(FAST))
+    monkeypatch.undo()
+    blind = HostPlace()
+    blind.torch_device = ""
+    monkeypatch.setattr("bench.contender.import_module", lambda library: None)
+    with pytest.raises(MissingPeerError, match="this build of PyTorch sees no CUDA device"):
+        make_contender(of_engine["eager"], Bench(FAST, blind))
 
 
 def test_without_a_device_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.cuda_place.torch_reason", lambda: "PyTorch sees no device")
-    monkeypatch.setattr("bench.cuda_place.numba_reason", lambda: "numba-cuda sees no device")
-    assert isinstance(find_place(tiny=True), HostPlace)
+    monkeypatch.setattr("bench.place.torch_reason", lambda: "PyTorch sees no device")
+    monkeypatch.setattr("bench.place.numba_reason", lambda: "numba-cuda sees no device")
+    assert isinstance(find_place(on_device=False), HostPlace)
     with pytest.raises(NoDeviceError, match="PyTorch sees no device; numba-cuda sees no device"):
-        find_place(tiny=False)
+        find_place(on_device=True)
 
 
 @pytest.mark.cuda
@@ -222,8 +227,10 @@ def test_without_a_device_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["lstm training 3,2,4", "gru training 3,2,4"])
 def test_contenders_agree_in_the_simulator(name: str) -> None:
     pytest.importorskip("torch")
-    rows, wrong = measure_case(TINY[name], HostPlace(), RATES, FAST, {"nn.LSTM fp16": "slow"}, lambda label: None)
-    assert wrong == []
+    left_out = dict.fromkeys(("nn.LSTM fp16", "nn.GRU fp16"), "slow")
+    it = Measurement(TINY[name], FAST, rates=RATES, reasons=left_out)
+    rows = it.measured()
+    assert it.wrong == []
     by_label = {row.label: row for row in rows}
     layer = "nn.LSTM" if name.startswith("lstm") else "nn.GRU"
     for label in ("rnnops", layer, f"{layer} tf32", f"{layer} bf16", "eager"):
@@ -241,16 +248,15 @@ def test_contenders_agree_in_the_simulator(name: str) -> None:
 def test_jax_agrees_where_it_has_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     jax = pytest.importorskip("jax")
     pytest.importorskip("torch")
-    case, place = TINY[name], HostPlace()
-    data, of_engine = draw_data(case.problem, place, 2), {one.engine: one for one in case.entries}
+    bench, of_engine = Bench(replace(FAST, tiny=False)), {one.engine: one for one in TINY[name].entries}
     with pytest.raises(MissingPeerError, match="computes on 'cpu'"):
-        make_cuda_contender(of_engine["JAX"], data, place, tiny=False)
+        make_contender(of_engine["JAX"], bench)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    ready = [make_cuda_contender(of_engine[engine], data, place, tiny=False) for engine in ("eager", "JAX")]
+    ready = [make_contender(of_engine[engine], bench) for engine in ("eager", "JAX")]
     came, wanted = ([one.results(one.call(k)) for k in range(2)] for one in ready)
     assert came[0].keys() == wanted[0].keys()
-    assert all(place.error(came[k][key], wanted[k][key]) < 1e-5 for k in range(2) for key in came[0])
-    assert place.error(came[0]["y"], came[1]["y"]) > 0.1
+    assert all(bench.place.error(came[k][key], wanted[k][key]) < 1e-5 for k in range(2) for key in came[0])
+    assert bench.place.error(came[0]["y"], came[1]["y"]) > 0.1
     assert ready[1].planned() > 0
 
 
@@ -274,10 +280,10 @@ def test_results_survive_the_disk_and_no_run_writes_over_another(tmp_path: Path)
 
 def test_the_page_says_what_was_measured_missed_and_missing() -> None:
     case = CASES[LSTM]
-    ours = CudaMeasured("rnnops", 1024 * 8e-6, memory=3 * 2**20, floor=2e-6, floor_of="sync")
-    layer = CudaMeasured("nn.LSTM tf32", 1024 * 4e-6, precision="tf32", tf32="on", algorithm=PER_STEP, error=1e-4)
-    gone = CudaMeasured("JAX", None, missing="the library jax does not import")
-    rows = [vars(one) for one in (ours, layer, gone)]
+    ours = Measured("rnnops", 1024 * 8e-6, memory=3 * 2**20, floor=2e-6, floor_of="sync")
+    layer = Measured("nn.LSTM tf32", 1024 * 4e-6, precision="tf32", tf32="on", algorithm=PER_STEP, error=1e-4)
+    gone = Measured("JAX", None, missing="the library jax does not import")
+    rows = [asdict(one) for one in (ours, layer, gone)]
     result = result_of(case, rows, "eager and rnnops differ: y by 1e-01")
     rates = {"sync_seconds": 1.5e-6, "flops": {"fp32": 5e13}, "missing": ["bytes: no copy"]}
     text = page([result], MACHINE, rates, [{"date": "2030-01-31", "command": "python -m bench"}], ["gru forward"])
@@ -286,81 +292,13 @@ def test_the_page_says_what_was_measured_missed_and_missing() -> None:
     assert f"- {LSTM}: eager and rnnops differ" in text
     assert f"- JAX: the library jax does not import ({LSTM})" in text
     assert "1 cases: gru forward" in text
+    text = re.sub(" +", " ", text)
     assert "| 1024,16,768 | 8.00 | 4.00 (0.50) | - |" in text
     assert "| rnnops | fp32 | off | - | 8.00 | 1.00 | 2.00 | sync | 4.0 | 3.0 | - | 0.0 | - |" in text
     assert "| nn.LSTM tf32 | tf32 | on | per step | 4.00 | 0.50 |" in text
 
 
-# workers
-
-FAKE = """
-import json, os, sys, time
-def emit(event, **words): print(json.dumps({"event": event, **words}), flush=True)
-listen = lambda: json.loads(sys.stdin.readline())
-settings = listen()
-emit("machine", machine={"gpu": "fake"}, rates={"sync_seconds": 1.0})
-job = listen()
-for case in job["cases"]:
-    for label in ("rnnops", "eager"):
-        if label not in job["failed"].get(case, {}):
-            emit("turn", case=case, label=label)
-            FAULT
-    emit("case", case=case, measured=[], error="")
-"""
-FAULTS = {
-    "hangs": "if (case, label) == ('b', 'eager'): time.sleep(60)",
-    "dies": "if (case, label) == ('b', 'eager'): os._exit(7)",
-    "kills": "if (case, label) == ('b', 'eager'): emit('dead', case=case, label=label, reason='bad'); time.sleep(60)",
-}
-
-
-def watch_of(fault: str, **words: Any) -> tuple[Watch, list[str]]:
-    done: list[str] = []
-    script = FAKE.replace("FAULT", fault)
-    watch = Watch(
-        ["a", "b", "c"], FAST, lambda watch, event: done.append(event["case"] + event["error"]), lambda watch: None,
-        command=(sys.executable, "-c", script), **words,
-    )  # fmt: skip
-    return watch, done
-
-
-@pytest.mark.parametrize(
-    ("fault", "words"), [("hangs", "it hangs"), ("dies", "ended with 7"), ("kills", "bad (the device did nothing")]
-)
-def test_a_contender_that_ends_its_worker_is_left_out_and_the_rest_measured(fault: str, words: str) -> None:
-    watch, done = watch_of(FAULTS[fault], hung=3.0)
-    watch.run()
-    assert done == ["a", "b", "c"]
-    assert watch.workers == 2
-    assert [*watch.failed] == ["b"]
-    assert words in watch.failed["b"]["eager"]
-    assert watch.rates == {"sync_seconds": 1.0}
-
-
-def test_time_that_is_up_ends_the_run_with_what_there_is() -> None:
-    watch, done = watch_of("if case == 'b': time.sleep(60)", until=time.monotonic() + 3.0)
-    watch.run()
-    assert done == ["a"]
-    assert watch.cases == ["b", "c"]
-    assert watch.failed == {}
-
-
-def test_a_worker_that_never_starts_is_an_error() -> None:
-    watch, _ = watch_of("")
-    watch.command = sys.executable, "-c", "raise SystemExit(3)"
-    with pytest.raises(WorkerError, match="the first worker measured nothing: its process ended with 3"):
-        watch.run()
-
-
 # the command
-
-
-def test_without_a_gpu_one_line_and_two(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    script = 'print(\'{"event": "no device", "reason": "nothing here"}\')'
-    monkeypatch.setattr(cuda_watch, "COMMAND", (sys.executable, "-c", script))
-    options = command.parser().parse_args(["--device", "cuda", "--only", "gru forward*"])
-    assert run_cuda(options, [CASES["gru forward 1024,16,768"]], []) == 2
-    assert "no usable GPU: nothing here; wanted an NVIDIA GPU" in capsys.readouterr().err
 
 
 def test_cases_are_listed_with_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:

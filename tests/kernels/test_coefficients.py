@@ -14,6 +14,6 @@ pytestmark = pytest.mark.slow
 
 def test_script_prints_the_table() -> None:
     pytest.importorskip("mpmath")
-    script = ROOT / "bench" / "derive_polynomials.py"
+    script = ROOT / "tools" / "derive_polynomials.py"
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     assert printed == (ROOT / "kernels" / "cpu" / "coefficients.py").read_text()

@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("_se
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
-from bench.package_cells import CELLS, Built  # noqa: E402
+from bench.cell_builders import Built  # noqa: E402
+from bench.package_cells import CELLS  # noqa: E402
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative to the largest element
 D, H = 5, 6

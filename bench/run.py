@@ -1,7 +1,4 @@
-"""`python -m bench --device cuda`: rnnops beside cuDNN, PyTorch and JAX on a GPU, with floors under the time of a step.
-
-This process touches no device: it watches workers (`cuda_watch.py`), saves what they say and judges it.
-"""
+"""A run of the benchmark: what is chosen, measured by workers that are watched, saved as it comes, and judged."""
 
 from __future__ import annotations
 
@@ -15,26 +12,27 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench.check import describe, errors, misses
-from bench.cuda_cases import CudaCase, all_cases
-from bench.cuda_report import CudaResult
-from bench.cuda_save import Record, load_record, paths_of, result_of, save_record
-from bench.cuda_timing import CudaSettings
-from bench.cuda_watch import Watch, WorkerError
+from bench.case import Case
+from bench.cases import cases_of
+from bench.contender import Settings
+from bench.cuda_cases import rough_seconds
+from bench.judge import CaseResult, busy, describe, errors, misses
+from bench.pictures import save_pictures
+from bench.record import Record, load_record, paths_of, result_of, save_record
+from bench.watch import HUNG_SECONDS, HUNG_SECONDS_OF_HOST, Watch, WorkerError
 
-QUICK = CudaSettings(rounds=2, block=0.01, sets=2)
 TINY_SECONDS = 8.0
 INSTALL = "wanted an NVIDIA GPU with PyTorch built for CUDA or with numba-cuda (extra 'cuda')"
 
 
-def run_cuda(options: argparse.Namespace, table: list[CudaCase], words: list[str]) -> int:
-    """Measure the chosen cases of a table; the exit status.
+def run_cases(options: argparse.Namespace, cases: list[Case], words: list[str]) -> int:
+    """Measure cases; the exit status.
 
     Args:
         options: of `bench.__main__`.
         words: of the command line, for the record.
     """
-    run = Run(options, words, table)
+    run = Run(options, words, cases)
     try:
         run.watch.run()
     except WorkerError as error:
@@ -49,40 +47,49 @@ def run_cuda(options: argparse.Namespace, table: list[CudaCase], words: list[str
     return run.judge()
 
 
-def settings_of(options: argparse.Namespace) -> CudaSettings:
+def settings_of(options: argparse.Namespace) -> Settings:
     """How carefully is measured."""
-    rounds, tiny = max(1, options.rounds), options.scale == "tiny"
-    if options.quick:
-        return replace(QUICK, rounds=min(QUICK.rounds, rounds), tiny=tiny)
-    return CudaSettings(rounds, tiny=tiny)
+    tiny, rounds = options.scale == "tiny", max(1, options.rounds)
+    settings = Settings(options.device, options.threads, rounds, patience=options.patience, tiny=tiny)
+    if settings.is_cuda:
+        settings = replace(settings, counted=0.05, sets=3)
+    if not options.quick:
+        return settings
+    quick = replace(settings, rounds=min(2, rounds), settle=0.02, counted=0.03)
+    return replace(quick, counted=0.01, sets=2) if settings.is_cuda else quick
 
 
-def estimate(cases: Collection[CudaCase], settings: CudaSettings) -> str:
-    """What a run may take, in words."""
-    minutes = rough_seconds(cases, settings) / 60
+def estimate(cases: Collection[Case], settings: Settings) -> str:
+    """What a run on a GPU may take, in words."""
+    minutes = seconds_of(cases, settings) / 60
     return f"{len(cases)} cases, very roughly {minutes:.1f} min; --only, --quick and --seconds make it less"
 
 
-def rough_seconds(cases: Iterable[CudaCase], settings: CudaSettings) -> float:
-    return sum(TINY_SECONDS if settings.tiny else case.rough_seconds(settings.rounds) for case in cases)
+def seconds_of(cases: Iterable[Case], settings: Settings) -> float:
+    return sum(TINY_SECONDS if settings.is_simulated else rough_seconds(case, settings.rounds) for case in cases)
 
 
 class Run:
     """One run of the command: what is chosen, what was known before, what comes."""
 
-    def __init__(self, options: argparse.Namespace, words: list[str], table: list[CudaCase]) -> None:
+    def __init__(self, options: argparse.Namespace, words: list[str], cases: list[Case]) -> None:
         self.options, self.start = options, time.monotonic()
-        self.everything = list(all_cases(options.scale == "tiny"))
         self.command = shlex.join(["python", "-m", "bench", *words])
         self.settings = settings_of(options)
-        self.chosen = {case.name: case for case in table}
+        self.everything = list(cases_of(options.device, options.scale == "tiny"))
+        self.chosen = {case.name: case for case in cases}
         self.record, self.path = Record(), Path()
-        until = None if options.seconds is None else self.start + options.seconds
-        self.watch = Watch(list(self.chosen), self.settings, self.saved, self.opened, until)
+        self.watch = Watch(
+            list(self.chosen), self.settings, self.saved, self.opened,
+            until=None if options.seconds is None else self.start + options.seconds,
+            hung=HUNG_SECONDS if self.settings.is_cuda else HUNG_SECONDS_OF_HOST,
+            apart=frozenset(case.name for case in cases if case.apart),
+        )  # fmt: skip
 
     def opened(self, watch: Watch) -> None:
         """The first worker has told what machine it is on: now results have a file."""
-        print(estimate(self.chosen.values(), self.settings), file=sys.stderr, flush=True)
+        if self.settings.is_cuda:
+            print(estimate(self.chosen.values(), self.settings), file=sys.stderr, flush=True)
         today = date.today().isoformat()
         before, self.path = paths_of(watch.machine, today, self.options.output)
         if self.options.resume and before:
@@ -94,7 +101,8 @@ class Run:
 
     def saved(self, watch: Watch, event: dict[str, Any]) -> None:
         """A case is done."""
-        result = result_of(self.chosen[event["case"]], event["measured"], event["error"])
+        case = self.chosen[event["case"]]
+        result = result_of(case, event["measured"], event["error"], event.get("others", 0.0))
         self.record.cases[result.name], self.record.unreached = result, list(watch.cases)
         save_record(self.record, self.path, self.everything)
         done = len(self.chosen) - len(watch.cases)
@@ -103,8 +111,8 @@ class Run:
     def left(self, watch: Watch) -> str:
         """Time spent, and what is left at the pace so far."""
         spent = time.monotonic() - self.start
-        rest = rough_seconds([self.chosen[name] for name in watch.cases], self.settings)
-        done = rough_seconds(self.chosen.values(), self.settings) - rest
+        rest = seconds_of([self.chosen[name] for name in watch.cases], self.settings)
+        done = seconds_of(self.chosen.values(), self.settings) - rest
         rest *= spent / max(done, 1.0)
         return f"{spent:.0f} s so far, about {rest:.0f} s left"
 
@@ -114,15 +122,18 @@ class Run:
         print(save_record(self.record, self.path, self.everything))
         print(f"wrote {self.path}", f"wrote {self.path.with_suffix('.md')}", sep="\n")
         results = [self.record.cases[name] for name in self.chosen if name in self.record.cases]
+        if not self.settings.is_cuda:
+            print(*save_pictures(results, self.record.machine, self.path.parent), sep="\n")
         failed = errors(results)
         if self.options.check:
-            failed += [*misses(results), *(f"{name}: not reached in time" for name in self.record.unreached)]
+            late = (f"{name}: not reached in time" for name in self.record.unreached)
+            failed += [*misses(results), *busy(results), *late]
         for failure in failed:
             print(f"failed: {failure}", file=sys.stderr)
         return int(bool(failed))
 
 
-def progress(result: CudaResult) -> str:
+def progress(result: CaseResult) -> str:
     """One line when a case is done."""
     missed = "; ".join(f"MISSED {describe(figure)}" for figure in result.figures if not figure.met)
     return f"{result.name}: {f'ERROR {result.error}' if result.error else missed or 'ok'}"

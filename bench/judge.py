@@ -1,16 +1,39 @@
-"""Whether a run is good enough: every figure meets its goal, nothing is missing, nobody disagreed."""
+"""What came of a case, and whether a run is good enough: goals met, nothing missing, nobody disagreed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from bench.goals import Figure
+from bench.goals import Figure, Measured
 from bench.load import NOTICEABLE
-from bench.measure import CaseResult
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of a case.
+
+    Args:
+        error: where contenders disagree or fail, or why there are no numbers.
+        others: processors that other processes kept busy meanwhile.
+        steps: T, where times are shown as those of a step.
+    """
+
+    group: str
+    setting: str
+    measured: tuple[Measured, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    error: str = ""
+    others: float = 0.0
+    steps: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.group} {self.setting}"
 
 
 def errors(results: Iterable[CaseResult]) -> list[str]:
-    """Cases without numbers, each with its reason."""
+    """Cases in which something went wrong, each with its reason."""
     return [f"{result.name}: {result.error}" for result in results if result.error]
 
 
@@ -28,14 +51,17 @@ def busy(results: Iterable[CaseResult]) -> list[str]:
     ]
 
 
-def failures(results: Sequence[CaseResult]) -> list[str]:
-    """Everything for which a checked run fails."""
-    return [*errors(results), *misses(results), *busy(results)]
-
-
 def missing_peers(results: Iterable[CaseResult]) -> list[str]:
-    """Reasons why contenders are missing, each once."""
-    return list(dict.fromkeys(one.missing for result in results for one in result.measured if one.missing))
+    """Label and reason of contenders that are missing, each once, with the cases it holds for."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for one in result.measured:
+            if one.missing:
+                where.setdefault((one.label, one.missing), []).append(result.name)
+    return [
+        f"{label}: {reason} ({names[0] if len(names) == 1 else f'{len(names)} cases'})"
+        for (label, reason), names in where.items()
+    ]
 
 
 def describe(figure: Figure) -> str:

@@ -14,10 +14,10 @@ from math import prod
 from statistics import median
 from typing import Any
 
+from bench.case import PRECISIONS, Entry
 from bench.counting import count_work
-from bench.cuda_cases import PRECISIONS, CudaEntry
-from bench.cuda_place import Place
 from bench.nets import user_net
+from bench.place import Place
 from bench.problems import Problem
 
 WAITS, THREADS = 1000, 256  # of the empty kernel
@@ -50,17 +50,15 @@ class Floor:
     what: str
 
 
-def floor_of(entry: CudaEntry, rates: Rates) -> Floor | None:
+def floor_of(entry: Entry, rates: Rates) -> Floor | None:
     """The largest of the floors that are known."""
     problem, T = entry.problem, entry.problem.size.T
-    training = entry.mode == "training"
+    training = entry.is_training
     floors = []
     if rates.sync_seconds:  # what a step writes is read by all at the next one, there and back
         floors.append(Floor(rates.sync_seconds * (2 if training else 1), "sync"))
     if rates.bytes_a_second:
-        floors.append(
-            Floor(bytes_moved(problem, training, entry.settings.itemsize) / T / rates.bytes_a_second, "bytes")
-        )
+        floors.append(Floor(bytes_moved(problem, training, entry.floats.itemsize) / T / rates.bytes_a_second, "bytes"))
     if entry.precision in rates.flops:
         floors.append(Floor(count_work(problem, training).flops / T / rates.flops[entry.precision], "arithmetic"))
     return max(floors, key=lambda floor: floor.seconds, default=None)
@@ -125,7 +123,7 @@ def product_rate(place: Place, precision: str) -> float:
     """Flops a second of a large product of random matrices by cuBLAS."""
     import torch
 
-    from bench.cuda_torch import tf32
+    from bench.torch_engine import tf32
 
     kind = PRECISIONS[precision]
     a, b = (torch.randn(SIDE, SIDE, device="cuda").to(getattr(torch, kind.dtype)) for _ in range(2))

@@ -1,6 +1,7 @@
-"""Where arrays of the CUDA benchmark live, and what only the library that put them there can do: draw, compare, time.
+"""Where arrays of the benchmark live, and what only the library that put them there can do: draw, compare, time.
 
-PyTorch does it where it sees a device, else numba-cuda; in numba's simulator all arrays are NumPy's.
+On a CUDA device PyTorch does it where it sees one, else numba-cuda; elsewhere, and in numba's simulator, all arrays are
+NumPy's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,26 +24,33 @@ class NoDeviceError(Exception):
     """There is no GPU that anything here could use."""
 
 
-class Place(Protocol):
-    """A device with its arrays.
+class HostPlace:
+    """NumPy and the processor's clock; what CUDA devices do in another way, they override.
 
     Attributes:
         torch_device: where PyTorch computes; empty where it sees no device.
     """
 
-    torch_device: str
+    torch_device = "cpu"
 
     def put(self, array: Array) -> Any:
         """An array of NumPy on the device."""
+        return array
 
     def normal(self, shape: Shape, seed: int) -> Any:
         """Normal float32 numbers."""
+        return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
     def error(self, came: Any, wanted: Any) -> float:
         """Norm of the difference / norm of what is wanted."""
+        return relative_error(to_host(came), to_host(wanted))
 
     def seconds(self, block: Block) -> float:
         """How long the device takes for what a block enqueues."""
+        start = time.perf_counter()
+        block()
+        self.wait()
+        return time.perf_counter() - start
 
     def wait(self) -> None:
         """Until all work is done. Raises where the device has failed."""
@@ -51,43 +59,15 @@ class Place(Protocol):
         """Give unused memory back."""
 
     def free_bytes(self) -> int | None:
-        """Free memory of the device."""
-
-    def peak_bytes(self, block: Block) -> int | None:
-        """The most that PyTorch holds during a block over what it held before."""
-
-
-class HostPlace:
-    """NumPy and the processor's clock, for the simulator."""
-
-    torch_device = "cpu"
-
-    def put(self, array: Array) -> Any:
-        return array
-
-    def normal(self, shape: Shape, seed: int) -> Any:
-        return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
-
-    def error(self, came: Any, wanted: Any) -> float:
-        return relative_error(to_host(came), to_host(wanted))
-
-    def seconds(self, block: Block) -> float:
-        start = time.perf_counter()
-        block()
-        self.wait()
-        return time.perf_counter() - start
-
-    def wait(self) -> None: ...
-
-    def clean(self) -> None:
-        gc.collect()
-
-    def free_bytes(self) -> int | None:
+        """Free memory of the device, where it counts."""
         return None
 
     def peak_bytes(self, block: Block) -> int | None:
-        block()
+        """The most that PyTorch holds during a block over what it held before; elsewhere the block does not run."""
         return None
+
+
+Place = HostPlace
 
 
 class NumbaPlace(HostPlace):
@@ -114,6 +94,9 @@ class NumbaPlace(HostPlace):
 
     def wait(self) -> None:
         self.cuda.synchronize()
+
+    def clean(self) -> None:
+        gc.collect()
 
     def free_bytes(self) -> int | None:
         return int(self.cuda.current_context().get_memory_info().free)
@@ -162,7 +145,7 @@ class TorchPlace(HostPlace):
         self.torch.cuda.synchronize()
 
     def clean(self) -> None:
-        super().clean()
+        gc.collect()
         self.torch.cuda.empty_cache()
 
     def free_bytes(self) -> int | None:
@@ -196,9 +179,9 @@ def ratio(difference: float, norm: float) -> float:
     return difference / norm if norm else difference
 
 
-def find_place(tiny: bool) -> Place:
-    """Where this process measures. Raises NoDeviceError where there is nothing to measure on."""
-    if tiny:
+def find_place(on_device: bool) -> Place:
+    """Where this process measures. Raises NoDeviceError where it should be a CUDA device and there is none."""
+    if not on_device:
         return HostPlace()
     found = [torch_reason(), numba_reason()]
     if all(found):

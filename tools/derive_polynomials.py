@@ -1,6 +1,6 @@
 """Derive the numbers in `kernels/cpu/coefficients.py`; prints that file.
 
-    python bench/derive_polynomials.py > kernels/cpu/coefficients.py
+    python tools/derive_polynomials.py > kernels/cpu/coefficients.py
 
 Each polynomial P minimises the largest weighted error |weight(x) (P(x) - f(x))| over an interval, by the exchange of
 Remez (1934) on a grid that is dense at the ends; the weight turns the error of P into the relative error of the
@@ -26,7 +26,7 @@ mp.prec = 150
 
 HEADER = '''"""Numbers of the pointwise functions: minimax polynomials, splits of ln 2 and 2 / pi. Do not edit.
 
-Printed by `bench/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
+Printed by `tools/derive_polynomials.py`, which says how they are found. Polynomials are tables for float32 and float64,
 the coefficient of the highest power first; the error beside them is the relative one that they alone give a function.
 """
 '''

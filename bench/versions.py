@@ -1,0 +1,147 @@
+"""`python -m bench.versions PYTHON`: rnnops here beside the rnnops that another Python has installed, case by case.
+
+Each version computes in a process of its own; blocks of both take turns, first one, then the other first. What is told
+of a case is the median of the ratios of neighbouring blocks, with the interval that holds it in 96 of 100 runs: of nine
+ratios the second and the eighth. A version is slower where the whole interval says so. Results are compared bit by bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.environment import limit_threads
+
+ROUNDS = 9
+SETTLE, COUNTED = 0.03, 0.12  # seconds of a block
+
+
+class Child:
+    """A version in a process of its own, which makes a contender and times blocks of it."""
+
+    def __init__(self, python: str, folder: str, threads: int) -> None:
+        command = [python, "-m", "bench.versions", "--child", "--threads", str(threads)]
+        environment = {**os.environ, "PYTHONPATH": folder}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+        )
+
+    def ask(self, **words: Any) -> dict[str, Any]:
+        """Send a line; the answer. Raises RuntimeError where the process has ended."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args} has ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def answers(threads: int) -> Iterator[Any]:
+    """What a child does with each line that it gets."""
+    from bench.cases import cases_of
+    from bench.contender import Bench, Settings, make_contender
+    from bench.timing import time_block
+
+    settings = Settings(threads=threads)
+    cases, call = {case.name: case for case in cases_of("cpu", False)}, None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "case" not in asked:
+            yield {"seconds": time_block(call, SETTLE, COUNTED)}
+            continue
+        call = None  # its memory goes before that of the next is made
+        entry = next(entry for entry in cases[asked["case"]].entries if entry.label == asked["label"])
+        try:
+            contender = make_contender(entry, Bench(settings))
+            found = contender.results(contender.call(0)) if contender.results else {}
+        except Exception as error:  # of an older version
+            yield {"error": f"{type(error).__name__}: {error}"}
+            continue
+        call = lambda made=contender: made.call(0)  # noqa: E731
+        yield {"digest": digest(found)}
+
+
+def digest(arrays: dict[str, Any]) -> str:
+    """What equal results have in common."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        found.update(name.encode() + arrays[name].tobytes())
+    return found.hexdigest()
+
+
+@contextmanager
+def children(pythons: list[str], threads: int) -> Iterator[list[Child]]:
+    """A process for each version; this benchmark is what they import, and each has its own rnnops."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(Path(__file__).parent, Path(folder, "bench"))
+        made = [Child(python, folder, threads) for python in pythons]
+        try:
+            yield made
+        finally:
+            for child in made:
+                child.end()
+
+
+def compare(case: str, label: str, both: list[Child]) -> str:
+    """A line on one contender."""
+    made = [child.ask(case=case, label=label) for child in both]
+    wrong = [one["error"] for one in made if "error" in one]
+    if wrong:
+        return f"{case}, {label}: {'; '.join(wrong)}"
+    ratios, seconds = [], [0.0, 0.0]
+    for turn in range(ROUNDS):
+        for i in (0, 1) if turn % 2 else (1, 0):
+            seconds[i] = both[i].ask()["seconds"]
+        ratios.append(seconds[0] / seconds[1])
+    low, middle, high = sorted(ratios)[1], median(ratios), sorted(ratios)[-2]
+    verdict = "SLOWER" if low > 1 else "faster" if high < 1 else "-"
+    bits = "same bits" if made[0]["digest"] == made[1]["digest"] else "other bits"
+    return f"{middle:5.2f} [{low:.2f}, {high:.2f}] {verdict:6} {bits:10} {seconds[0] * 1e3:9.3f} ms  {case}, {label}"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m bench.versions", description=__doc__)
+    options.add_argument("python", nargs="?", help="the Python that has the other version installed")
+    options.add_argument("--only", default="", help="cases that have this in their names; * and ? as in a shell")
+    options.add_argument("--threads", type=int, default=2)
+    options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    limit_threads(chosen.threads)
+    if chosen.child:
+        for answer in answers(chosen.threads):
+            print(json.dumps(answer), flush=True)
+        return 0
+    from bench.cases import cases_of
+    from bench.contender import ENGINES
+
+    print("median of the ratios here / there, its interval, and how long it takes here")
+    with children([sys.executable, chosen.python], chosen.threads) as both:
+        for case in cases_of("cpu", False):
+            if case.measure == "time" and not case.apart and fnmatch(case.name, f"*{chosen.only}*"):
+                for entry in case.entries:
+                    if ENGINES[entry.engine].module == "rnnops_engine" and entry.engine != "reference":
+                        print(compare(case.name, entry.label, both), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
