@@ -13,6 +13,7 @@ os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports nu
 
 import devices
 import pytest
+from covering import covering
 
 from rnnops.compiler.ir.verify import verify
 from rnnops.compiler.scan import target
@@ -34,11 +35,24 @@ def pattern_of(line: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of `slow.txt`."""
+    """Mark the cases of `slow.txt`, and what a test marked `covering` has beside its covering cases."""
     pattern = re.compile("|".join(map(pattern_of, slow_cases())))
+    products: dict[str, list[pytest.Function]] = {}
     for item in items:
         if pattern.fullmatch(item.nodeid.removeprefix("tests/")):
             item.add_marker(pytest.mark.slow)
+        elif isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in products.values():
+        mark_beside_covering(cases)
+
+
+def mark_beside_covering(cases: list[pytest.Function]) -> None:
+    """Mark those cases of one test slow that its covering cases leave out."""
+    mark = cases[0].get_closest_marker("covering")
+    kept = covering([case.callspec.indices for case in cases], *mark.args if mark else ())
+    for number in {*range(len(cases))} - {*kept}:
+        cases[number].add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,0 +1,26 @@
+"""Covering arrays: few cases of a product of parameters, in which every two values of two parameters still meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+
+def meetings(case: Mapping[str, object], strength: int) -> Iterator[tuple[tuple[str, object], ...]]:
+    """What meets in a case: its values, so many at a time."""
+    yield from combinations(sorted(case.items()), min(strength, len(case)))
+
+
+def covering(cases: Sequence[Mapping[str, object]], strength: int) -> list[int]:
+    """Numbers of the cases to keep: greedily the one in which most meets that has not met so far, the first of equals.
+
+    Args:
+        cases: the value of each parameter by its name; values are compared, so indices serve.
+        strength: how many parameters at a time; 1: every value comes up, 2: every pair of values that comes up at all.
+    """
+    found = [set(meetings(case, strength)) for case in cases]
+    missing, kept = set[tuple[tuple[str, object], ...]]().union(*found), list[int]()
+    while missing:
+        kept.append(max(range(len(cases)), key=lambda number: len(found[number] & missing)))
+        missing -= found[kept[-1]]
+    return sorted(kept)
