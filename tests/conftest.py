@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def mark_beside_covering(cases: list[pytest.Function]) -> None:
     """Mark those cases of one test slow that its covering cases leave out."""
     mark = cases[0].get_closest_marker("covering")
-    kept = covering([case.callspec.indices for case in cases], *mark.args if mark else ())
+    values = [{name: id(value) for name, value in case.callspec.params.items()} for case in cases]
+    kept = covering(values, *mark.args if mark else ())
     for number in {*range(len(cases))} - {*kept}:
         cases[number].add_marker(pytest.mark.slow)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from functools import cache
+from itertools import combinations, product
+from typing import Any
 
 
 def meetings(case: Mapping[str, object], strength: int) -> Iterator[tuple[tuple[str, object], ...]]:
@@ -24,3 +26,14 @@ def covering(cases: Sequence[Mapping[str, object]], strength: int) -> list[int]:
         kept.append(max(range(len(cases)), key=lambda number: len(found[number] & missing)))
         missing -= found[kept[-1]]
     return sorted(kept)
+
+
+def covered(strength: int, *values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The product of some values as far as it takes for so many of them at a time to meet in every way."""
+    rows = list(product(*values))
+    return [rows[number] for number in _covered_numbers(strength, *map(len, values))]
+
+
+@cache
+def _covered_numbers(strength: int, *counts: int) -> list[int]:
+    return covering([{str(i): k for i, k in enumerate(row)} for row in product(*map(range, counts))], strength)

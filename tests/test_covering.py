@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import pytest
-from covering import covering
+from covering import covered, covering
 from each import check_each
 
 CASES = [dict(zip("abc", values, strict=True)) for values in product(range(4), range(3), range(2))]
@@ -20,6 +20,15 @@ def test_all_that_meets_still_does(strength: int, count: int) -> None:
             {tuple(case[name] for name in names) for case in cases} for cases in (CASES, [CASES[k] for k in kept])
         ]
         assert values[0] == values[1]
+
+
+def test_values_of_a_product_are_covered() -> None:
+    values = ("abcd", range(3), (None, True))
+    assert covered(3, *values) == list(product(*values))
+    kept = covered(2, *values)
+    assert len(kept) == 12
+    for i, j in combinations(range(3), 2):
+        assert {(row[i], row[j]) for row in kept} == {*product(values[i], values[j])}
 
 
 def test_only_what_comes_up_is_covered() -> None:

@@ -105,7 +105,13 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("_poisoned")
-@pytest.mark.parametrize(("seed", "small"), [*((n, SMALL) for n in range(24)), *((n, 0) for n in range(24, 44))])
+@pytest.mark.parametrize(
+    ("seed", "small"),
+    [
+        pytest.param(seed, SMALL if seed < 24 else 0, marks=[pytest.mark.slow] if seed % 24 >= 6 else ())
+        for seed in range(44)
+    ],
+)
 def test_random_nets_have_the_same_bits(seed: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random nets are small; where no buffer is, everything that may be recycled is."""
     monkeypatch.setattr("rnnops.compiler.recycle.SMALL", small)
