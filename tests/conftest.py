@@ -20,6 +20,8 @@ from rnnops.compiler.scan import target
 from rnnops.compiler.scan.scan_module import write_scan
 
 SLOW = Path(__file__).with_name("slow.txt")
+PYTORCH = Path(__file__).with_name("pytorch")
+PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
 
 def slow_cases() -> list[str]:
@@ -35,16 +37,27 @@ def pattern_of(line: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of `slow.txt`, and what a test marked `covering` has beside its covering cases."""
+    """Mark cases of `slow.txt`, what a test marked `covering` has beside its covering cases, and who needs packages."""
     pattern = re.compile("|".join(map(pattern_of, slow_cases())))
     products: dict[str, list[pytest.Function]] = {}
     for item in items:
+        if needs_packages(item):
+            item.add_marker(pytest.mark.packages)
         if pattern.fullmatch(item.nodeid.removeprefix("tests/")):
             item.add_marker(pytest.mark.slow)
         elif isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
             products.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in products.values():
         mark_beside_covering(cases)
+
+
+def needs_packages(item: pytest.Item) -> bool:
+    """Whether a test asks for a package that the extra `test` has not."""
+    if not isinstance(item, pytest.Function):
+        return False
+    code = item.function.__code__
+    asks = "importorskip" in code.co_names and bool(PACKAGES.intersection(map(str, code.co_consts)))
+    return asks or item.path.is_relative_to(PYTORCH)
 
 
 def mark_beside_covering(cases: list[pytest.Function]) -> None:
