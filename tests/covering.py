@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations, product
@@ -14,7 +15,9 @@ def meetings(case: Mapping[str, object], strength: int) -> Iterator[tuple[tuple[
 
 
 def covering(cases: Sequence[Mapping[str, object]], strength: int) -> list[int]:
-    """Numbers of the cases to keep: greedily the one in which most meets that has not met so far, the first of equals.
+    """Numbers of the cases to keep: greedily the one in which most meets that has not met so far.
+
+    Of equals it is the one whose values came up least, so that all do about as often, and of those the first.
 
     Args:
         cases: the value of each parameter by its name; values are compared, so indices serve.
@@ -22,9 +25,15 @@ def covering(cases: Sequence[Mapping[str, object]], strength: int) -> list[int]:
     """
     found = [set(meetings(case, strength)) for case in cases]
     missing, kept = set[tuple[tuple[str, object], ...]]().union(*found), list[int]()
+    used = Counter[tuple[str, object]]()
+
+    def gain(number: int) -> tuple[int, int]:
+        return len(found[number] & missing), -sum(used[one] for one in cases[number].items())
+
     while missing:
-        kept.append(max(range(len(cases)), key=lambda number: len(found[number] & missing)))
+        kept.append(max(range(len(cases)), key=gain))
         missing -= found[kept[-1]]
+        used.update(cases[kept[-1]].items())
     return sorted(kept)
 
 

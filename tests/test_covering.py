@@ -22,6 +22,13 @@ def test_all_that_meets_still_does(strength: int, count: int) -> None:
         assert values[0] == values[1]
 
 
+def test_values_come_up_about_as_often() -> None:
+    cases = [{"device": k, "cell": i} for k, i in product(range(2), range(12))]
+    kept = covering(cases, 1)
+    assert len(kept) == 12
+    assert sum(cases[number]["device"] for number in kept) == 6
+
+
 def test_values_of_a_product_are_covered() -> None:
     values = ("abcd", range(3), (None, True))
     assert covered(3, *values) == list(product(*values))

@@ -143,6 +143,7 @@ def test_dropout_between_layers_of_a_stack() -> None:
 # -- sharing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("cell_class", CELLS)
 def test_one_cell_applied_twice_shares_its_weights(cell_class: Any) -> None:
     net = ro.Net("twice")

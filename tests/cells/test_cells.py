@@ -79,6 +79,7 @@ def stack_of(residual: list[int] | None) -> ro.cells.RNNCell:
     return ro.cells.MultiRNNCell(cells, residual_output_layers=residual)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("residual", [None, [1], [3], [2, 3], [1, 3], [1, 2, 3]])
 def test_residual_layers(residual: list[int] | None) -> None:
     net = ro.Net("residual")
@@ -191,7 +192,7 @@ def test_attention_around_a_stack(residual: list[int] | None) -> None:
 # -- signatures and results -------------------------------------------------------------------------------------
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("last_only", [True, False])
 def test_results_of_a_stack(preset: Any, last_only: bool) -> None:
@@ -206,6 +207,7 @@ def test_results_of_a_stack(preset: Any, last_only: bool) -> None:
     assert [array.shape for array in out.values()] == wanted
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_outputs_with_grads_count_in_the_last_layer(preset: Any) -> None:
     for dim_out in (H, [H, H]):
@@ -225,7 +227,7 @@ def test_outputs_with_grads_count_in_the_last_layer(preset: Any) -> None:
                     pullback({f"{i}": np.ones_like(out[f"{i}"])})
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_return_params(preset: Any, layers: int) -> None:
