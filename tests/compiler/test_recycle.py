@@ -154,7 +154,7 @@ def test_nothing_that_the_caller_holds_is_in_a_block(name: str) -> None:
 def test_lifetimes_by_brute_force() -> None:
     """Pairs of buffers of a pass that are alive at the same op, found by walking through readers, lie apart."""
     net = perceptron()
-    plan = run_of(net).plan(feeds_of(net)).plan
+    plan = run_of(net).plan(feeds_of(net, 5)).plan
     assert isinstance(plan, TrainingPlan)
     program, kernels, recycled = plan.backward, plan.compiled.backward, plan.compiled.recycled[1]
     alive: dict[tuple[str, int], set[int]] = {}
