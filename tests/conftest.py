@@ -13,12 +13,15 @@ os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports nu
 
 import devices
 import pytest
+from covering import covering
 
 from rnnops.compiler import cuda_target
 from rnnops.compiler.ir.verify import verify, verify_device
 from rnnops.compiler.scan import target
 
 SLOW = Path(__file__).with_name("slow.txt")
+PYTORCH = Path(__file__).with_name("pytorch")
+PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
 
 def slow_cases() -> list[str]:
@@ -34,11 +37,36 @@ def pattern_of(line: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cases of `slow.txt`."""
+    """Mark cases of `slow.txt`, what a test marked `covering` has beside its covering cases, and who needs packages."""
     pattern = re.compile("|".join(map(pattern_of, slow_cases())))
+    products: dict[str, list[pytest.Function]] = {}
     for item in items:
+        if needs_packages(item):
+            item.add_marker(pytest.mark.packages)
         if pattern.fullmatch(item.nodeid.removeprefix("tests/")):
             item.add_marker(pytest.mark.slow)
+        elif isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
+            products.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in products.values():
+        mark_beside_covering(cases)
+
+
+def needs_packages(item: pytest.Item) -> bool:
+    """Whether a test asks for a package that the extra `test` has not."""
+    if not isinstance(item, pytest.Function):
+        return False
+    code = item.function.__code__
+    asks = "importorskip" in code.co_names and bool(PACKAGES.intersection(map(str, code.co_consts)))
+    return asks or item.path.is_relative_to(PYTORCH)
+
+
+def mark_beside_covering(cases: list[pytest.Function]) -> None:
+    """Mark those cases of one test slow that its covering cases leave out."""
+    mark = cases[0].get_closest_marker("covering")
+    values = [{name: id(value) for name, value in case.callspec.params.items()} for case in cases]
+    kept = covering(values, *mark.args if mark else ())
+    for number in {*range(len(cases))} - {*kept}:
+        cases[number].add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True, scope="module")

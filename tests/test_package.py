@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from each import check_each
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")])
@@ -69,18 +69,22 @@ def imported_parts(tree: ast.Module) -> set[str]:
     return {name.split(".")[1] for name in names if name.startswith("rnnops.")}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if part_of(p) != "__init__"], ids=lambda p: str(p.relative_to(ROOT))
-)
-def test_imports_go_down(path: Path) -> None:
+def test_imports_go_down() -> None:
+    check_each([path for path in MODULES if part_of(path) != "__init__"], assert_imports_go_down)
+
+
+def assert_imports_go_down(path: Path) -> None:
     own = RANK[part_of(path)]
     for part in imported_parts(ast.parse(path.read_text())):
         assert part in RANK, f"{path.name} imports rnnops.{part}, which has no place in LAYERS"
         assert RANK[part] <= own, f"{path.name} ({part_of(path)}) imports {part}, which lies above it"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_sizes_and_import_style(path: Path) -> None:
+def test_sizes_and_import_style() -> None:
+    check_each(MODULES, assert_sizes_and_import_style)
+
+
+def assert_sizes_and_import_style(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
     assert text.count("\n") <= 500, "split the file by idea"

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("device")
 PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
 @pytest.mark.parametrize("name", list(all_cells(ro.Net("names"))))
 def test_one_step_is_the_steps_of_the_sequence(name: str, lengths: np.ndarray | None) -> None:
@@ -46,6 +47,7 @@ def test_one_step_is_the_steps_of_the_sequence(name: str, lengths: np.ndarray | 
             np.testing.assert_allclose(came[f"{i}"], out[f"{2 * i}"][t], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
 @pytest.mark.parametrize("name", list(all_cells(ro.Net("names"))))
 def test_unrolled_cell_equals_the_recurrence(name: str, lengths: np.ndarray | None) -> None:
@@ -77,6 +79,7 @@ def test_unrolled_cell_equals_the_recurrence(name: str, lengths: np.ndarray | No
         np.testing.assert_allclose(unrolled_grads[key], array, rtol=1e-9, atol=1e-12, err_msg=key)
 
 
+@pytest.mark.covering(1)  # each cell unrolled on each device: above
 @pytest.mark.parametrize("state", [(H,), (N, H), (1, N, H)])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_static_unroll_of_presets(preset: Any, state: tuple[int, ...]) -> None:
@@ -140,6 +143,7 @@ def test_dropout_between_layers_of_a_stack() -> None:
 # -- sharing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("cell_class", CELLS)
 def test_one_cell_applied_twice_shares_its_weights(cell_class: Any) -> None:
     net = ro.Net("twice")

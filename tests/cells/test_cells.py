@@ -22,6 +22,7 @@ PRESETS = [ro.BasicRNN, ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM
 # -- values -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(3)  # what is dropped depends on the cell and on lengths
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
@@ -78,6 +79,7 @@ def stack_of(residual: list[int] | None) -> ro.cells.RNNCell:
     return ro.cells.MultiRNNCell(cells, residual_output_layers=residual)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("residual", [None, [1], [3], [2, 3], [1, 3], [1, 2, 3]])
 def test_residual_layers(residual: list[int] | None) -> None:
     net = ro.Net("residual")
@@ -103,6 +105,7 @@ def test_residual_layers(residual: list[int] | None) -> None:
     assert all(grad.any() for grad in grads.values())
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", ["regular", "recurrent", "dot", "soft_coverage"])
 @pytest.mark.parametrize("cell_class", [ro.cells.LSTMWithAttentionCell, ro.cells.MILSTMWithAttentionCell])
 def test_attention_against_hand_written_steps(cell_class: Any, kind: str) -> None:
@@ -189,6 +192,7 @@ def test_attention_around_a_stack(residual: list[int] | None) -> None:
 # -- signatures and results -------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("last_only", [True, False])
 def test_results_of_a_stack(preset: Any, last_only: bool) -> None:
@@ -203,6 +207,7 @@ def test_results_of_a_stack(preset: Any, last_only: bool) -> None:
     assert [array.shape for array in out.values()] == wanted
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_outputs_with_grads_count_in_the_last_layer(preset: Any) -> None:
     for dim_out in (H, [H, H]):
@@ -222,6 +227,7 @@ def test_outputs_with_grads_count_in_the_last_layer(preset: Any) -> None:
                     pullback({f"{i}": np.ones_like(out[f"{i}"])})
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_return_params(preset: Any, layers: int) -> None:
@@ -304,6 +310,7 @@ def test_coverage_may_be_given_or_starts_at_zero(given: bool) -> None:
     assert not np.array_equal(results[0][0], results[0][1])
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("unrolled", [False, True])
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
 def test_a_cell_from_the_end(lengths: np.ndarray | None, unrolled: bool) -> None:

@@ -99,6 +99,7 @@ def test_a_busy_cell_gives_the_same_bits(chosen: Slots, reverse: bool) -> None:
         assert steps == forward_steps(T, chosen.count, chosen.kind, chosen.cost)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("chosen", [Slots(1), Slots(3), Slots(2, steps=4), Slots(4, "step", steps=2)], ids=str)
 @pytest.mark.parametrize("device", ["reference", "plain"])

@@ -103,7 +103,7 @@ def chain(length: int, residual: bool) -> ro.Net:
 @pytest.mark.parametrize("residual", [False, True])
 def test_memory_holds_two_roots_of_a_chain(residual: bool) -> None:
     """In units of one layer's result: what is kept, and what a segment makes again."""
-    count = 100
+    count = 64
     net = chain(count, residual)
     feeds = {**ro.init_params(net, 0, "float64"), "x": np.random.default_rng(0).normal(size=(5, 6))}
     run = ro.compile(net, device="reference", checkpoints="memory")

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import covered
+from each import check_each
 from op_cases import Array, Case, declare
 from op_table import CASES, INF, INTERNAL_CASES, NAN
 
@@ -25,6 +27,7 @@ from rnnops.types import Shape, Type, type_of
 
 ULPS = 4
 DTYPES = ("float32", "float64")
+threes = pytest.mark.parametrize("strength", [3, pytest.param(6, marks=pytest.mark.slow)])  # how many options meet
 
 
 @pytest.fixture(autouse=True)
@@ -270,12 +273,7 @@ def test_labels_are_still_checked() -> None:
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
-TABLE = [
-    pytest.param(case, dtype, id=f"{case}-{dtype}")
-    for case in [*CASES, *INTERNAL_CASES]
-    if isinstance(REGISTRY[case.op].loop, Expansion)
-    for dtype in case.dtypes
-]
+TABLE = [case for case in [*CASES, *INTERNAL_CASES] if isinstance(REGISTRY[case.op].loop, Expansion)]
 
 
 def test_the_test_finds_a_wrong_expansion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,13 +284,20 @@ def test_the_test_finds_a_wrong_expansion(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_op_with_an_expansion_is_in_the_table() -> None:
-    assert {case.values[0].op for case in TABLE} == {  # type: ignore[union-attr]
+    assert {case.op for case in TABLE} == {
         name for name, schema in REGISTRY.items() if isinstance(schema.loop, Expansion)
     }
 
 
-@pytest.mark.parametrize(("case", "dtype"), TABLE)
-def test_results_stay(case: Case, dtype: str) -> None:
+@pytest.mark.parametrize("op", sorted({case.op for case in TABLE}))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_stay(op: str, dtype: str) -> None:
+    check_each(
+        [case for case in TABLE if case.op == op and dtype in case.dtypes], lambda case: assert_stays(case, dtype)
+    )
+
+
+def assert_stays(case: Case, dtype: str) -> None:
     net, arrays = ro.Net("case"), case.arrays(dtype)
     case.build(*declare(net, arrays))
     feeds = dict(zip(net.input_names, arrays, strict=True))
@@ -321,6 +326,7 @@ def check_line(text: str, feeds: dict[str, Array], dtype: str, outputs: str = "y
     assert_same_results(program_of(net, feeds, dtype), feeds)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
@@ -330,6 +336,7 @@ def test_softmax_at_its_edges(op: str, pool: str, dtype: str) -> None:
             check_line(f"{op}(x, axis={axis})", {"x": filled(pool, shape, dtype)}, dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pool", POOLS)
 def test_log_of_summed_exponentials_at_its_edges(pool: str, dtype: str) -> None:
@@ -341,6 +348,7 @@ def test_log_of_summed_exponentials_at_its_edges(pool: str, dtype: str) -> None:
         check_line(f"ReduceLogSumExp(x, _, keepdims={keepdims})", feeds, dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pool", POOLS)
 def test_layer_normalization_at_its_edges(pool: str, dtype: str) -> None:
@@ -353,15 +361,16 @@ def test_layer_normalization_at_its_edges(pool: str, dtype: str) -> None:
                 check_line(f"LayerNormalization(x, scale, {bias}, axis={axis})", feeds, dtype, outputs)
 
 
+@threes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pool", POOLS)
-def test_general_products_at_their_edges(pool: str, dtype: str) -> None:
-    for (m, k, n), transA, transB in product([(2, 3, 4), (0, 3, 2), (2, 0, 3), (1, 1, 0)], (0, 1), (0, 1)):
+def test_general_products_at_their_edges(pool: str, dtype: str, strength: int) -> None:
+    sizes, scalings = [(2, 3, 4), (0, 3, 2), (2, 0, 3), (1, 1, 0)], ("", ", alpha=0.5", ", alpha=0.0, beta=0.25")
+    options = covered(strength, sizes, (0, 1), (0, 1), range(4), scalings, ("c", "_"))
+    for (m, k, n), transA, transB, kind, scales, bias in options:
         a, b = filled(pool, (k, m) if transA else (m, k), dtype), filled(pool, (n, k) if transB else (k, n), dtype)
-        for c, scales in product(((), (n,), (m, 1), (m, n)), ("", ", alpha=0.5", ", alpha=0.0, beta=0.25")):
-            feeds = {"a": a, "b": b, "c": filled("inf", c, dtype)}
-            for bias in ("c", "_"):
-                check_line(f"Gemm(a, b, {bias}{scales}, transA={transA}, transB={transB})", feeds, dtype)
+        feeds = {"a": a, "b": b, "c": filled("inf", ((), (n,), (m, 1), (m, n))[kind], dtype)}
+        check_line(f"Gemm(a, b, {bias}{scales}, transA={transA}, transB={transB})", feeds, dtype)
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int8", "uint8", "bool"])
@@ -375,20 +384,21 @@ def test_classes_at_their_edges(kind: str) -> None:
             )
 
 
+@threes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("pool", POOLS)
-def test_losses_at_their_edges(pool: str, dtype: str) -> None:
+def test_losses_at_their_edges(pool: str, dtype: str, strength: int) -> None:
     shapes = [(2, 3), (0, 3), (3, 1), (2, 3, 2), (1, 2, 0, 3), (2, 2, 1, 3)]
-    for shape, reduction, ignored in product(shapes, ("mean", "sum", "none"), (None, 0, -1, 99)):
+    kinds, results = (("mean", "sum", "none"), (None, 0, -1, 99)), ("y, log_y", "y, _", "_, log_y")
+    for shape, reduction, ignored, outputs, weights in covered(strength, shapes, *kinds, results, ("w", "_")):
         rows = (shape[0], *shape[2:])
         labels = np.random.default_rng(1).integers(0, shape[1], rows).astype("int32" if ignored else "int64")
         if ignored is not None and labels.size:
             labels.flat[0] = ignored
         feeds = {"x": filled(pool, shape, dtype), "i": labels, "w": filled("finite", shape[1:2], dtype)}
         option = "" if ignored is None else f", ignore_index={ignored}"
-        for outputs, weights in product(("y, log_y", "y, _", "_, log_y"), ("w", "_")):
-            text = f'SoftmaxCrossEntropyLoss(x, i, {weights}, reduction="{reduction}"{option})'
-            check_line(text, feeds, dtype, outputs)
+        text = f'SoftmaxCrossEntropyLoss(x, i, {weights}, reduction="{reduction}"{option})'
+        check_line(text, feeds, dtype, outputs)
 
 
 def test_nothing_counts_where_all_labels_are_ignored() -> None:

@@ -54,6 +54,7 @@ def owners(names: list[list[str]]) -> list[set[str]]:
     ]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("options", [{}, {"memory_optimization": True}, {"drop_states": True}], ids=str)

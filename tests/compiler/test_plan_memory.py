@@ -70,6 +70,7 @@ def check_totals(run: ro.Run, feeds: dict[str, np.ndarray]) -> None:
     assert planned.total == max(planned.forward.total, planned.backward.total)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.usefixtures("_nothing_computed")
 @pytest.mark.parametrize("rank", [1, 2])
 @pytest.mark.parametrize("lengths", [False, True])

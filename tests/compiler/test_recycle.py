@@ -29,7 +29,7 @@ def run_of(net: ro.Net, recycle: bool = True, **options: Any) -> ro.Run:
     return ro.compile(net, recycle=recycle, threads=1, tuning=Options(compiled=False, least_work=0, **options))
 
 
-def feeds_of(net: ro.Net, steps: int = 5, rows: int = 3, seed: int = 0) -> Arrays:
+def feeds_of(net: ro.Net, steps: int = 3, rows: int = 3, seed: int = 0) -> Arrays:
     rng = np.random.default_rng(seed)
     feeds = ro.init_params(net, seed, "float32")
     for spec in net.input_specs:
@@ -84,7 +84,7 @@ def test_results_have_the_same_bits(name: str) -> None:
     assert any(one.places for one in recycled.plan(feeds).plan.compiled.recycled)
     assert not any(one.places for one in plain.plan(feeds).plan.compiled.recycled)
     wanted = trained(plain, feeds)
-    for _ in range(3):
+    for _ in range(2):
         same(trained(recycled, feeds), wanted)
     same(recycled(feeds), plain(feeds))
 
@@ -105,7 +105,13 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("_poisoned")
-@pytest.mark.parametrize(("seed", "small"), [*((n, SMALL) for n in range(24)), *((n, 0) for n in range(24, 44))])
+@pytest.mark.parametrize(
+    ("seed", "small"),
+    [
+        pytest.param(seed, SMALL if seed < 24 else 0, marks=[pytest.mark.slow] if seed % 24 >= 4 else ())
+        for seed in range(44)
+    ],
+)
 def test_random_nets_have_the_same_bits(seed: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random nets are small; where no buffer is, everything that may be recycled is."""
     monkeypatch.setattr("rnnops.compiler.recycle.SMALL", small)
@@ -148,7 +154,7 @@ def test_nothing_that_the_caller_holds_is_in_a_block(name: str) -> None:
 def test_lifetimes_by_brute_force() -> None:
     """Pairs of buffers of a pass that are alive at the same op, found by walking through readers, lie apart."""
     net = perceptron()
-    plan = run_of(net).plan(feeds_of(net)).plan
+    plan = run_of(net).plan(feeds_of(net, 5)).plan
     assert isinstance(plan, TrainingPlan)
     program, kernels, recycled = plan.backward, plan.compiled.backward, plan.compiled.recycled[1]
     alive: dict[tuple[str, int], set[int]] = {}
@@ -215,7 +221,7 @@ def test_threads_and_runs_do_not_disturb_each_other() -> None:
 def test_pullbacks_in_any_order() -> None:
     net = words()
     run, plain = run_of(net), run_of(net, recycle=False)
-    fed = [feeds_of(net, steps, seed=steps) for steps in (2, 5, 3)]
+    fed = [feeds_of(net, steps, seed=steps) for steps in (2, 4, 3)]
     pairs = [run.vjp(feeds) for feeds in fed]
     for number in (1, 2, 0):
         outputs, pullback = pairs[number]
@@ -230,7 +236,7 @@ def test_pullbacks_in_any_order() -> None:
 def test_shapes_that_change_share_one_block() -> None:
     net = words()
     run, plain = run_of(net), run_of(net, recycle=False)
-    for steps in (2, 7, 3, 7, 1):
+    for steps in (2, 4, 1, 4):
         feeds = feeds_of(net, steps)
         same(trained(run, feeds), trained(plain, feeds))
         assert len(blocks_of(run)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import numpy as np
 import pytest
@@ -110,10 +111,10 @@ def test_bind_copies() -> None:
 def test_shapes_may_change_from_call_to_call_and_plans_are_bounded() -> None:
     run = on_device(lstm_net())
     first = run.vjp(lstm_feeds())[1]({"h_all": np.ones((T, N, H))})
-    for steps in range(50):
-        feeds = lstm_feeds(steps=steps, rows=1 + steps % 3)
+    for steps, rows in product(range(7), range(1, 6)):
+        feeds = lstm_feeds(steps=steps, rows=rows)
         out, pullback = run.vjp(feeds)
-        assert out["h_all"].shape == run(feeds)["h_all"].shape == (steps, 1 + steps % 3, H)
+        assert out["h_all"].shape == run(feeds)["h_all"].shape == (steps, rows, H)
         pullback({"h_all": np.ones_like(out["h_all"])})
     assert len(run._training) <= 32
     assert len(run._forward) <= 32

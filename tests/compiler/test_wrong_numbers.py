@@ -55,6 +55,7 @@ def test_integers_have_no_power_below_0(device: str, power: int | None, build: C
         run(feeds)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("device", EVERY)
 @pytest.mark.parametrize(("dtype", "x"), [("f", 88.8), ("d", 709.8)])
 @pytest.mark.parametrize("op", ["sinh", "cosh"])

@@ -48,6 +48,8 @@ def attention(
     return net, random_feeds(net, x=(T, N, D), encoder=(S, N, encoder_size), **rows)
 
 
+# each decoder with each type of attention: below, in one test or another; stacks lie around the ones here
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("attention_type", ATTENTION_TYPES)
 @pytest.mark.parametrize("kind", ["lstm", "milstm", "gru", "stack"])
 def test_attention(kind: str, attention_type: str) -> None:

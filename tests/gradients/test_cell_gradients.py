@@ -52,6 +52,7 @@ def build(kind: str, lengths: str, sizes: Any = H, **options: Any) -> tuple[ro.N
     return net, random_feeds(net, **given)
 
 
+@pytest.mark.covering(1)  # each preset with rows of unequal length: the two tests below
 @pytest.mark.parametrize(("lengths", "drop"), LENGTHS_AND_DROP)
 @pytest.mark.parametrize("kind", PRESETS)
 def test_presets(kind: str, lengths: str, drop: bool) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covering import covered
 from cuda_marks import in_simulator, on_cuda, own_products
 from gemm_cases import assert_product, operands
 from whole_grid import whole_grid
@@ -31,17 +32,17 @@ def product(A: Any, B: Any, C: Any, accumulate: bool = False, bias: Any = None) 
     return target.to_host().reshape(C.shape)
 
 
+@pytest.mark.parametrize("strength", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_edges_of_tiles(dtype: str) -> None:
+def test_edges_of_tiles(dtype: str, strength: int) -> None:
     tile_rows, tile_columns = TILING.tile
-    for M in {1, tile_rows - 1, tile_rows, tile_rows + 1}:
-        for N in {1, tile_columns, 2 * tile_columns - 1}:
-            for K in {0, 1, TILING.depth, 2 * TILING.depth + 1}:
-                A, B, C, bias = operands(M, K, N, dtype)
-                empty = np.full_like(C, np.nan)
-                assert_product(product(A, B, empty), A, B, np.zeros_like(C))
-                assert_product(product(A, B, empty, bias=bias), A, B, bias)
-                assert_product(product(A, B, C, accumulate=True), A, B, C)
+    rows, columns = (1, tile_rows - 1, tile_rows, tile_rows + 1), (1, tile_columns, 2 * tile_columns - 1)
+    for M, N, K in covered(strength, rows, columns, (0, 1, TILING.depth, 2 * TILING.depth + 1)):
+        A, B, C, bias = operands(M, K, N, dtype)
+        empty = np.full_like(C, np.nan)
+        assert_product(product(A, B, empty), A, B, np.zeros_like(C))
+        assert_product(product(A, B, empty, bias=bias), A, B, bias)
+        assert_product(product(A, B, C, accumulate=True), A, B, C)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -78,6 +78,7 @@ def operands(rows: int, inner: int, columns: int, dtype: str = "float64") -> tup
     return a, b, c, bias
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("inner", [1, 4, 7])
 @pytest.mark.parametrize("rows", [1, 4, 5])
 def test_edges_of_tiles(rows: int, inner: int) -> None:

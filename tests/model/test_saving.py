@@ -227,7 +227,7 @@ while True:
 
 def test_killed_while_it_saves(path: Path) -> None:
     """Whenever the process dies, the file is one of the two that it writes in turn."""
-    for delay in (0.0, 0.003, 0.01, 0.02, 0.05):
+    for delay in (0.0, 0.01, 0.03):
         save(path, {"w": np.zeros(500_000, np.float32)}, {"seed": 0})
         process = subprocess.Popen([sys.executable, "-c", SAVES, str(path)], stdout=subprocess.PIPE)
         assert process.stdout is not None

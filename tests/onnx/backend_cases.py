@@ -56,6 +56,12 @@ def run_case(case: Any, folder: Path) -> Outcome:
         return Outcome("refused", first)
 
 
+@cache
+def outcome_of(name: str, folder: Path) -> Outcome:
+    """What comes of a case; its file is written into the folder."""
+    return run_case(cases()[name], folder)
+
+
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
     """Feeds that may decide shapes: everything but arrays of floats."""
     pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]

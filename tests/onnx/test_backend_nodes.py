@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from backend_cases import Outcome, cases, fixed_inputs, run_case
+from backend_cases import Outcome, cases, fixed_inputs, outcome_of
+from each import check_each
 
 import rnnops as ro
 from rnnops.onnx import export, load, load_model
@@ -22,7 +23,6 @@ REFUSED = {
     "sequences and optionals": r"an input is no tensor",
     "Scan of op set 8": r"Scan of op set 8",
 }
-NAMES = sorted(cases())
 ONLY_WRITTEN = {
     "SelectValid",
     "StopGradient",
@@ -31,25 +31,32 @@ ONLY_WRITTEN = {
     "Expm1",
     "RandomUniformLike",
 }  # as other ops of ONNX
-found: dict[str, Outcome] = {}
 
 
 def reason_of(outcome: Outcome) -> str | None:
     return next((reason for reason, pattern in REFUSED.items() if re.search(pattern, outcome.reason)), None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_passes_or_is_refused(name: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def test_each_passes_or_is_refused(folder: Path) -> None:
+    check_each(cases(), lambda name: assert_passes_or_is_refused(name, folder))
+
+
+def assert_passes_or_is_refused(name: str, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found[name] = run_case(cases()[name], tmp_path)
-    if found[name].verdict == "refused":
-        assert reason_of(found[name]), f"refused for a reason that is not listed: {found[name].reason}"
+        outcome = outcome_of(name, folder)
+    if outcome.verdict == "refused":
+        assert reason_of(outcome), f"refused for a reason that is not listed: {outcome.reason}"
 
 
-def test_how_many_pass(tmp_path: Path) -> None:
+def test_how_many_pass(folder: Path) -> None:
     """Fewer would mean that something is refused that was not; newer versions of `onnx` bring more cases."""
-    outcomes = {name: found.get(name) or run_case(cases()[name], tmp_path) for name in NAMES}
+    outcomes = {name: outcome_of(name, folder) for name in cases()}
     counts = Counter(outcome.verdict for outcome in outcomes.values())
     reasons = Counter(reason_of(outcome) for outcome in outcomes.values() if outcome.verdict == "refused")
     print(dict(counts), dict(reasons))
@@ -57,15 +64,15 @@ def test_how_many_pass(tmp_path: Path) -> None:
     assert counts["refused"] - reasons["element types that rnnops does not have"] <= 0.05 * others
 
 
-def test_every_recurrent_case_passes(tmp_path: Path) -> None:
-    recurrent = {
-        name: case
+def test_every_recurrent_case_passes(folder: Path) -> None:
+    recurrent = [
+        name
         for name, case in cases().items()
         if any(node.op_type in ("LSTM", "GRU", "RNN", "Scan") for node in case.model.graph.node)
-    }
+    ]
     assert len(recurrent) >= 18
-    for name, case in recurrent.items():
-        outcome = found.get(name) or run_case(case, tmp_path)
+    for name in recurrent:
+        outcome = outcome_of(name, folder)
         assert outcome.verdict == "passed" or reason_of(outcome) == "Scan of op set 8", name
 
 
@@ -75,14 +82,16 @@ def test_every_op_has_a_case() -> None:
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_written_again_it_is_the_same_net(name: str, tmp_path: Path) -> None:
+def test_written_again_they_are_the_same_nets(folder: Path) -> None:
     """With inputs that decide shapes as constants, where the case leaves them open."""
-    case, path = cases()[name], tmp_path / "model.onnx"
-    outcome = found.get(name) or run_case(case, tmp_path)
+    check_each(cases(), lambda name: assert_written_again_it_is_the_same_net(name, folder))
+
+
+def assert_written_again_it_is_the_same_net(name: str, folder: Path) -> None:
+    case, path, outcome = cases()[name], folder / "model.onnx", outcome_of(name, folder)
     if outcome.verdict == "refused":
         return
     path.write_bytes(case.model.SerializeToString())
     model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
-    export(model, tmp_path / "again.onnx")
-    assert str(load(tmp_path / "again.onnx")) == str(model.net)
+    export(model, folder / "again.onnx")
+    assert str(load(folder / "again.onnx")) == str(model.net)

@@ -44,6 +44,7 @@ def check_values(name: str, folder: Path, device: str, dtype: str) -> None:
         np.testing.assert_allclose(out[key], wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_values(name: str, dtype: str, tmp_path: Path) -> None:

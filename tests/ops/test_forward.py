@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from each import check_each
 from onnx_twin import onnx_results
 from op_cases import Case, run_case
 from op_table import CASES, INTERNAL_CASES
@@ -24,12 +25,23 @@ from rnnops.types import Type, type_of
 
 Array = npt.NDArray[Any]
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11}
-RUNS = [
-    pytest.param(case, dtype, id=f"{case}-{dtype}")
-    for case in [*CASES, *INTERNAL_CASES]
-    for dtype in case.dtypes
-    if dtype == case.dtypes[0] or not case.inputs or any(array.dtype == np.float64 for array in case.inputs)
-]
+ALL_CASES = [*CASES, *INTERNAL_CASES]
+OPS = sorted({case.op for case in ALL_CASES})
+
+
+def runs_of(op: str) -> list[tuple[Case, str]]:
+    """Cases of an op, each with the dtypes that make a difference to it."""
+    return [
+        (case, dtype)
+        for case in ALL_CASES
+        if case.op == op
+        for dtype in case.dtypes
+        if dtype == case.dtypes[0] or not case.inputs or any(array.dtype == np.float64 for array in case.inputs)
+    ]
+
+
+def name_of(run: tuple[Case, str]) -> str:
+    return f"{run[0]} {run[1]}"
 
 
 def assert_equal(came: tuple[Array, ...], wanted: tuple[Array, ...], dtype: str) -> None:
@@ -51,8 +63,12 @@ def awkward(array: Array) -> Array:
     return view
 
 
-@pytest.mark.parametrize(("case", "dtype"), RUNS)
-def test_result_is_that_of_onnx(case: Case, dtype: str) -> None:
+@pytest.mark.parametrize("op", OPS)
+def test_results_are_those_of_onnx(op: str) -> None:
+    check_each(runs_of(op), lambda run: assert_result_is_that_of_onnx(*run), name_of)
+
+
+def assert_result_is_that_of_onnx(case: Case, dtype: str) -> None:
     arrays = case.arrays(dtype)
     run = run_case(case, arrays, dtype)
     if case.expected is not None:
@@ -63,8 +79,12 @@ def test_result_is_that_of_onnx(case: Case, dtype: str) -> None:
     assert tuple(type_of(result) for result in run.results) == run.last.output_types
 
 
-@pytest.mark.parametrize(("case", "dtype"), RUNS)
-def test_layout_of_inputs_changes_nothing(case: Case, dtype: str) -> None:
+@pytest.mark.parametrize("op", OPS)
+def test_layout_of_inputs_changes_nothing(op: str) -> None:
+    check_each(runs_of(op), lambda run: assert_layout_changes_nothing(*run), name_of)
+
+
+def assert_layout_changes_nothing(case: Case, dtype: str) -> None:
     arrays = case.arrays(dtype)
     plain = run_case(case, arrays, dtype).results
     views = tuple(map(awkward, arrays))
@@ -76,8 +96,12 @@ def test_layout_of_inputs_changes_nothing(case: Case, dtype: str) -> None:
         np.testing.assert_array_equal(array, original)
 
 
-@pytest.mark.parametrize("case", [*CASES, *INTERNAL_CASES], ids=str)
-def test_results_share_no_memory_with_inputs(case: Case) -> None:
+@pytest.mark.parametrize("op", OPS)
+def test_results_share_no_memory_with_inputs(op: str) -> None:
+    check_each([case for case in ALL_CASES if case.op == op], assert_no_memory_is_shared)
+
+
+def assert_no_memory_is_shared(case: Case) -> None:
     arrays = case.arrays("float32")
     for result in run_case(case, arrays, "float32").results:
         assert result.flags.writeable
@@ -96,7 +120,7 @@ def test_every_op_is_in_the_table() -> None:
 
 
 def test_every_case_is_about_its_op() -> None:
-    for case in [*CASES, *INTERNAL_CASES]:
+    for case in ALL_CASES:
         assert run_case(case, case.arrays("float32"), "float32").last.op.type == case.op
 
 

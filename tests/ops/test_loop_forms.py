@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from each import check_each
 from op_cases import Case, Run, declare, evaluate, run_case
 from op_table import CASES, INTERNAL_CASES
 
@@ -65,9 +66,20 @@ def form_of(run: Run) -> Any:
     return REGISTRY[run.last.op.type].loop_form(run.last)
 
 
-def cases_of(form: type) -> list[Any]:
-    """Cases whose op has a loop form of this kind, run in float64."""
-    return [pytest.param(run, id=name) for name, run in RUNS.items() if isinstance(form_of(run), form)]
+def name_of(run: Run) -> str:
+    return next(name for name, other in RUNS.items() if other is run)
+
+
+def runs_of(form: type) -> dict[str, list[Run]]:
+    """Cases whose op has a loop form of this kind, run in float64, by op."""
+    found: dict[str, list[Run]] = {}
+    for run in RUNS.values():
+        if isinstance(form_of(run), form):
+            found.setdefault(run.last.op.type, []).append(run)
+    return found
+
+
+POINTWISE, REDUCTIONS, EXPANSIONS, VIEWS = map(runs_of, (Pointwise, Reduction, Expansion, View))
 
 
 def compiled(text: str, call: Call, names: dict[str, str]) -> Callable[..., Any]:
@@ -96,8 +108,12 @@ def operands(run: Run) -> dict[int, Array]:
     return result
 
 
-@pytest.mark.parametrize("run", cases_of(Pointwise))
-def test_pointwise_text_is_the_reference(run: Run) -> None:
+@pytest.mark.parametrize("op", POINTWISE)
+def test_pointwise_text_is_the_reference(op: str) -> None:
+    check_each(POINTWISE[op], assert_pointwise_text_is_the_reference, name_of)
+
+
+def assert_pointwise_text_is_the_reference(run: Run) -> None:
     arrays = operands(run)
     function = compiled(form_of(run).text, run.last, {str(i): f"x{i}" for i in arrays})
     kind = run.last.output_types[0]
@@ -107,8 +123,12 @@ def test_pointwise_text_is_the_reference(run: Run) -> None:
     np.testing.assert_allclose(came, run.results[0], rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("run", cases_of(Reduction))
-def test_reduction_is_the_reference(run: Run) -> None:
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reduction_is_the_reference(op: str) -> None:
+    check_each(REDUCTIONS[op], assert_reduction_is_the_reference, name_of)
+
+
+def assert_reduction_is_the_reference(run: Run) -> None:
     call, form = run.last, form_of(run)
     shape, folded = call.shape(0), REGISTRY[call.op.type].reduced_axes(call)
     kept = tuple(1 if axis in folded else size for axis, size in enumerate(shape))
@@ -126,8 +146,12 @@ def test_reduction_is_the_reference(run: Run) -> None:
     np.testing.assert_allclose(np.array(came, kind.dtype).reshape(kind.shape), run.results[0], rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("run", cases_of(Expansion))
-def test_expansion_is_the_reference(run: Run) -> None:
+@pytest.mark.parametrize("op", EXPANSIONS)
+def test_expansion_is_the_reference(op: str) -> None:
+    check_each(EXPANSIONS[op], assert_expansion_is_the_reference, name_of)
+
+
+def assert_expansion_is_the_reference(run: Run) -> None:
     call = run.last
     net = Net("expanded")
     given = [(i, run.arrays[name]) for i, name in enumerate(call.op.inputs) if name]
@@ -146,8 +170,12 @@ def test_expansion_is_the_reference(run: Run) -> None:
         assert blob.dtype == (FLOAT if wanted.dtype.kind == "f" else str(wanted.dtype))
 
 
-@pytest.mark.parametrize("run", cases_of(View))
-def test_views_only_move_elements(run: Run) -> None:
+@pytest.mark.parametrize("op", VIEWS)
+def test_views_only_move_elements(op: str) -> None:
+    check_each(VIEWS[op], assert_elements_only_move, name_of)
+
+
+def assert_elements_only_move(run: Run) -> None:
     call = run.last
     sources = [run.arrays[name] for name in call.op.inputs if name]
     filler = {"Pad": [call.attr("constant_value")], "ScatterSlice": [0]}.get(call.op.type, [])
@@ -156,8 +184,8 @@ def test_views_only_move_elements(run: Run) -> None:
 
 
 def test_products_and_kernels_are_few_and_named() -> None:
-    assert {run.values[0].last.op.type for run in cases_of(Product)} == {"MatMul"}
-    kernels = {run.values[0].last.op.type: form_of(run.values[0]).name for run in cases_of(Kernel)}
+    assert set(runs_of(Product)) == {"MatMul"}
+    kernels = {op: form_of(run).name for op, runs in runs_of(Kernel).items() for run in runs}
     assert kernels == {
         "Gather": "gather",
         "ScatterAdd": "scatter_add",

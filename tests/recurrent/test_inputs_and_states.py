@@ -126,6 +126,7 @@ def test_feature_axes_of_other_ranks(features: tuple[int, ...], leading: tuple[i
 WINDOWS = [(1, None, 1), (2, None, 2), (3, None, 3), (1, 0, 3), (1, 2, 3), (2, 0, 3), (2, 1, 3)]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("window", "offset", "L"), WINDOWS)
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_windows_and_offsets(window: int, offset: int | None, L: int, steps: int) -> None:

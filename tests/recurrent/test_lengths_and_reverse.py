@@ -60,6 +60,7 @@ def feeds(lengths: bool) -> dict[str, np.ndarray]:
     return {**arrays, "lengths": LENGTHS} if lengths else arrays
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("listed", [None, ["sum"]])
 @pytest.mark.parametrize(
     ("drop", "reverse"), [(None, False), (False, False), (True, False), (None, True), (False, True)]
@@ -180,6 +181,7 @@ def test_no_rows() -> None:
     assert not grads["w"].any()
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("steps", "rows"), [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("preset", [ro.LSTM, ro.MILSTM, ro.LayerNormLSTM, ro.LayerNormMILSTM, ro.GRU, ro.BasicRNN])
 def test_empty_sizes_of_every_preset(preset: Any, steps: int, rows: int) -> None:

@@ -68,6 +68,7 @@ def test_values_and_gradients(reverse: bool) -> None:
     assert_agrees(net, FEEDS, lambda **feeds: nested_loop(**feeds, reverse=reverse))
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("inner", [None, ["pre"]])
 @pytest.mark.parametrize("outer", [None, ["summed"], ["a_t_all"], ["a_t_last"]])
 def test_recompute_in_both_levels_changes_no_bit(inner: list[str] | None, outer: list[str] | None) -> None:

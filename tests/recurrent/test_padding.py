@@ -84,6 +84,7 @@ def check(run: ro.Run, feeds: Arrays, *names: str, **context: Any) -> None:
         assert not any(came[f"d {name}"][over].any() for name in names or ("x",))
 
 
+@pytest.mark.covering(2)
 @plain_devices
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("options", [{}, {"drop_states": True}, {"memory_optimization": True}, {"dim_out": [H, D]}])

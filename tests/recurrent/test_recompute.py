@@ -97,6 +97,7 @@ def test_every_producer_runs_again_once_a_step(runs: Counter[str], listed: tuple
     assert runs == dict.fromkeys(LISTS[listed], T)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("listed", LISTS, ids="+".join)
 def test_values_do_not_depend_on_the_list(runs: Counter[str], listed: tuple[str, ...]) -> None:
     feeds = random_arrays(xs=(T, N, D), h0=(N, D))

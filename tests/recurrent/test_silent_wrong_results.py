@@ -255,6 +255,7 @@ def test_one_blob_in_several_places() -> None:
 OUTPUTS = ("a_t_all", "a_t_last", "b_t_all", "b_t_last")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("weighted", [c for k in range(1, 5) for c in combinations(OUTPUTS, k)], ids="+".join)
 def test_gradient_on_any_combination_of_outputs(weighted: tuple[str, ...]) -> None:
     """1.11, row 8: earlier only output 0 could have a gradient."""

@@ -48,6 +48,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("lengths", [None, [7, 3, 0]])
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "MILSTM", "LayerNormLSTM"])
 def test_presets(cell: str, lengths: list[int] | None, dtype: str) -> None:

@@ -224,6 +224,7 @@ def dropout_net(nested: bool) -> ro.Net:
     return net
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("seed", [0, 2**63 + 5])

@@ -57,6 +57,7 @@ def kernels_of(run: ro.Run) -> list[ForwardScan | BackwardScan]:
     return list(plan.compiled.kernels)
 
 
+@pytest.mark.covering(1)  # each preset with each variant: recurrent/test_padding.py, test_presets
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_agree_and_shrink(name: str, variant: dict[str, Any]) -> None:
