@@ -21,8 +21,8 @@ from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
 
-class Softmax(Unary):
-    """`exp(x) / sum(exp(x))` along an axis; a row of nothing but -inf is NaN, as in ONNX."""
+class _AlongAxis(Unary):
+    """What softmax and its logarithm share."""
 
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
     keeps = ("Y",)
@@ -34,6 +34,10 @@ class Softmax(Unary):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         call.axis(call.attr("axis"), call.rank(0))
         return (call.shape(0),)
+
+
+class Softmax(_AlongAxis):
+    """`exp(x) / sum(exp(x))` along an axis; a row of nothing but -inf is NaN, as in ONNX."""
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -50,19 +54,8 @@ class Softmax(Unary):
         return powers / reduce_sum(powers, axes)
 
 
-class LogSoftmax(Unary):
+class LogSoftmax(_AlongAxis):
     """`x - log(sum(exp(x)))` along an axis."""
-
-    attributes: ClassVar[dict[str, Any]] = {"axis": -1}
-    keeps = ("Y",)
-    loop = Expansion()
-
-    def __call__(self, x: Blob, axis: int = -1) -> Blob:
-        return common_net([x]).apply(self.name, [x], axis=axis)
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        call.axis(call.attr("axis"), call.rank(0))
-        return (call.shape(0),)
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
