@@ -53,15 +53,6 @@ def normal_text(text: str) -> str:
     return ast.unparse(read_text(text))
 
 
-def functions_of(text: str) -> set[str]:
-    """The scalar functions that a text calls."""
-    return {node.func.id for node in ast.walk(read_text(text)) if _is_call(node)}  # type: ignore[attr-defined]
-
-
-def _is_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call)
-
-
 def _check(node: ast.expr, text: str) -> None:
     """Raise ValueError where part of a text is nothing that texts may say."""
     if isinstance(node, ast.Call):
