@@ -111,7 +111,7 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
 def _foldable(schema: OpSchema, call: Call) -> bool:
     known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
     dtypes = [kind.dtype for kind in call.output_types]
-    return all(map(_is_small, call.output_types)) and is_integer_arithmetic(call.op, dtypes, known)
+    return is_integer_arithmetic(call.op, dtypes, known) and all(map(_is_small, call.output_types))
 
 
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:

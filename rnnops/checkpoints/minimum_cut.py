@@ -9,11 +9,14 @@ Limit: SciPy's flow has 32-bit capacities, so sizes that add up to 2^30 and more
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from rnnops.sizes import settled
 
 LIMIT = 2**30
 
@@ -35,26 +38,43 @@ def minimum_cut(
     if not wanted:
         return set()
     index = {name: i for i, name in enumerate(cost)}
-    capacity = _scaled([size for size in cost.values() if size is not None])
-    infinite = sum(capacity) + 1
-    sizes = iter(capacity)
-    source, sink = 2 * len(index), 2 * len(index) + 1
-    arcs = [(2 * i, 2 * i + 1, infinite if cost[name] is None else next(sizes)) for name, i in index.items()]
-    arcs += [(2 * index[a] + 1, 2 * index[b], infinite) for a, b in set(edges)]
-    arcs += [(source, 2 * index[name], infinite) for name in set(sources)]
-    arcs += [(2 * index[name] + 1, sink, infinite) for name in wanted]
+    infinite = [size is None for size in cost.values()]
+    arcs = sorted({(2 * index[a] + 1, 2 * index[b]) for a, b in edges})
+    starts, ends = {2 * index[name] for name in sources}, {2 * index[name] + 1 for name in wanted}
+    find = partial(_cut, infinite, arcs, sorted(starts), sorted(ends))
+    cut: frozenset[int] = settled(find, [size for size in cost.values() if size is not None])
+    return {name for name, i in index.items() if i in cut}
+
+
+def _cut(
+    without_cost: Sequence[bool],
+    edges: Iterable[tuple[int, int]],
+    sources: Iterable[int],
+    targets: Iterable[int],
+    cost: Sequence[int],
+) -> tuple[frozenset[int], bool]:
+    """Blobs to keep, by number, and whether what a cut costs is linear in the costs of blobs.
+
+    Args:
+        without_cost: whether each blob must not be kept.
+        edges, sources, targets: between the vertices of the graph.
+        cost: of each blob that may be kept.
+    """
+    divisor = max(1, -(-sum(cost) // (LIMIT // 2)))
+    capacity = [max(1, -(-size // divisor)) for size in cost]  # at least 1, and their sum below the limit
+    infinite, sizes, count = sum(capacity) + 1, iter(capacity), len(without_cost)
+    source, sink = 2 * count, 2 * count + 1
+    arcs = [(2 * i, 2 * i + 1, infinite if never else next(sizes)) for i, never in enumerate(without_cost)]
+    arcs += [(start, end, infinite) for start, end in edges]
+    arcs += [(source, vertex, infinite) for vertex in sources]
+    arcs += [(vertex, sink, infinite) for vertex in targets]
     graph = _matrix(arcs, sink + 1)
     flow = maximum_flow(graph, source, sink)
     if flow.flow_value >= infinite:
         raise ValueError("no finite cut: a blob that must not be kept cannot be computed again")
     reaches_sink = _reaching(graph - flow.flow, sink)
-    return {name for name, i in index.items() if 2 * i + 1 in reaches_sink and 2 * i not in reaches_sink}
-
-
-def _scaled(sizes: list[int]) -> list[int]:
-    """Capacities of at least 1 whose sum stays below the limit."""
-    divisor = max(1, -(-sum(sizes) // (LIMIT // 2)))
-    return [max(1, -(-size // divisor)) for size in sizes]
+    cut = frozenset(i for i in range(count) if 2 * i + 1 in reaches_sink and 2 * i not in reaches_sink)
+    return cut, divisor == 1
 
 
 def _matrix(arcs: list[tuple[int, int, int]], n: int) -> csr_array:
