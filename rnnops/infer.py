@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnops.errors import OpError, TypeRuleError, named_rule, op_label
 from rnnops.schema import Call, OpSchema, schema_of
+from rnnops.sizes import is_symbolic
 from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def infer_call(
 ) -> tuple[Call, tuple[Array | None, ...]]:
     """The call with its output types, and the outputs' values where they are known before a run."""
     schema = schema_of(op.type, net)
+    if any(kind is not None and is_symbolic(kind.shape) for kind in types):  # sizes belong to one plan
+        return _inferred(schema, op, types, values, net, float_dtype)
     asked = schema, tuple(types), net, float_dtype
     found: tuple[Call, tuple[Array | None, ...]]
     known, before, found = op.memory.get("call", ((), (), None))
@@ -143,7 +146,7 @@ def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
 def _foldable(schema: OpSchema, call: Call) -> bool:
     known = {name for name, value in zip(call.op.inputs, call.values, strict=True) if value is not None}
     dtypes = [kind.dtype for kind in call.output_types]
-    return all(map(_is_small, call.output_types)) and is_integer_arithmetic(call.op, dtypes, known)
+    return is_integer_arithmetic(call.op, dtypes, known) and all(map(_is_small, call.output_types))
 
 
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:

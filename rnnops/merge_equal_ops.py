@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.schema import schema_of
+from rnnops.sizes import Size
 from rnnops.text import is_net
 
 Key = tuple[Hashable, ...]
@@ -25,11 +27,12 @@ def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
     rewrite: `a = Exp(x); b = Exp(x); y = Add(a, b)`  -->  `a = Exp(x); y = Add(a, a)`
     """
     found: dict[Key, Op] = {}
+    symbolic = _has_sizes(net)
     same: dict[str, str] = {}
     ops = []
     for before in net.ops:
         op = _renamed(_merged_within(before), same)
-        key = _key(op)
+        key = _key(op, symbolic)
         first = op if key is None else found.setdefault(key, op)
         if first is op or _is_kept(net, op, keep):
             ops.append(op)
@@ -57,35 +60,62 @@ def _is_kept(net: Net, op: Op, keep: Collection[str]) -> bool:
     return any(name in keep or net.is_capturable(name) for name in op.outputs if name)
 
 
-def _key(op: Op) -> Key | None:
+def _key(op: Op, symbolic: bool) -> Key | None:
     """What equal ops agree in; None where an op is equal to none, as it draws random numbers of its own."""
     if schema_of(op.type).random and "ordinal" not in op.attributes:
         return None
     attributes = []
     for name, value in sorted(op.attributes.items()):
-        exact = _exact(value)
+        exact = _exact(value, symbolic)
         if exact is None:
             return None
         attributes.append((name, exact))
     return (op.type, op.inputs, tuple(map(bool, op.outputs)), op.layer, *attributes)
 
 
-def _exact(value: Any) -> Hashable | None:
-    """A value such that equal ones are the same to the last bit: 0.0 is not -0.0, 1 is not True; None for no value."""
+def _exact(value: Any, symbolic: bool) -> Hashable | None:
+    """A value such that equal ones are the same to the last bit: 0.0 is not -0.0, 1 is not True; None for no value.
+
+    Args:
+        symbolic: whether there are sizes that symbols stand for, which whole numbers may be equal to.
+    """
     if is_net(value):
-        return _net_key(value)
+        return _net_key(value, symbolic)
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, tuple):
-        parts = tuple(map(_exact, value))
+        parts = tuple(_exact(part, symbolic) for part in value)
         return None if None in parts else ("tuple", *parts)
-    return (type(value).__name__, repr(value))
+    return _Equal(value) if symbolic and type(value) in (Size, int) else (type(value).__name__, repr(value))
 
 
-def _net_key(net: Net) -> Hashable | None:
+def _net_key(net: Net, symbolic: bool) -> Hashable | None:
     """Nets are equal where their inputs, ops and outputs are, names of blobs included."""
-    ops = [(_key(op), op.outputs) for op in net.ops]
+    ops = [(_key(op, symbolic), op.outputs) for op in net.ops]
     if any(key is None for key, _ in ops):
         return None
-    inputs = tuple((spec.name, spec.dtype, spec.shape, repr(spec.initializer)) for spec in net.input_specs)
+    inputs = tuple(
+        (spec.name, spec.dtype, _exact(spec.shape, symbolic), repr(spec.initializer)) for spec in net.input_specs
+    )
     return (net.float_dtype, inputs, tuple(ops), tuple(net.output_blobs.items()))
+
+
+def _has_sizes(value: Any) -> bool:
+    """Whether there are sizes in a net, or in an attribute, that symbols stand for."""
+    if is_net(value):
+        attributes = (part for op in value.ops for part in op.attributes.values())
+        return any(map(_has_sizes, chain((spec.shape for spec in value.input_specs), attributes)))
+    return any(map(_has_sizes, value)) if isinstance(value, tuple) else type(value) is Size
+
+
+class _Equal:
+    """A whole number as part of a key: keys are compared by it and not hashed, which would pin a size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __hash__(self) -> int:
+        return hash(_Equal)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Equal) and self.size == other.size

@@ -11,6 +11,7 @@ import numpy as np
 from rnnops.errors import NetError, op_label
 from rnnops.initializers import Initializer
 from rnnops.schema import REQUIRED, schema_of
+from rnnops.sizes import whole
 from rnnops.text import is_net
 from rnnops.types import FLOAT, Shape
 
@@ -103,7 +104,7 @@ def checked_shape(shape: object, net: str) -> Shape:
     for size in sizes:
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
             raise NetError("not a shape", net=net, wanted="integers of 0 or more", came=repr(shape))
-    return tuple(int(size) for size in sizes)
+    return tuple(map(whole, sizes))
 
 
 def plain_value(value: Any) -> Any:

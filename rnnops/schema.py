@@ -16,6 +16,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.contract import check_form, check_op
 from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, named_rule, op_label
+from rnnops.fill import Shared
 from rnnops.loops import LoopForm, is_cheap
 from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
 
@@ -142,7 +143,7 @@ class Call:
         return kind
 
 
-class OpSchema:
+class OpSchema(Shared):
     """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
 
     Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last.
@@ -230,6 +231,11 @@ class OpSchema:
     def expand(self, call: Call, *blobs: Any, **more: Any) -> Blob | tuple[Blob, ...]:
         """The op as simpler ops, for loop form `Expansion`."""
         raise NotImplementedError(self.name)
+
+
+def is_ours(schema: OpSchema) -> bool:
+    """Whether an op is one of rnnops, and not of a user."""
+    return type(schema).__module__.startswith("rnnops.")
 
 
 class NotKept:

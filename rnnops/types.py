@@ -102,8 +102,8 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape | None:
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     result = []
     for sizes in zip(*padded, strict=True):
-        wide = {size for size in sizes if size != 1}
-        if len(wide) > 1:
+        wide = [size for size in sizes if size != 1]
+        if any(size != wide[0] for size in wide):
             return None
-        result.append(wide.pop() if wide else 1)
+        result.append(wide[0] if wide else 1)
     return tuple(result)

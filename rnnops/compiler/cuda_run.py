@@ -90,6 +90,7 @@ class CudaRun(Run):
     """A net compiled for a CUDA device."""
 
     pullback: ClassVar[type[Pullback]] = CudaPullback
+    symbolic: ClassVar[bool] = False  # its kernels are made for sizes
 
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, stream: Any = None, **feeds: Any

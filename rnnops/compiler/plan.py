@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
-from rnnops.compiler.arrange import arrange
 from rnnops.compiler.choose_saved import by_policy, choose_saved
 from rnnops.compiler.fit_budget import Saved
 from rnnops.compiler.fuse_ops import fuse_ops
 from rnnops.compiler.number_random_ops import number_random_ops
+from rnnops.compiler.order_ops import order_ops
 from rnnops.compiler.parted_kernels import parted_kernels
+from rnnops.compiler.recycle import Lives, find_lives, place_lives
 from rnnops.compiler.scan.compiled_scan import Options, steps_of_tile
-from rnnops.compiler.scan.device import Compiled, compile_programs
+from rnnops.compiler.scan.device import Compiled, compile_programs, demands_of
+from rnnops.fill import Fresh
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, out_of_memory, prepare
 from rnnops.merge_equal_ops import merge_equal_ops
@@ -30,10 +32,12 @@ from rnnops.types import Type
 
 @dataclass(frozen=True)
 class ForwardPlan:
-    """Forward only."""
+    """Forward only; fields as of a `TrainingPlan`."""
 
     program: Program
     compiled: Compiled = field(default_factory=Compiled)
+    options: Options | None = None
+    lives: tuple[Lives, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class TrainingPlan:
         compiled: the ops that do not run in the interpreter.
         unfused: the forward net in training form as it was before ops were fused.
         options: those of the CPU device, None for the interpreter.
+        lives: what may share memory within the forward pass, and within the backward pass.
         derived: backward passes cut into layers, made when they are asked for.
     """
 
@@ -58,6 +63,7 @@ class TrainingPlan:
     compiled: Compiled
     unfused: Program
     options: Options | None
+    lives: tuple[Lives, ...] = ()
     derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
 
 
@@ -92,6 +98,13 @@ def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options:
 
     Raises OutOfMemoryError where a plan needs more memory than there is.
     """
+    return with_memory(forward_structure(net, types, float_dtype, options))
+
+
+def forward_structure(
+    net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None
+) -> ForwardPlan:
+    """As `plan_forward`, less what needs plain numbers: where in shared memory what lies."""
     with _planning(net, types, float_dtype):
         return _forward_plan(net, types, float_dtype, options)
 
@@ -102,9 +115,9 @@ def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options
         return ForwardPlan(program)
     compiled = compile_programs(options, program)
     if options.recycle:
-        program, recycled = arrange(program, compiled.forward)
-        compiled = compiled.sharing(options.pool, recycled)
-    return ForwardPlan(program, compiled)
+        program = order_ops(program, demands_of(compiled.forward))
+        return ForwardPlan(program, compiled, options, (find_lives(program, compiled.forward),))
+    return ForwardPlan(program, compiled, options)
 
 
 def plan_training(
@@ -119,6 +132,18 @@ def plan_training(
 
     Raises CheckpointError where what is to be saved does not fit the net, else what `plan_forward` raises.
     """
+    return with_memory(training_structure(net, types, float_dtype, wrt, options, saving))
+
+
+def training_structure(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None = None,
+    saving: Saving = DEFAULT_SAVING,
+) -> TrainingPlan:
+    """As `plan_training`, less what needs plain numbers: where in shared memory what lies."""
     with _planning(net, types, float_dtype):
         return _training_plan(net, types, float_dtype, wrt, options, saving)
 
@@ -142,10 +167,36 @@ def _training_plan(
     else:
         compiled = compile_programs(options, program, backward)
     if options is not None and options.recycle:
-        program, ahead = arrange(program, compiled.forward, (*residuals.kept, *residuals.free))
-        backward, behind = arrange(backward, compiled.backward, given=residuals.kept)
-        compiled = compiled.sharing(options.pool, ahead, behind)
-    return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
+        program = order_ops(program, demands_of(compiled.forward), (*residuals.kept, *residuals.free))
+        backward = order_ops(backward, demands_of(compiled.backward), given=residuals.kept)
+    plan = TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
+    if options is not None and options.recycle:
+        ahead = find_lives(program, compiled.forward, (*residuals.kept, *residuals.free))
+        plan = replace(plan, lives=(ahead, find_lives(backward, compiled.backward)))
+    return plan
+
+
+AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
+
+
+def prepared(plan: AnyPlan) -> AnyPlan:
+    """The plan, all that runs read worked out as far as it does not need plain numbers."""
+    for program in [plan.program, *([plan.backward] if isinstance(plan, TrainingPlan) else [])]:
+        _ = program.steps, program.stays
+    for kernel in plan.compiled.kernels:
+        kernel.demand()
+        kernel.compiled.prepare()
+    return plan
+
+
+def with_memory(plan: AnyPlan) -> AnyPlan:
+    """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
+    options, compiled = plan.options, plan.compiled
+    if options is None:
+        return plan
+    if not options.recycle:
+        return replace(plan, compiled=compiled.with_one_block())
+    return replace(plan, compiled=compiled.sharing(options.pool, *map(place_lives, plan.lives)))
 
 
 @contextmanager
@@ -177,7 +228,7 @@ def input_types(net: Net) -> dict[str, Type]:
 Plan = TypeVar("Plan")
 
 
-class PlanCache(Generic[Plan]):
+class PlanCache(Fresh, Generic[Plan]):
     """The plans used last, by key; safe to use from several threads.
 
     There is no lock that a forked child could find taken: a table is replaced by another and never changed. Where two
@@ -199,6 +250,9 @@ class PlanCache(Generic[Plan]):
             del plans[next(iter(plans))]
         self._plans = plans
         return plan
+
+    def fresh(self) -> PlanCache[Plan]:
+        return PlanCache(self._limit)
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._plans

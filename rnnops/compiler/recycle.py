@@ -52,8 +52,26 @@ class Recycled:
         return replace(self, nbytes=max(self.nbytes, nbytes)) if self.places else self
 
 
+@dataclass(frozen=True)
+class Lives:
+    """What may share a block within a pass, and when it is alive.
+
+    Args:
+        scratch: key of an op, and the life of its scratch.
+        buffers: key of an op, one of its buffers, and its life.
+    """
+
+    scratch: tuple[tuple[str, Interval], ...] = ()
+    buffers: tuple[tuple[str, Buffer, Interval], ...] = ()
+
+
 def plan_recycling(program: Program, kernels: Kernels, keep: Collection[str] = ()) -> Recycled:
-    """Where buffers that die within a pass lie in its block.
+    """Where buffers that die within a pass lie in its block; arguments as for `find_lives`."""
+    return place_lives(find_lives(program, kernels, keep))
+
+
+def find_lives(program: Program, kernels: Kernels, keep: Collection[str] = ()) -> Lives:
+    """The buffers that die within a pass.
 
     Args:
         kernels: what runs ops compiled, by key; those of other kinds than `SHARING` have memory of their own.
@@ -62,14 +80,22 @@ def plan_recycling(program: Program, kernels: Kernels, keep: Collection[str] = (
     kernels = {key: kernel for key, kernel in kernels.items() if isinstance(kernel, SHARING)}
     found = _Lives(program, kernels).found({*keep, *program.net.output_blobs.values()})
     if not found:
-        return Recycled()
+        return Lives()
     within = [(n, call.op.key) for n, call in enumerate(program.calls) if call.op.key in kernels]
-    scratch = [Interval(block_bytes(kernels[key].compiled.lent.values()), n, n) for n, key in within]
-    arena = plan_arena([*scratch, *(interval for _, interval in found)])
-    places: dict[str, dict[int, int]] = {key: {} for _, key in within}
-    for ((op, buffer), _), offset in zip(found, arena.offsets[len(within) :], strict=True):
-        places[program.calls[op].op.key][buffer] = offset
-    return Recycled(arena.nbytes, places, dict(zip((key for _, key in within), arena.offsets, strict=False)))
+    scratch = [(key, Interval(block_bytes(kernels[key].compiled.lent.values()), n, n)) for n, key in within]
+    buffers = [(program.calls[op].op.key, buffer, life) for op, buffer, life in found]
+    return Lives(tuple(scratch), tuple(buffers))
+
+
+def place_lives(lives: Lives) -> Recycled:
+    """Where in a block what lies, given plain numbers."""
+    if not lives.buffers:
+        return Recycled()
+    arena = plan_arena([*(life for _, life in lives.scratch), *(life for _, _, life in lives.buffers)])
+    places: dict[str, dict[int, int]] = {key: {} for key, _ in lives.scratch}
+    for (key, buffer, _), offset in zip(lives.buffers, arena.offsets[len(lives.scratch) :], strict=True):
+        places[key][id(buffer)] = offset
+    return Recycled(arena.nbytes, places, dict(zip(places, arena.offsets, strict=False)))
 
 
 class _Lives:
@@ -77,7 +103,7 @@ class _Lives:
 
     def __init__(self, program: Program, kernels: Kernels) -> None:
         self.last: dict[Key, int] = {}
-        self.sizes: dict[Key, int] = {}
+        self.buffers: dict[Key, Buffer] = {}
         self.lies_in: dict[str, set[Key]] = {}
         for number, call in enumerate(program.calls):
             for name in call.op.inputs:
@@ -89,17 +115,18 @@ class _Lives:
             for name in filter(None, call.op.outputs if held else ()):
                 self.lies_in.setdefault(name, set()).update(held)
 
-    def found(self, stay: Collection[str]) -> list[tuple[Key, Interval]]:
+    def found(self, stay: Collection[str]) -> list[tuple[int, Buffer, Interval]]:
         """The buffers in which none of these blobs lies, and when they are alive."""
         stays = {key for name in stay for key in self.lies_in.get(name, ())}
         keys = [key for key in self.last if key not in stays]
-        return [(key, Interval(self.sizes[key], key[0], self.last[key])) for key in keys]
+        found = [(key[0], self.buffers[key], self.last[key]) for key in keys]
+        return [(op, buffer, Interval(buffer.nbytes, op, last)) for op, buffer, last in found]
 
     def _make(self, number: int, call: Call, kernel: Any) -> None:
         demand = kernel.demand()
         for buffer in demand.asked_for():
             if buffer.nbytes >= SMALL:
-                self.last[number, id(buffer)], self.sizes[number, id(buffer)] = number, buffer.nbytes
+                self.last[number, id(buffer)], self.buffers[number, id(buffer)] = number, buffer
         for name, buffers in zip(call.op.outputs, demand.results, strict=True):
             keys = {(number, id(buffer)) for buffer in buffers}
             self.lies_in[name] = keys & self.last.keys()

@@ -24,11 +24,13 @@ from rnnops.compiler.plan import (
     ForwardPlan,
     PlanCache,
     TrainingPlan,
+    forward_structure,
     live_net,
-    plan_forward,
-    plan_training,
     saved_by,
+    training_structure,
+    with_memory,
 )
+from rnnops.compiler.plan_templates import PlanTemplates
 from rnnops.compiler.planned_run import PlannedRun
 from rnnops.compiler.profile import Profile, WatchedPlans, profile_run
 from rnnops.compiler.pullback import Pullback
@@ -44,6 +46,7 @@ from rnnops.types import Array, Type, type_of
 
 DEVICES = ("reference", "cpu")  # those that every machine has
 CUDA = "cuda"
+PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 Feeds = Mapping[str, Any]
 
 
@@ -57,7 +60,7 @@ def compile(  # noqa: A001
     tuning: Options | None = None,
     weights: str | None = None,
 ) -> Run:
-    """Make a net ready to run; shapes are learnt at the call, plans are cached by shape.
+    """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
 
     Args:
         device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
@@ -96,6 +99,7 @@ class Run:
     """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
 
     pullback: ClassVar[type[Pullback]] = Pullback
+    symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
 
     def __init__(
         self,
@@ -111,8 +115,12 @@ class Run:
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)
         self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
-        self._forward: PlanCache[ForwardPlan] = PlanCache()
-        self._training: PlanCache[TrainingPlan] = PlanCache()
+        self._forward: PlanCache[ForwardPlan] = PlanCache(PLANS)
+        self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
+        self._templates: tuple[PlanTemplates[ForwardPlan], PlanTemplates[TrainingPlan]]
+        self._templates = PlanTemplates(), PlanTemplates()
+        declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
+        self._known_sizes = frozenset(self._bound) | declared
 
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
@@ -128,9 +136,7 @@ class Run:
         """
         arrays, kinds = self._read(dicts, feeds)
         context = self._context(seed, training)
-        plan = self._forward.get(
-            kinds, lambda: plan_forward(self._live, *self._types(arrays, kinds), options=self._options)
-        )
+        plan = self._forward.get(kinds, lambda: self._planned_forward(*self._types(arrays, kinds)))
         arrays = self._workspace_arrays(plan, arrays)
         workspace = _filled(arrays)
         with plan.compiled.running_forward() as kernels:
@@ -150,10 +156,7 @@ class Run:
         """
         arrays, kinds = self._read(dicts, feeds)
         context, names = self._context(seed, training), checked_wrt(self.net, wrt)
-        plan = self._training.get(
-            (names, kinds),
-            lambda: plan_training(self._live, *self._types(arrays, kinds), names, self._options, self._saving),
-        )
+        plan = self._training.get((names, kinds), lambda: self._planned_training(names, *self._types(arrays, kinds)))
         arrays = self._workspace_arrays(plan, arrays)
         workspace, kept = _filled(arrays), Workspace()
         kept.parent = workspace
@@ -181,15 +184,11 @@ class Run:
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
         if not backward:
-            planned = self._forward.get(kinds, lambda: plan_forward(self._live, types, float_dtype, self._options))
+            planned = self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype))
             return PlannedRun(self.device, planned)
         names = checked_wrt(self.net, wrt)
         return PlannedRun(
-            self.device,
-            self._training.get(
-                (names, kinds),
-                lambda: plan_training(self._live, types, float_dtype, names, self._options, self._saving),
-            ),
+            self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
         )
 
     def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
@@ -306,6 +305,26 @@ class Run:
     def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
         float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
         return {name: type_of(array) for name, array in arrays.items()}, float_dtype
+
+    def _planned_forward(self, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
+        """A plan of a call with feeds of certain types."""
+
+        def make(types: Mapping[str, Type]) -> ForwardPlan:
+            return forward_structure(self._live, types, float_dtype, self._options)
+
+        if not self.symbolic:
+            return with_memory(make(types))
+        return with_memory(self._templates[0].plan(float_dtype, types, self._known_sizes, make))
+
+    def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
+        """A plan of `vjp` with feeds of certain types."""
+
+        def make(types: Mapping[str, Type]) -> TrainingPlan:
+            return training_structure(self._live, types, float_dtype, wrt, self._options, self._saving)
+
+        if not self.symbolic:
+            return with_memory(make(types))
+        return with_memory(self._templates[1].plan((wrt, float_dtype), types, self._known_sizes, make))
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
         return RunContext(checked_seed(self.net, seed, self._random_ops[bool(training)]), bool(training))

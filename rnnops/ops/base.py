@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, Union
@@ -14,6 +13,7 @@ from rnnops.errors import NetError
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import Net, common_net
 from rnnops.schema import Call, OpSchema
+from rnnops.sizes import whole
 from rnnops.types import BOOL, FLOATS, NUMERIC, Array, Shape
 
 MANY_OPERANDS = 64  # of one scalar expression: compilers give up on one that is a thousand operators deep
@@ -175,6 +175,6 @@ def flag(value: object, op: str) -> int:
 def _integers(value: Any, name: str, net: Net, op: str) -> tuple[int, ...]:
     items = value.ravel().tolist() if isinstance(value, np.ndarray) else value
     try:
-        return tuple(operator.index(item) for item in (items if isinstance(items, list | tuple) else [items]))
+        return tuple(whole(item) for item in (items if isinstance(items, list | tuple) else [items]))
     except TypeError:
         raise NetError(f"'{name}' is a list of integers", net=net.name, op=op, came=repr(value)) from None

@@ -57,7 +57,7 @@ class Reshape(Regrouping):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         old, wanted = call.shape(0), required_sizes(call, "shape", 1)
         copied = set() if call.attr("allowzero") else {i for i, size in enumerate(wanted) if size == 0}
-        if any(i >= len(old) for i in copied) or min(wanted, default=0) < -1 or wanted.count(-1) > 1:
+        if any(i >= len(old) for i in copied) or any(size < -1 for size in wanted) or wanted.count(-1) > 1:
             call.fail("not a shape to reshape to", came=list(wanted))
         sizes = [old[i] if i in copied else size for i, size in enumerate(wanted)]
         if -1 in wanted:

@@ -185,11 +185,16 @@ class Recurrence:
     def initial_steps(self, state: State, initial: Type, batch: int) -> int:
         """L, the number of initial steps. Raises RecurrentError where they do not fit window and offset."""
         extra = initial.rank - state.feature_rank
-        wanted = f"[D], [N, D] or [L, N, D] with N = {batch} and {state.feature_rank} feature axes D"
-        if not 0 <= extra <= 2:
-            self.fail("initial state of a wrong rank", blob=state.input, wanted=wanted, came=initial)
-        if extra >= 1 and initial.shape[extra - 1] != batch:
-            self.fail("initial state of another batch size", blob=state.input, wanted=wanted, came=initial)
+        problem = (
+            "initial state of a wrong rank"
+            if not 0 <= extra <= 2
+            else "initial state of another batch size"
+            if extra >= 1 and initial.shape[extra - 1] != batch
+            else None
+        )
+        if problem is not None:
+            wanted = f"[D], [N, D] or [L, N, D] with N = {batch} and {state.feature_rank} feature axes D"
+            self.fail(problem, blob=state.input, wanted=wanted, came=initial)
         length = initial.shape[0] if extra == 2 else 1
         first = state.offset or 0
         if first + state.window > length or (state.offset is None and state.window != length):

@@ -6,12 +6,14 @@ Limits: look-ups and what fills in elements (Pad) are said to mix rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
+from rnnops.example_sizes import agreed
 from rnnops.loops import Pointwise, Reduction, View
 from rnnops.ops.reduction import Reduce
-from rnnops.schema import Call, form_of, schema_of
+from rnnops.schema import Call, form_of, is_ours, schema_of
 from rnnops.types import Array, Shape
 
 Axes = Sequence[int | None]
@@ -39,7 +41,10 @@ def row_axes(call: Call, axis: int) -> Axes:
         first = call.axis(call.attr("axis"), call.rank(0))
         mixed = axis >= first if call.op.type == "LayerNormalization" else axis == first
         return [] if mixed else [_aligned(call, i, axis) for i in range(len(call.op.inputs))]
-    return _of_view(call, axis, form) if isinstance(form, View) else []
+    if not isinstance(form, View):
+        return []
+    of_view = partial(_of_view, axis, form)
+    return agreed(of_view, call) if is_ours(schema) else of_view(call)
 
 
 def _aligned(call: Call, i: int, axis: int, begin: int | None = None) -> int | None:
@@ -67,7 +72,7 @@ def _of_reduction(call: Call, axis: int) -> Axes:
     return [] if kept[axis] in folded else [kept[axis], *(None for _ in call.op.inputs[1:])]
 
 
-def _of_view(call: Call, axis: int, form: View) -> Axes:
+def _of_view(axis: int, form: View, call: Call) -> Axes:
     """As the op's reference says, run on arrays of which each element is the number of its row."""
     rows = call.output_types[0].shape[axis]
     moved = len(call.op.inputs) if form.all_inputs else 1

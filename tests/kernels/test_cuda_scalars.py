@@ -213,14 +213,3 @@ def test_random_numbers_are_philox() -> None:
         assert [compiled(signed, np.int32(np.uint32(ordinal).view(np.int32)), t, 2, e) for e in (6, 20)] == wanted[
             6::14
         ]
-
-
-@pytest.mark.parametrize("name", ["inside", "part"])
-def test_indices_and_shares(name: str) -> None:
-    function = device_function(name)
-    given = range(-4, 5), range(1, 4)
-    if name == "part":
-        given = range(3), range(3, 4), range(8), range(1, 4)  # type: ignore[assignment]
-    compiled = numba.njit(lambda *operands: function(*operands))
-    for operands in product(*given):
-        assert compiled(*operands) == getattr(parts, name)(*operands)

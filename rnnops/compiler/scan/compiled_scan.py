@@ -32,11 +32,13 @@ from rnnops.compiler.scan.stages import Stage, node_reads, node_writes
 from rnnops.compiler.scan.step_plan import StepPlan, carried_owners, plan_step
 from rnnops.compiler.scan.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
+from rnnops.fill import Own, Shared
 from rnnops.kernels.cpu.barrier import new_barrier
 from rnnops.kernels.cpu.products import products_of
 from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
-from rnnops.types import Array
+from rnnops.sizes import said
+from rnnops.types import Array, Shape
 
 Made = TypeVar("Made")
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
@@ -88,6 +90,29 @@ class Scratch:
     packed: bool = False
 
 
+class Lasting(Shared):
+    """What a scan keeps from call to call, whatever T and N are.
+
+    A function is kept with its module, and scratch by its sizes, should these differ after all.
+    """
+
+    def __init__(self) -> None:
+        self._function: tuple[object, Any] = (None, None)
+        self._idle: dict[tuple[Shape, ...], list[Scratch]] = {}  # `pop` and `append` need no lock
+
+    def function(self, text: ScanModule, load: Callable[[], Any]) -> Any:
+        """The function of a module, loaded once."""
+        known, function = self._function
+        if known is not text.module:
+            function = load()
+            self._function = (text.module, function)
+        return function
+
+    def idle(self, lasting: Mapping[str, Buffer]) -> list[Scratch]:
+        """Scratch that waits for the next call, of such buffers."""
+        return self._idle.setdefault(tuple(buffer.shape for buffer in lasting.values()), [])
+
+
 @dataclass
 class Going:
     """What a recurrence that runs in parts carries from part to part.
@@ -112,7 +137,7 @@ class Going:
 
 
 @dataclass(eq=False)
-class CompiledScan:
+class CompiledScan(Own):
     """Runs a scan over arrays."""
 
     scan: Scan
@@ -126,7 +151,7 @@ class CompiledScan:
     fixed: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
-    _pool: list[Scratch] = field(default_factory=list)  # `pop` and `append` need no lock
+    kept: Lasting = field(default_factory=Lasting)
 
     def run(
         self, arrays: Mapping[str, Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
@@ -156,7 +181,7 @@ class CompiledScan:
         work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
         wrong = target.call(self._function, self.team, work, self.plan.may_fail)
         scratch.packed = True
-        self._pool.append(scratch)
+        self._idle.append(scratch)
         if going is None:
             memory.give_back(self.options.pool, block)
         else:
@@ -166,6 +191,10 @@ class CompiledScan:
                 "an index or a label is out of range, or an integer's power below 0", net=self.scan.program.net.name
             )
         return sums
+
+    def prepare(self) -> None:
+        """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
+        _ = self._given, self._constants, self._known, self.plan.may_fail
 
     @cached_property
     def _given(self) -> list[str]:
@@ -184,7 +213,11 @@ class CompiledScan:
 
     @cached_property
     def _function(self) -> Any:
-        return self.options.target.load(self.text, self.options.width)
+        return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
+
+    @cached_property
+    def _idle(self) -> list[Scratch]:
+        return self.kept.idle(self.lasting)
 
     @cached_property
     def _known(self) -> int:
@@ -231,7 +264,7 @@ class CompiledScan:
     @cached_property
     def lent(self) -> dict[str, Buffer]:
         """Scratch for one run, by array parameter."""
-        what = "blobs of a step" if self.tile == 1 else f"blobs of {self.tile} steps"
+        what = "blobs of a step" if self.tile == 1 else said("blobs of {} steps", self.tile)
         sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
         kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
         scratch = {f"w_{dtype}": Buffer(what, SCRATCH, kinds[dtype], shape) for dtype, shape in sizes.items()}
@@ -271,7 +304,7 @@ class CompiledScan:
 
     def _scratch(self) -> Scratch:
         try:
-            return self._pool.pop()
+            return self._idle.pop()
         except IndexError:
             return self._new_scratch()
 

@@ -11,6 +11,7 @@ from rnnops.compiler.parted_kernels import PartedKernels, parted_kernels
 from rnnops.compiler.recycle import Recycled, recycling
 from rnnops.compiler.scan.backward import BackwardScan, compile_backward
 from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.scan.demand import Demand
 from rnnops.compiler.scan.forward import ForwardScan, compile_forward
 from rnnops.compiler.scan.lowered import NothingToDoError, UnsupportedError
 from rnnops.compiler.scan.memory import Pool
@@ -61,11 +62,20 @@ class Compiled:
     def sharing(self, pool: Pool, forward: Recycled, backward: Recycled | None = None) -> Compiled:
         """With memory shared within both passes; blocks are as large in both, so that they use the same one."""
         recycled = (forward, backward or Recycled())
-        nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in self.kernels])
+        kernels = self.kernels
+        nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in kernels])
         ahead, behind = (one.at_least(nbytes) for one in recycled)
-        for kernel in self.kernels:
+        for kernel in kernels:
             kernel.compiled.reserve(nbytes)
         return replace(self, recycled=(ahead, behind), pool=pool)
+
+    def with_one_block(self) -> Compiled:
+        """With blocks of scratch that are as large for all kernels, so that they use the same one."""
+        kernels = self.kernels
+        largest = max((kernel.compiled.block for kernel in kernels), default=0)
+        for kernel in kernels:
+            kernel.compiled.reserve(largest)
+        return self
 
     @property
     def by_layers(self) -> Mapping[str, Any]:
@@ -106,11 +116,12 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
     found = _compile_ops(options, forward, backward)
     parted = PartedKernels() if backward is None else parted_kernels(options, forward, backward, compile_step)
     interpreted = {**found.interpreted, **parted.interpreted}
-    compiled = Compiled(*found.kernels, interpreted, parted=parted, stepped=found.stepped)
-    largest = max((kernel.compiled.block for kernel in compiled.kernels), default=0)
-    for kernel in compiled.kernels:
-        kernel.compiled.reserve(largest)
-    return compiled
+    return Compiled(*found.kernels, interpreted, parted=parted, stepped=found.stepped)
+
+
+def demands_of(kernels: Mapping[str, Kernel]) -> dict[str, Demand]:
+    """The memory that kernels take, by key."""
+    return {key: kernel.demand() for key, kernel in kernels.items()}
 
 
 def compile_step(options: Options, forward: Program, backward: Program | None) -> CompiledStep:

@@ -46,7 +46,7 @@ class _Gatherer:
         self.batch, self.plan, self.kind = batch, plan, kind
         self.types, self.axes = dict(plan.types), dict(plan.batch_axes)
         self.nodes: list[Node] = []
-        self.copies: dict[_Part, str] = {}
+        self.copies: dict[str, list[tuple[_Part, str]]] = {}
 
     # -- targets -------------------------------------------------------------------------------------------------
 
@@ -99,15 +99,19 @@ class _Gatherer:
 
     def _copied(self, part: _Part) -> str:
         """The owner of a copy of a part, made where it is first needed."""
-        if part not in self.copies:
-            name, dtype = f"{part.owner}/{self.kind}.{len(self.copies)}", self.types[part.owner].dtype
-            each = part.rows // self.batch
-            shape: Shape = (self.batch, each, part.columns)
-            source = Layout(part.offset, shape, (each * part.stride, part.stride, 1))
-            self.copies[part], self.types[name], self.axes[name] = name, Type(dtype, shape), 0
-            target, operand = Access(name, dense(shape)), Access(part.owner, source)
-            self.nodes.append(Statement(name, shape, target, (operand,), "copy", None, dtype, row_axis=0))
-        return self.copies[part]
+        copies = self.copies.setdefault(part.owner, [])
+        for known, name in copies:
+            if known == part:
+                return name
+        name, dtype = f"{part.owner}/{self.kind}.{sum(map(len, self.copies.values()))}", self.types[part.owner].dtype
+        copies.append((part, name))
+        each = part.rows // self.batch
+        shape: Shape = (self.batch, each, part.columns)
+        source = Layout(part.offset, shape, (each * part.stride, part.stride, 1))
+        self.types[name], self.axes[name] = Type(dtype, shape), 0
+        target, operand = Access(name, dense(shape)), Access(part.owner, source)
+        self.nodes.append(Statement(name, shape, target, (operand,), "copy", None, dtype, row_axis=0))
+        return name
 
 
 def _renamed(node: Node, owner: str, name: str) -> Node:

@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from rnnops.sizes import is_symbolic
 from rnnops.types import Array, Shape
 
 
@@ -69,9 +70,17 @@ class Layout:
         return Layout(self.offset, shape, strides)
 
 
-@lru_cache(maxsize=1024)
 def dense(shape: Shape) -> Layout:
     """Row-major order without gaps."""
+    return _dense(shape) if is_symbolic(shape) else _known_dense(shape)
+
+
+@lru_cache(maxsize=1024)
+def _known_dense(shape: Shape) -> Layout:
+    return _dense(shape)
+
+
+def _dense(shape: Shape) -> Layout:
     strides: list[int] = []
     step = 1
     for size in reversed(shape):

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rnnops.compiler.free_list import HOST_MEMORY
+from rnnops.fill import Shared
 from rnnops.lazy import cached_property
 from rnnops.types import Array, Shape
 
@@ -107,7 +108,7 @@ class Block:
         return parts
 
 
-class Pool:
+class Pool(Shared):
     """Blocks that wait for the next scan; `pop` and `append` need no lock.
 
     Args:

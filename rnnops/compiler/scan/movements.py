@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.scan.between_sizes import between_sizes
 from rnnops.compiler.scan.layouts import Layout, affine, box, dense
 from rnnops.compiler.scan.lowered import Lowered, UnsupportedError
 from rnnops.compiler.scan.statements import Access, Number, Statement
@@ -34,8 +36,12 @@ def lower_movement(lowered: Lowered, call: Call, form: View) -> None:
     unknown = [i for i in range(len(call.op.inputs)) if i not in moved and call.has(i) and _known(call, i) is None]
     if unknown:
         raise UnsupportedError(f"{call.op.label}: what moves where depends on '{call.op.inputs[unknown[0]]}'")
-    if max(prod(shape) for shape in (*map(call.shape, moved), *(kind.shape for kind in call.output_types))) > LARGEST:
+    if any(prod(shape) > LARGEST for shape in (*map(call.shape, moved), *(kind.shape for kind in call.output_types))):
         raise UnsupportedError(f"{call.op.label}: it moves too many elements to plan how")
+    between_sizes(partial(_lower_moved, moved), lowered, call)
+
+
+def _lower_moved(moved: Sequence[int], lowered: Lowered, call: Call) -> None:
     starts = np.cumsum([1, *(prod(call.shape(i)) for i in moved)])
     results = moved_numbers(call, moved, starts)
     for name, kind, numbers in zip(call.op.outputs, call.output_types, results, strict=True):

@@ -1,0 +1,57 @@
+"""What a new T or N costs beside a known one: CPU time of a two-layer language model, `python -m bench.new_sizes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+import rnnops as ro
+from bench.language_model import build
+from bench.problems import Arrays
+
+WORDS, WIDTH, LAYERS, ROWS = 1000, 64, 2, 8
+LENGTHS = range(110, 70, -1)  # falling, so that scratch of the lengths before is large enough
+
+
+def measure() -> dict[str, float]:
+    """Milliseconds of CPU, medians over lengths: of a step at a known length, and beyond it at a new one."""
+    net = build(WORDS, WIDTH, LAYERS)
+    params = ro.init_params(net, 0, "float32")
+    run, rng = ro.compile(net, threads=1), np.random.default_rng(0)
+    found = {}
+    for name, step in (("call", _call), ("training step", _training)):
+        known, beyond = [], []
+        for T in (LENGTHS[0] + 2, LENGTHS[0] + 1, *LENGTHS):
+            text = rng.integers(0, WORDS, (T + 1, ROWS)).astype(np.int32)
+            feeds = {**params, "tokens": text[:-1], "labels": text[1:]}
+            new, again = _cpu(step, run, feeds), min(_cpu(step, run, feeds) for _ in range(3))
+            known.append(again)
+            beyond.append(new - again)
+        found[f"{name}, known length"] = median(known[2:])
+        found[f"{name}, beyond it for a new one"] = median(beyond[2:])
+        found[f"{name}, most for a new one"] = max(beyond[2:])
+    return found
+
+
+def _cpu(step: Callable[[ro.Run, Arrays], Any], run: ro.Run, feeds: Arrays) -> float:
+    start = process_time()
+    step(run, feeds)
+    return 1000 * (process_time() - start)
+
+
+def _call(run: ro.Run, feeds: Arrays) -> Any:
+    return run(feeds)
+
+
+def _training(run: ro.Run, feeds: Arrays) -> Any:
+    _, pullback = run.vjp(feeds)
+    return pullback({"loss": np.ones((), np.float32)})
+
+
+if __name__ == "__main__":
+    for what, milliseconds in measure().items():
+        print(f"{what}: {milliseconds:.2f} ms")

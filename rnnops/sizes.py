@@ -1,0 +1,407 @@
+"""Sizes as symbols: numbers that remember what they were computed from, and what was decided by them.
+
+A plan that is made with them holds for all sizes by which the same would have been decided. Sums and products are
+polynomials over atoms: symbols, which stand for the sizes of feeds, and results of other arithmetic. What compares two
+sizes gets an answer, which becomes a condition of the plan unless it holds for all sizes. What wants a plain number,
+as NumPy and dictionaries do, gets it, and that pins it: the plan is then for this number alone.
+
+A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rnnops.symbols import Symbols
+
+Number = int | float
+Monomial = tuple[int, ...]  # numbers of atoms, in order; one may stand there several times
+Terms = dict[Monomial, int]
+Relation = Callable[[Any, Any], bool]
+Choice = Callable[[Sequence[int]], tuple[Any, bool]]  # what is chosen, and whether its cost is linear in the numbers
+MORE, LESS, SAME = operator.gt, operator.lt, operator.eq
+
+
+class Size:
+    """A number that is computed from symbols; where a plain number is wanted, it is one, and pinned.
+
+    Args:
+        symbols: of the plan.
+        terms: a polynomial over atoms.
+        real: whether it is an atom that is no whole number.
+    """
+
+    __slots__ = ("_bounds", "_told", "_value", "key", "real", "symbols", "terms")
+
+    def __init__(self, symbols: Symbols, terms: Terms, key: Any, real: bool = False) -> None:
+        self.symbols, self.terms, self.key, self.real = symbols, terms, key, real
+        self._value: Any = None
+        self._bounds: Any = None
+        self._told: dict[Any, bool] = {}
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # rules ask whether sizes are whole numbers
+        return float if self.real else int
+
+    @property
+    def value(self) -> Any:
+        """What it stands for while the plan is made."""
+        if self._value is None:
+            self._value = self.with_atoms(self.symbols.values)
+        return self._value
+
+    def with_atoms(self, atoms: Sequence[Number]) -> Any:
+        """Its number with other values of atoms."""
+        total: Any = 0
+        for monomial, factor in self.terms.items():
+            for atom in monomial:
+                factor = factor * atoms[atom]  # type: ignore[assignment]
+            total += factor
+        return total
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None]:
+        """The least and the largest that it can be, None where that is not known."""
+        if self._bounds is None:
+            self._bounds = self._found_bounds()
+        found: tuple[int | None, int | None] = self._bounds
+        return found
+
+    def _found_bounds(self) -> tuple[int | None, int | None]:
+        """By Taylor's series at the least values of atoms: what is left of each is at least 0."""
+        least, moved = self.symbols.least, dict[Monomial, int]()
+        for monomial, factor in self.terms.items():
+            parts: Terms = {(): factor}
+            for atom in monomial:
+                start = least[atom]
+                if start is None:
+                    return None, None
+                more = {(*rest, atom): value for rest, value in parts.items()}
+                for rest, value in parts.items():
+                    more[rest] = more.get(rest, 0) + value * start
+                parts = more
+            for rest, value in parts.items():
+                moved[rest] = moved.get(rest, 0) + value
+        start = moved.pop((), 0)
+        return (start if all(v >= 0 for v in moved.values()) else None), (
+            start if all(v <= 0 for v in moved.values()) else None
+        )
+
+    def _terms_of(self, other: Any) -> Terms:
+        """Another whole number as a polynomial of the same plan."""
+        if type(other) is Size and other.symbols is not self.symbols:
+            raise TypeError("sizes of different plans meet: something has been kept that belongs to another plan")
+        return terms_of(other)
+
+    # -- whole arithmetic ------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if not is_whole(self, other):
+            return _other(operator.add, self, other)
+        terms = dict(self.terms)
+        for monomial, factor in self._terms_of(other).items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return self.symbols.made(terms)
+
+    def __mul__(self, other: Any) -> Any:
+        if not is_whole(self, other):
+            return _other(operator.mul, self, other)
+        terms: Terms = {}
+        for one, factor in self.terms.items():
+            for two, times in self._terms_of(other).items():
+                monomial = tuple(sorted(one + two)) if one and two else one + two
+                terms[monomial] = terms.get(monomial, 0) + factor * times
+        return self.symbols.made(terms)
+
+    def __neg__(self) -> Any:
+        return _other(operator.mul, self, -1.0) if self.real else self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other if is_whole(self, other) else _other(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if is_whole(self, other) else _other(operator.sub, other, self)
+
+    def __radd__(self, other: Any) -> Any:
+        return self + other if is_whole(self, other) else _other(operator.add, other, self)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if is_whole(self, other) else _other(operator.mul, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        if not is_whole(self, other):
+            return _other(operator.floordiv, self, other)
+        exact = _exact(self, other)
+        if exact is not None:
+            return exact
+        if _is_under(self, other):
+            return 0
+        high = self.bounds[1]
+        if high is not None and high <= 0 and _least(other) > 0:
+            return -_other(ceiling, -self, other)
+        return _other(operator.floordiv, self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        if is_whole(self, other) and _exact(self, other) is not None:
+            return 0
+        return self if _is_under(self, other) else _other(operator.mod, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return 0 if _is_under(other, self) else _other(operator.floordiv, other, self)
+
+    def __rmod__(self, other: Any) -> Any:
+        return other if _is_under(other, self) else _other(operator.mod, other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __truediv__(self, other: Any) -> Any:
+        return _other(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _other(operator.truediv, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return prod([self] * other) if type(other) is int and other > 0 else _other(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _other(operator.pow, other, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.symbols.pin(self), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's arithmetic: with its numbers as with Python's, with its arrays that of a plain number."""
+        if ufunc in OPERATORS and method == "__call__" and not (options or any(map(_is_array, inputs))):
+            return OPERATORS[ufunc](*(one.item() if isinstance(one, np.generic) else one for one in inputs))
+        plain = [self.symbols.pin(one) if type(one) is Size else one for one in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+    # -- decisions -------------------------------------------------------------------------------------------------
+
+    def _is(self, relation: Relation, other: Any) -> bool:
+        """Whether a relation holds; asked for the second time, it is known."""
+        key = relation, type(other), id(other) if type(other) is Size else other  # each size is one object
+        told = self._told.get(key)
+        if told is None:
+            told = self._told[key] = self.symbols.decide(relation, self, other)
+        return told
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (self._is(SAME, other) if _is_number(other) else NotImplemented)
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other and (not self._is(SAME, other) if _is_number(other) else NotImplemented)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._is(LESS, other) if _is_number(other) else NotImplemented
+
+    def __gt__(self, other: Any) -> bool:
+        return self._is(MORE, other) if _is_number(other) else NotImplemented
+
+    def __le__(self, other: Any) -> bool:
+        return not self._is(MORE, other) if _is_number(other) else NotImplemented
+
+    def __ge__(self, other: Any) -> bool:
+        return not self._is(LESS, other) if _is_number(other) else NotImplemented
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    # -- plain numbers ---------------------------------------------------------------------------------------------
+
+    def __index__(self) -> int:
+        if self.real:
+            raise TypeError("a real number is no index")
+        return int(self.symbols.pin(self))
+
+    def __int__(self) -> int:
+        return int(self.symbols.pin(self))
+
+    def __float__(self) -> float:
+        return float(self.symbols.pin(self))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.symbols.pin(self), digits)
+
+    def __trunc__(self) -> int:
+        return int(self.symbols.pin(self))
+
+    def __floor__(self) -> Any:
+        return int(self // 1) if self.real else self
+
+    def __ceil__(self) -> Any:
+        return int(-(-self // 1)) if self.real else self
+
+    def __hash__(self) -> int:
+        return hash(self.symbols.pin(self))
+
+    def __str__(self) -> str:
+        return str(self.symbols.pin(self))
+
+    __repr__ = __str__
+
+    def __format__(self, how: str) -> str:
+        return format(self.symbols.pin(self), how)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"sizes have no '{name}'")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("sizes belong to a plan that is being made")
+
+
+def whole(number: Any) -> Any:
+    """A whole number of any kind as Python's own, or the size that it is. Raises TypeError for what is none."""
+    return number if type(number) is Size else operator.index(number)
+
+
+def settled(function: Choice, numbers: Sequence[Any]) -> Any:
+    """What a function makes of plain numbers; where these are sizes, that it makes the same becomes a condition.
+
+    Args:
+        function: from numbers to what it chooses, and whether the cost of each choice is linear in them, so that what
+            is best at the corners of a box is best within.
+    """
+    symbols = next((number.symbols for number in numbers if type(number) is Size), None)
+    return function(numbers)[0] if symbols is None else symbols.settle(function, numbers)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text with sizes in it, in the order of its places `{}`."""
+
+    template: str
+    sizes: tuple[Any, ...]
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """With plain numbers."""
+        return self.template.format(*numbers)
+
+
+def said(template: str, *sizes: int) -> Any:
+    """A text with sizes in the places `{}`, for people; it does not pin them."""
+    return Said(template, sizes) if is_symbolic(sizes) else template.format(*sizes)
+
+
+def is_symbolic(numbers: Sequence[Any]) -> bool:
+    """Whether some of these numbers are sizes that symbols stand for."""
+    return any(type(number) is Size for number in numbers)
+
+
+OPERATORS = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.true_divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.equal: operator.eq,
+    np.not_equal: operator.ne,
+}
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _is_number(other: object) -> bool:
+    return type(other) in (int, Size) or isinstance(other, int | float | np.generic)
+
+
+def _is_real(number: Any) -> bool:
+    return number.real if type(number) is Size else isinstance(number, float | np.floating)
+
+
+def is_whole(*numbers: Any) -> bool:
+    """Whether all are whole numbers."""
+    return all(type(one) is int or (_is_number(one) and not _is_real(one)) for one in numbers)
+
+
+def terms_of(number: Any) -> Terms:
+    """A whole number as a polynomial."""
+    return number.terms if type(number) is Size else {(): int(number)}
+
+
+def with_monomials(number: Any, monomials: dict[Monomial, int]) -> int:
+    """A size where products of atoms have certain values."""
+    return sum(factor * monomials[monomial] for monomial, factor in terms_of(number).items())
+
+
+def key_of(number: Any) -> Any:
+    """Equal for polynomials that are the same."""
+    return number.key if type(number) is Size else (type(number), number)
+
+
+def value_of(number: Any) -> Any:
+    """A plain number, or what a size stands for while the plan is made."""
+    return number.value if type(number) is Size else number
+
+
+def _other(function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """Arithmetic that is no polynomial."""
+    if not (_is_number(a) and _is_number(b)):
+        return NotImplemented
+    return (a if type(a) is Size else b).symbols.computed(function, a, b)
+
+
+def ceiling(a: Any, b: Any) -> Any:
+    """A quotient, rounded up."""
+    return -(-a // b)
+
+
+def _least(number: Any) -> int:
+    """The least that a whole number can be, below 0 where that is not known."""
+    low = number.bounds[0] if type(number) is Size else number
+    return -1 if low is None else int(low)
+
+
+def _is_under(a: Any, b: Any) -> bool:
+    """Whether it is certain that 0 <= a < b."""
+    return is_whole(a, b) and _least(a) >= 0 and _least(b - a) > 0
+
+
+def least_result(function: Callable[..., Any], a: Any, b: Any) -> int | None:
+    """The least that the result of other arithmetic can be; None where that is not known."""
+    if not is_whole(a, b) or _least(a) < 0 or _least(b) <= 0:
+        return None
+    return {operator.floordiv: 0, operator.mod: 0, ceiling: min(_least(a), 1)}.get(function)
+
+
+def _exact(a: Size, b: Any) -> Any:
+    """The quotient of a polynomial and a single term that is never 0, where nothing is left over; else None."""
+    divisor = a._terms_of(b)
+    if len(divisor) != 1 or (type(b) is Size and _least(b) <= 0):
+        return None
+    ((monomial, factor),) = divisor.items()
+    terms: Terms = {}
+    for one, times in a.terms.items():
+        rest = list(one)
+        for atom in monomial:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if factor == 0 or times % factor:
+            return None
+        terms[tuple(rest)] = times // factor
+    return a.symbols.made(terms)
