@@ -22,8 +22,8 @@ from bench.floor import sync_seconds, typical
 from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
-from rnnops.compiler.cuda_target import cuda_target
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import cuda_target
 from rnnops.kernels.cuda import blas, gemm, launches
 from rnnops.kernels.cuda.gemm import Matrix, Product
 

@@ -137,15 +137,15 @@ from rnnops.scopes import name_scope as name_scope
 if TYPE_CHECKING:
     from rnnops import checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
-    from rnnops.compiler.free_list import release_memory as release_memory
+    from rnnops.compiler.buffers.free_list import release_memory as release_memory
 
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
-    **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.devices"),
-    "release_memory": "rnnops.compiler.free_list",
+    **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.devices"),
+    "release_memory": "rnnops.compiler.buffers.free_list",
     **dict.fromkeys(_MODULES, "rnnops"),
 }
 

@@ -15,9 +15,9 @@ import devices
 import pytest
 from covering import covering
 
-from rnnops.compiler import cuda_target
 from rnnops.compiler.ir.verify import verify, verify_device
-from rnnops.compiler.scan import target
+from rnnops.compiler.targets import target
+from rnnops.compiler.targets.cuda import target as cuda_target
 
 SLOW = Path(__file__).with_name("slow.txt")
 PYTORCH = Path(__file__).with_name("pytorch")

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from rnnops.compiler.ir.expressions import Call, Constant, Expr, Literal, Load, Name
 from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
-from rnnops.compiler.ir.llvm_text import rows_text
-from rnnops.compiler.scan.native import scalar_functions
+from rnnops.compiler.targets.cpu.llvm_text import rows_text
+from rnnops.compiler.targets.cpu.native import scalar_functions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
 
 Array = npt.NDArray[Any]

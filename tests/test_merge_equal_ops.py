@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.number_random_ops import number_random_ops
+from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.prune import prune_cells

@@ -36,6 +36,19 @@ LAYERS = (
     {"onnx"},
     {"testing", "cli", "torch"},
 )
+# The same of folders and modules of `rnnops/compiler`: the pipeline, from what all share to what users call.
+COMPILER = (
+    {"graph", "ir"},
+    {"lower", "targets/cpu", "targets/python"},
+    {"buffers", "schedule"},
+    {"codegen", "rewrite", "saving"},
+    {"targets"},
+    {"execute", "targets/c99", "targets/cuda"},
+    {"pipeline"},
+    {"layers", "plan_templates", "report"},
+    {"api"},
+)
+FLOORS = {part: floor for floor, parts in enumerate(COMPILER) for part in parts}
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 OPTIONAL = {"matplotlib", "onnx", "threadpoolctl", "torch", "tqdm"}  # packages that may be imported inside functions
 
@@ -97,6 +110,29 @@ def assert_sizes_and_import_style(path: Path) -> None:
             assert {name.split(".")[0] for name in names} <= OPTIONAL, f"{node.name} imports inside"
         if isinstance(node, ast.ImportFrom):
             assert all(alias.name != "*" for alias in node.names)
+
+
+def compiler_part(module: str) -> str:
+    """The folder of a module of the compiler, or the module itself where it lies in none."""
+    words = module.split(".")[2:]
+    while words and not (ROOT / "rnnops" / "compiler" / Path(*words)).is_dir():
+        words.pop()
+    return "/".join(words) or module.split(".")[2]
+
+
+def test_the_compiler_is_a_pipeline() -> None:
+    folder, wrong = ROOT / "rnnops" / "compiler", []
+    for path in sorted(folder.rglob("*.py")):
+        own = compiler_part(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for node in runtime_imports(ast.parse(path.read_text())):
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            if path.name != "__init__.py" and module.startswith("rnnops.compiler."):
+                names = [f"{module}.{alias.name}" for alias in node.names]
+                wrong += [f"{path}: {n}" for n in names if FLOORS[compiler_part(n)] > FLOORS[own]]
+                wrong += [
+                    f"{path}: {n}" for n in names if FLOORS[compiler_part(n)] == FLOORS[own] and compiler_part(n) != own
+                ]
+    assert not wrong
 
 
 def run_python(code: str, **environment: str) -> str:

@@ -11,8 +11,8 @@ from numba import cuda
 from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.device_array import on_device
 

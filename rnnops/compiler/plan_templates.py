@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from rnnops.compiler.plan import ForwardPlan, TrainingPlan, prepared
+from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan, prepared
 from rnnops.fill import Template
 from rnnops.symbols import Symbols
 from rnnops.types import Type

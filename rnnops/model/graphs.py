@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
-from rnnops.compiler.plan import PlanCache
+from rnnops.compiler.pipeline import PlanCache
 from rnnops.model.arguments import Arguments
 from rnnops.model.layer import LayerNames
 from rnnops.model.placeholder import as_placeholder

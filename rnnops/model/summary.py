@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rnnops.compiler.memory_table import aligned, readable, spaced
+from rnnops.compiler.report.memory_table import aligned, readable, spaced
 from rnnops.model.arrays import Arrays, dotted
 from rnnops.model.graphs import Graph
 from rnnops.model.layer import Layer, Written

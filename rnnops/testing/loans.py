@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler import Pullback, Run
-from rnnops.compiler.devices import on_device
-from rnnops.compiler.feeds import is_on_cuda
-from rnnops.compiler.scan.memory import on_host
+from rnnops.compiler.api.devices import on_device
+from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.buffers.memory import on_host
 from rnnops.testing.check_error import CheckError
 from rnnops.types import Array
 

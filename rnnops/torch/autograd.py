@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
-from rnnops.compiler.run import Run
+from rnnops.compiler.api.run import Run
 from rnnops.torch.errors import StepError
 from rnnops.types import Array
 

@@ -15,11 +15,11 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops import forks
-from rnnops.compiler.openmp import openmp_of
-from rnnops.compiler.planned_run import PlannedRun
-from rnnops.compiler.run import Run
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.target import Processor
+from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.run import Run
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cpu.openmp import openmp_of
+from rnnops.compiler.targets.target import Processor
 from rnnops.schema import schema_of
 from rnnops.torch.autograd import check_whole, run_recurrence
 from rnnops.torch.check import check_step

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 import rnnops as ro
-from rnnops.compiler.planned_run import PlannedRun
+from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import Tensors, checked_lengths, checked_options, inputs_of, tensors_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import Prepared, settings_of

@@ -8,7 +8,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
 from rnnops.checkpoints.maximum_flow import FlowNet
-from rnnops.compiler.components import strong_components, weak_components
+from rnnops.compiler.graph.components import strong_components, weak_components
 
 SEEDS = range(60)
 

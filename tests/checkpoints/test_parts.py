@@ -11,7 +11,7 @@ from part_cells import busy_feeds, busy_net, results
 
 import rnnops as ro
 from rnnops.checkpoints import Slots, forward_steps, slots
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.recurrent.parted import Parted
 from rnnops.recurrent.parts import Part, Parts
 from rnnops.schema import RunContext

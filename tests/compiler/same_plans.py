@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.planned_run import PlannedRun
-from rnnops.compiler.recycle import Recycled
+from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.execute.recycle import Recycled
 from rnnops.fill import Fresh, Shared
 from rnnops.sizes import Size
 

@@ -13,7 +13,7 @@ from native_loops import NativeRows
 
 from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, compare
 from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Store
-from rnnops.compiler.scalar_expressions import Constants, scalar_expression
+from rnnops.compiler.lower.scalar_expressions import Constants, scalar_expression
 from rnnops.infer import infer_call
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.op import Op

@@ -11,10 +11,10 @@ from arena_models import MODELS
 from each import check_each
 
 import rnnops as ro
-from rnnops.compiler.arena import Arena, Interval, most_at_once, plan_arena
-from rnnops.compiler.lifetimes import intervals_of, lifetimes_of
-from rnnops.compiler.plan import TrainingPlan
-from rnnops.compiler.scan.memory import ALIGNMENT
+from rnnops.compiler.buffers.arena import Arena, Interval, most_at_once, plan_arena
+from rnnops.compiler.buffers.lifetimes import intervals_of, lifetimes_of
+from rnnops.compiler.buffers.memory import ALIGNMENT
+from rnnops.compiler.pipeline import TrainingPlan
 
 LARGER = 1.02
 

@@ -18,9 +18,9 @@ from whole_grid import RaceError, whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan import cuda_text
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda import text as cuda_text
+from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 

@@ -13,8 +13,8 @@ from op_table import CASES
 from whole_grid import whole_grid
 
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.loops import Expansion, Pointwise
 from rnnops.schema import REGISTRY
 

@@ -9,8 +9,8 @@ from without_simulator import run_compiler, run_without_simulator
 
 COMPILE = """
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
+from rnnops.compiler.execute.compiled_scan import Options
 
 T, N, D, H = 64, 16, 32, 256
 cell, dtype, weights = sys.argv[1:]
@@ -62,8 +62,8 @@ def test_other_dtypes(dtype: str, weights: str) -> None:
 
 TEXT = """
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
+from rnnops.compiler.execute.compiled_scan import Options
 
 net = ro.Net("net")
 net.outputs(h=ro.GRU(net, net.input("x"), None, None, 3, 4)[0])

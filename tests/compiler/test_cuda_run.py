@@ -15,9 +15,10 @@ from whole_grid import whole_grid
 from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
-from rnnops.compiler import cuda_run, row_groups
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.api import cuda_run
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.rewrite import fusion_groups as row_groups
+from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import device_array, facade, memory, replays
 from rnnops.kernels.cuda.device_array import DeviceArray
 

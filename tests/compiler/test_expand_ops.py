@@ -14,7 +14,7 @@ from op_cases import Array, Case, declare
 from op_table import CASES, INF, INTERNAL_CASES, NAN
 
 import rnnops as ro
-from rnnops.compiler.expand_ops import expand_ops
+from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
 from rnnops.ops.normalization import Softmax

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.fuse_ops import fuse_ops
-from rnnops.compiler.scan import share_work
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.schedule import share_work
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Op
 from rnnops.types import Shape, Type

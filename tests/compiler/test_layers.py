@@ -13,7 +13,7 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
-from rnnops.compiler import layer_steps
+from rnnops.compiler.layers import layer_steps
 from rnnops.testing.random_net import random_net
 from rnnops.testing.tolerances import difference, tolerance_of
 

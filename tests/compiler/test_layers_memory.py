@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
 
 WIDTH, LAYERS, ROWS = 200, 6, 2
 LAYER = WIDTH * WIDTH * 8

@@ -9,8 +9,8 @@ from devices import DEVICES, device_name, on_device
 from layer_runs import Arrays, by_layers, layers_of, plain, start
 
 import rnnops as ro
-from rnnops.compiler import layered_backward
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.layers import layered_backward
 from rnnops.testing.tolerances import difference, tolerance_of
 
 T, N, D = 6, 4, 3

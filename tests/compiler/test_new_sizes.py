@@ -15,8 +15,8 @@ from same_plans import differences
 from word_nets import words_net
 
 import rnnops as ro
-from rnnops.compiler import run as run_module
-from rnnops.compiler.run import Run
+from rnnops.compiler.api import run as run_module
+from rnnops.compiler.api.run import Run
 from rnnops.errors import RnnopsError
 
 H, WORDS = 8, 11

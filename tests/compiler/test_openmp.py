@@ -15,9 +15,9 @@ import pytest
 from test_team import count_in, tell, within_time
 
 import rnnops as ro
-from rnnops.compiler.openmp import OpenMP, openmp_of, run_in_region
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.target import Processor
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cpu.openmp import OpenMP, openmp_of, run_in_region
+from rnnops.compiler.targets.target import Processor
 from rnnops.kernels.cpu.barrier import new_barrier
 
 FOUND = openmp_of(ctypes.util.find_library("gomp") or "no such library")

@@ -10,10 +10,10 @@ from each import check_each
 from random_lifetimes import alive_at, most_by_hand, orders, random_lifetimes
 
 import rnnops as ro
-from rnnops.compiler.lifetimes import lifetimes_of, most_alive
-from rnnops.compiler.number_random_ops import number_random_ops
-from rnnops.compiler.order_ops import least_alive, order_ops
-from rnnops.compiler.topological import makers_before, topological_order
+from rnnops.compiler.buffers.lifetimes import lifetimes_of, most_alive
+from rnnops.compiler.buffers.order_ops import least_alive, order_ops
+from rnnops.compiler.graph.topological import makers_before, topological_order
+from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.schema import RunContext
 from rnnops.types import Type, type_of

@@ -9,8 +9,8 @@ COMPILE = """
 sys.path.append("tests/ops")
 import rnnops as ro
 from own_ops import OWN, reduce_log_add_exp, reduce_odd, reduce_prod, registered
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
+from rnnops.compiler.execute.compiled_scan import Options
 
 dtype = sys.argv[1]
 kinds = {"bool": [reduce_odd], "int32": [reduce_prod]}.get(dtype, [reduce_prod, reduce_log_add_exp])

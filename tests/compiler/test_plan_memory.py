@@ -15,10 +15,10 @@ from small_runs import lstm_feeds, lstm_net, same
 
 import rnnops as ro
 from rnnops.compiler import MemoryRow, PassMemory
-from rnnops.compiler.ir.llvm_text import llvm_text
+from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer, Pool, allocate
+from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
 from rnnops.compiler.ir.verify import RUNTIME
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Options
-from rnnops.compiler.scan.memory import ALIGNMENT, Block, Buffer, Pool, allocate
+from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.kernels.cpu.drivers import GIVEN
 from rnnops.kernels.cpu.runtime import THREADS, _text
 

@@ -13,8 +13,8 @@ from arena_models import perceptron
 from small_runs import lstm_feeds, lstm_net, product_net, same
 
 import rnnops as ro
-from rnnops.compiler import run as run_module
-from rnnops.compiler.scan.compiled_scan import CompiledScan, Options
+from rnnops.compiler.api import run as run_module
+from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
 
 
 def plain_run(net: ro.Net, **options: Any) -> ro.Run:

@@ -13,11 +13,11 @@ from small_runs import same
 
 import rnnops as ro
 from bench import language_model
-from rnnops.compiler.lifetimes import lifetimes_of
-from rnnops.compiler.plan import TrainingPlan
-from rnnops.compiler.recycle import SMALL, Recycled
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.memory import ALIGNMENT, Block, Buffer
+from rnnops.compiler.buffers.lifetimes import lifetimes_of
+from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.recycle import SMALL, Recycled
+from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.errors import TypeRuleError
 
 Arrays = dict[str, np.ndarray]
@@ -92,7 +92,7 @@ def test_results_have_the_same_bits(name: str) -> None:
 @pytest.mark.usefixtures("_poisoned")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rnnops.compiler.scan.share_work.LITTLE_WORK", 0)
+    monkeypatch.setattr("rnnops.compiler.schedule.share_work.LITTLE_WORK", 0)
     net = words()
     feeds = feeds_of(net)
     recycled, plain = (
@@ -114,7 +114,7 @@ def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.M
 )
 def test_random_nets_have_the_same_bits(seed: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random nets are small; where no buffer is, everything that may be recycled is."""
-    monkeypatch.setattr("rnnops.compiler.recycle.SMALL", small)
+    monkeypatch.setattr("rnnops.compiler.execute.recycle.SMALL", small)
     made = ro.testing.random_net(seed)
     feeds = dict(made.feeds)
     recycled = run_of(made.net)

@@ -16,7 +16,7 @@ from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
 
 import rnnops as ro
 from rnnops.compiler.ir.expressions import Cast, Name
-from rnnops.compiler.scalar_expressions import Constants, Place, scalar_expression, typed_expression
+from rnnops.compiler.lower.scalar_expressions import Constants, Place, scalar_expression, typed_expression
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
 from rnnops.kernels.cpu.vector_width import vector_width

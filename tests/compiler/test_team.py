@@ -17,8 +17,8 @@ import pytest
 from rejection import rejects
 from word_drivers import driver
 
-from rnnops.compiler import team as team_module
-from rnnops.compiler.team import check_threads, default_threads, run_together
+from rnnops.compiler.targets.cpu import team as team_module
+from rnnops.compiler.targets.cpu.team import check_threads, default_threads, run_together
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.barrier import new_barrier, wait
 from rnnops.kernels.cpu.instructions import loaded, stored
@@ -148,7 +148,7 @@ TESTS = str(Path(__file__).parents[1])
 FUNCTIONS = """
 import os, sys, threading, time
 import numpy as np
-from rnnops.compiler.team import default_threads, run_together
+from rnnops.compiler.targets.cpu.team import default_threads, run_together
 from rnnops.kernels.cpu.barrier import new_barrier, wait
 from rnnops.kernels.cpu.instructions import loaded, stored
 from rnnops.kernels.cpu.words import Address

@@ -30,8 +30,8 @@ from own_ops import (
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade
 from rnnops.net import Net
 from rnnops.op import Op

@@ -10,8 +10,8 @@ import pytest
 from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.target import Cuda
 
 Arrays = dict[str, np.ndarray]
 Device = Callable[..., ro.Run]

@@ -13,14 +13,14 @@ from scalar_jobs import Job, failures, job_of, merged, native_loop, use_of
 from scalar_sweep import sweep
 
 import rnnops as ro
-from rnnops.compiler.c99.target import C99
-from rnnops.compiler.c99.text import c_text
+from rnnops.compiler.codegen.scan_module import ScanModule
+from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir.expressions import Literal, Load
 from rnnops.compiler.ir.kernel import Do, Function, Module, Parameter, Pointer
-from rnnops.compiler.scalar_expressions import Constants
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.scan_module import ScanModule
-from rnnops.compiler.scan.share_work import Team
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.targets.c99.target import C99
+from rnnops.compiler.targets.c99.text import c_text
 
 pytestmark = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
 T, N, D, H = 7, 3, 5, 6

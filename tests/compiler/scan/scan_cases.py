@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
-from rnnops.compiler.expand_ops import expand_ops
-from rnnops.compiler.plan import live_net, plan_training
-from rnnops.compiler.scan.backward import BackwardScan
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.forward import ForwardScan
-from rnnops.compiler.scan.layouts import dense
-from rnnops.compiler.scan.lower_ops import lower_ops
-from rnnops.compiler.scan.lowered import Lowered
-from rnnops.compiler.scan.statements import Access, Statement
-from rnnops.compiler.scan.target import Target
+from rnnops.compiler.execute.backward import BackwardScan
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.forward import ForwardScan
+from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.lowered import Lowered
+from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.lower.lower_ops import lower_ops
+from rnnops.compiler.pipeline import live_net, plan_training
+from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare
 from rnnops.schema import schema_of
 from rnnops.types import Type

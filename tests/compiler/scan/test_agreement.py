@@ -10,8 +10,8 @@ from agreement_cases import Arrays, D, H, N, T, assert_same_bits, feeds_of, lstm
 from devices import DEVICES, PLAIN
 
 import rnnops as ro
-from rnnops.compiler.scan import share_work
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.schedule import share_work
 from rnnops.kernels.cpu.vector_width import WIDTHS
 
 NETS: dict[str, Callable[[], ro.Net]] = {

@@ -8,7 +8,7 @@ import pytest
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scan.batch_axis import BatchAxes, find_batch_axes
+from rnnops.compiler.schedule.batch_axis import BatchAxes, find_batch_axes
 
 N = 3
 Build = Callable[..., ro.Blob]

@@ -11,12 +11,12 @@ import pytest
 from scan_cases import lowered_step, run_statements
 
 import rnnops as ro
-from rnnops.compiler.scalar_expressions import Constants
-from rnnops.compiler.scan.block_rows import BlockRowWriter
-from rnnops.compiler.scan.cuda_text import TEAMS, programs_text
-from rnnops.compiler.scan.modules import load_module
-from rnnops.compiler.scan.nests import fuse_nests
-from rnnops.compiler.scan.row_program import Sizes
+from rnnops.compiler.codegen.pointwise_kernel import Sizes
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.loop_nests import fuse_nests
+from rnnops.compiler.targets.cuda.block_rows import BlockRowWriter
+from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
+from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.lanes import source
 from rnnops.kernels.scalar_functions import import_lines

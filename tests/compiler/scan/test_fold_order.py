@@ -9,8 +9,8 @@ import pytest
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scan.nests import Nest, fuse_nests
-from rnnops.compiler.scan.statements import Statement
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 
 S, E = 4, 3
 

@@ -11,13 +11,13 @@ import pytest
 from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
-from rnnops.compiler.scan import share_work
-from rnnops.compiler.scan.backward import BackwardScan
-from rnnops.compiler.scan.compiled_scan import Options
-from rnnops.compiler.scan.forward import ForwardScan
-from rnnops.compiler.scan.residuals import ScanResiduals
-from rnnops.compiler.scan.stages import Stage
-from rnnops.compiler.scan.statements import Statement
+from rnnops.compiler.execute.backward import BackwardScan
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.forward import ForwardScan
+from rnnops.compiler.execute.residuals import ScanResiduals
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule.stages import Stage
 
 Arrays = dict[str, np.ndarray]
 

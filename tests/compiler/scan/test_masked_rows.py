@@ -8,10 +8,10 @@ import pytest
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.compiler.scan.gather_rows import gather_rows
-from rnnops.compiler.scan.masked_rows import simplify_rows
-from rnnops.compiler.scan.scan import Scan, Slot, Tensor
-from rnnops.compiler.scan.step_plan import StepPlan, plan_step
+from rnnops.compiler.ir.scan import Scan, Slot, Tensor
+from rnnops.compiler.schedule.gather_rows import gather_rows
+from rnnops.compiler.schedule.masked_rows import simplify_rows
+from rnnops.compiler.schedule.step_plan import StepPlan, plan_step
 from rnnops.interpreter import prepare
 from rnnops.ops.select import mask_rows
 from rnnops.types import Type

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.compiler.scan import modules
-from rnnops.compiler.scan.modules import load_module
+from rnnops.compiler.targets import modules
+from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels import cache_folder
 
 ROOT = Path(__file__).parents[3]

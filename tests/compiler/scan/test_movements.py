@@ -9,7 +9,7 @@ import pytest
 from scan_cases import lowered_step, run_statements, value_of
 
 import rnnops as ro
-from rnnops.compiler.scan.lowered import UnsupportedError
+from rnnops.compiler.ir.lowered import UnsupportedError
 from rnnops.ops.internal import scatter_slice
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2))

@@ -8,9 +8,9 @@ import numpy as np
 from scan_cases import lowered_step, run_statements, value_of
 
 import rnnops as ro
-from rnnops.compiler.scan.lowered import Lowered
-from rnnops.compiler.scan.nests import Nest, fuse_nests
-from rnnops.compiler.scan.statements import Access
+from rnnops.compiler.ir.lowered import Lowered
+from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 
 Build = Callable[..., ro.Blob]
 

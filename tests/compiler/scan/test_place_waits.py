@@ -8,10 +8,10 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.cuda_target import Cuda
-from rnnops.compiler.scan.place_waits import place_waits
-from rnnops.compiler.scan.share_blocks import Blocks, Loop, share_loop
-from rnnops.compiler.scan.unit_periods import BY_ROWS, periods, units_of
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, periods, units_of
+from rnnops.compiler.targets.cuda.place_barriers import place_waits
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.targets.cuda.target import Cuda
 
 T, N, D, H = 5, 2, 3, 8
 BLOCKS = Blocks(4, 8, 1 << 20)

@@ -8,8 +8,8 @@ import numpy as np
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.scan.compiled_scan import CompiledScan
-from rnnops.compiler.scan.places import ALIGNMENT, Layouts, lay_out
+from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 
 T, N, D, H = 6, 3, 2, 5
 

@@ -8,11 +8,11 @@ import pytest
 from scan_cases import lowered_step, recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.scan.layouts import Layout
-from rnnops.compiler.scan.lowered import Lowered
-from rnnops.compiler.scan.products import Packing, Product, as_product, merge_folds, packing_of, sum_products
-from rnnops.compiler.scan.stages import node_reads
-from rnnops.compiler.scan.statements import Access
+from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.ir.lowered import Lowered
+from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.schedule.products import Packing, Product, as_product, merge_folds, packing_of, sum_products
+from rnnops.compiler.schedule.stages import node_reads
 
 N, D, H = 3, 2, 5
 Build = Callable[..., ro.Blob]

@@ -14,8 +14,8 @@ import pytest
 from devices import PLAIN, Device
 
 import rnnops as ro
-from rnnops.compiler.scan import share_work
-from rnnops.compiler.scan.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.schedule import share_work
 from rnnops.testing import check_devices, random_net
 
 COUNT, BLOCK = 300, 10

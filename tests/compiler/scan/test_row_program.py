@@ -8,9 +8,9 @@ from typing import Any
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scalar_expressions import Constants
-from rnnops.compiler.scan.nests import fuse_nests
-from rnnops.compiler.scan.row_program import RowProgram, RowWriter, Sizes
+from rnnops.compiler.codegen.pointwise_kernel import RowProgram, RowWriter, Sizes
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.types import Type
 
 Build = Callable[..., ro.Blob]

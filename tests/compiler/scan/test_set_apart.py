@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from test_stages import product, shape_of, statement
 
-from rnnops.compiler.scan.set_apart import set_apart
-from rnnops.compiler.scan.stages import Node, split_stages
+from rnnops.compiler.schedule.set_apart import set_apart
+from rnnops.compiler.schedule.stages import Node, split_stages
 
 CARRIED = [("h", "h_t")]
 

@@ -9,8 +9,8 @@ import pytest
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.scan.nests import fuse_nests
-from rnnops.compiler.scan.share_lanes import Share, share_lanes
+from rnnops.compiler.schedule.loop_nests import fuse_nests
+from rnnops.compiler.targets.cuda.share_lanes import Share, share_lanes
 
 CASES: dict[str, tuple[Callable[..., ro.Blob], dict[str, Any], Share]] = {
     "elementwise": (ro.tanh, {"x": (512,)}, Share(lanes=0)),

@@ -8,10 +8,10 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.scan.layouts import Layout, dense
-from rnnops.compiler.scan.products import Product
-from rnnops.compiler.scan.stages import Stage, dependencies, live_nodes, split_stages
-from rnnops.compiler.scan.statements import Access, Statement
+from rnnops.compiler.ir.layouts import Layout, dense
+from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.schedule.products import Product
+from rnnops.compiler.schedule.stages import Stage, dependencies, live_nodes, split_stages
 
 T, N, D, H = 4, 3, 2, 5
 

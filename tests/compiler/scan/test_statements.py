@@ -9,8 +9,8 @@ import pytest
 from scan_cases import lowered_step, run_statements, value_of
 
 import rnnops as ro
-from rnnops.compiler.scan.layouts import Layout
-from rnnops.compiler.scan.statements import Access, Statement
+from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.ir.statements import Access, Statement
 
 RNG = np.random.default_rng(1)
 A, B, M = (RNG.normal(size=shape) for shape in ((3, 4, 2), (4, 1), (2, 5)))

@@ -10,10 +10,10 @@ from devices import DEVICES
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.scan.compiled_scan import CompiledScan
-from rnnops.compiler.scan.products import Contraction
-from rnnops.compiler.scan.statements import Statement
-from rnnops.compiler.scan.step_plan import StepPlan
+from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.schedule.products import Contraction
+from rnnops.compiler.schedule.step_plan import StepPlan
 
 T, N, H = 4, 3, 3
 Build = Callable[..., ro.Blob]

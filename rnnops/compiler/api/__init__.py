@@ -1,0 +1,1 @@
+"""`compile`, runs and pullbacks: what users call."""

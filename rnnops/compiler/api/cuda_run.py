@@ -1,0 +1,237 @@
+"""Runs on a CUDA device: arrays come from the host or from the device, and results go to where they came from.
+
+All work of a call goes into one stream. With arrays of the device a call returns before the work is done (unless an
+index may be out of range, which is looked at); with NumPy arrays when results have been copied to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rnnops.checkpoints.policy import as_saving
+from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.api.pullback import Pullback
+from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.layers.layer_steps import LayerGradients
+from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.targets.cuda.references import DeviceReference
+from rnnops.compiler.targets.cuda.target import cuda_target
+from rnnops.errors import DeviceError, FeedError
+from rnnops.foreign_arrays import resolved
+from rnnops.interpreter import Program
+from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
+from rnnops.kernels.cuda.facade import stream_of, synchronize, wait_for
+from rnnops.kernels.cuda.memory import current_stream, in_stream
+from rnnops.net import Net
+from rnnops.schema import Call
+from rnnops.types import Array
+
+EITHER_SIDE = (
+    "ro.on_device(array) copies to the device, array.to_host() from it; run.bind(name=array) takes parameters from "
+    "either side. A model feeds its own from the host: give it NumPy arrays."
+)
+
+
+class CudaPullback(Pullback):
+    """Maps gradients of outputs to gradients of inputs, on the device; used once."""
+
+    on_host: bool  # whether gradients of inputs go to the host
+    stream: Any  # of the forward pass
+
+    def __call__(self, grads: Mapping[str, Any] | Any, stream: Any = None) -> dict[str, Array]:
+        """Run the backward pass.
+
+        Args:
+            grads: as on the CPU; NumPy arrays, or arrays of the device.
+            stream: of the device, that of the forward pass if left out.
+        """
+        with working(self._plan.program.net.name, self.stream if stream is None else stream):
+            wait_for(self.stream, current_stream())
+            found = placed(super().__call__(grads), self.on_host)
+            wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
+            return found
+
+    def layers(
+        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
+    ) -> Generator[LayerGradients, None, None]:
+        """Not on a CUDA device: raises DeviceError."""
+        net = self._plan.program.net.name
+        raise DeviceError("backward passes layer by layer run on the CPU only", net=net, hint="Use device='cpu'.")
+
+    def _own(self, stack: Any) -> Array:
+        found: Array = on_host(stack) if self.on_host else stack
+        return found
+
+    def _array(self, output: str, value: Any) -> Array:
+        if _goes_through_host(self._plan):
+            return super()._array(output, on_host(value))
+        if not is_on_cuda(value):
+            value = super()._array(output, value)
+        found: Array = _adopted(self._plan.program.net.name, output, value)
+        return found
+
+    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(self._plan) else with_references(self._plan.backward, kernels)
+
+    def _zeros(self, name: str) -> Array:
+        if _goes_through_host(self._plan):
+            return super()._zeros(name)
+        kind = self._plan.backward.types[name]
+        made: Array = zeros(kind.shape, kind.dtype)
+        return made
+
+
+class CudaRun(Run):
+    """A net compiled for a CUDA device."""
+
+    pullback: ClassVar[type[Pullback]] = CudaPullback
+    symbolic: ClassVar[bool] = False  # its kernels are made for sizes
+
+    def __call__(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = False, stream: Any = None, **feeds: Any
+    ) -> dict[str, Array]:
+        """Forward pass.
+
+        Args:
+            dicts, feeds: input name -> array: all NumPy arrays, or all arrays of the device (of CuPy, PyTorch and
+                others, by `__cuda_array_interface__` or DLPack), which are read where they are.
+            seed, training: as on the CPU.
+            stream: of the device: its address, or a stream of PyTorch, CuPy or numba; the default one if left out.
+
+        Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
+        """
+        with working(self.net.name, stream):
+            found = super().__call__(*dicts, seed=seed, training=training, **feeds)
+            return placed(found, self._on_host(dicts, feeds))
+
+    def vjp(
+        self,
+        *dicts: Feeds,
+        seed: int | None = None,
+        training: bool = True,
+        wrt: Any = None,
+        stream: Any = None,
+        **feeds: Any,
+    ) -> tuple[dict[str, Array], Pullback]:
+        """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
+        with working(self.net.name, stream):
+            found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+            assert isinstance(pullback, CudaPullback)
+            pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
+            return placed(found, pullback.on_host), pullback
+
+    def bind(self, **params: Any) -> Run:
+        """A run with some inputs fed once and for all (copies are taken, to the device)."""
+        arrays = {**self._bound, **{name: on_device(self._checked(name, array)) for name, array in params.items()}}
+        copies = {name: settled(array.copy()) if name in params else array for name, array in arrays.items()}
+        return CudaRun(self.net, self.device, self._options, copies, self._saving)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name not in self.net.input_names:
+            raise FeedError("bind names no input", net=self.net.name, blob=name)
+        return self._fed(self.net.name, name, value)
+
+    def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
+        """Whether feeds are on the host. Raises FeedError where only some are."""
+        given = {name: value for feeds in (*dicts, named) for name, value in feeds.items()}
+        there = {name: is_on_cuda(value) for name, value in given.items()}
+        if len(set(there.values())) > 1:
+            sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
+            raise FeedError(
+                "some feeds are on the host and some on the CUDA device",
+                net=self.net.name,
+                blob=min(sides, key=len),
+                wanted="all NumPy arrays, or all arrays of the device",
+                came=f"on the host: {sides[0]}; on the device: {sides[1]}",
+                hint=EITHER_SIDE,
+            )
+        return not any(there.values())
+
+    def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
+        self._on_host(dicts, named)
+        return super()._read(dicts, named)
+
+    def _fed(self, net: str, name: str, value: Any) -> Any:
+        return _adopted(net, name, value) if is_on_cuda(value) else super()._fed(net, name, value)
+
+    def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(plan) else with_references(plan.program, kernels)
+
+    def _reference(self, call: Call) -> Any:
+        return DeviceReference(call)
+
+    def _clock(self) -> float:
+        synchronize(current_stream())
+        return super()._clock()
+
+    def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Feeds where the ops of a plan want them."""
+        return to_host(arrays) if _goes_through_host(plan) else {name: on_device(a) for name, a in arrays.items()}
+
+
+@contextmanager
+def working(net: str, stream: Any) -> Iterator[None]:
+    """All work goes into a stream, and errors of the device name the net."""
+    try:
+        with in_stream(stream_of(stream)):
+            yield
+    except DeviceError as error:
+        if error.net is not None:
+            raise
+        found = DeviceError(error.problem, net=net, wanted=error.wanted, came=error.came, hint=error.hint)
+        raise found from error
+
+
+def compile_for_cuda(
+    net: Net, options: Options, checkpoints: Any, memory_budget: int | float | None, weights: str | None
+) -> CudaRun:
+    """Make a net ready to run on the CUDA device that is current; arguments as of `compile`.
+
+    Raises DeviceError where there is none.
+    """
+    chosen = replace(
+        options,
+        device=options.device or cuda_target(net.name, weights),
+        least_work=0,
+        all_ops=True,
+        recycle=False,
+    )
+    return CudaRun(net.snapshot(), "cuda", chosen, saving=as_saving(checkpoints, memory_budget, net))
+
+
+def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Kernels, and what runs all other ops on arrays of the device."""
+    others = [call for call in program.calls if call.op.key not in kernels]
+    return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
+
+
+def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
+    """Results where the caller wants them."""
+    return to_host(results) if on_host else {name: on_device(array) for name, array in results.items()}
+
+
+def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays as NumPy arrays."""
+    return {name: on_host(array) for name, array in arrays.items()}
+
+
+def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
+    """Whether a plan steps a recurrence from Python, with arrays of the host."""
+    compiled = plan.compiled
+    return any((*compiled.stepped, compiled.parted.forward, compiled.parted.backward))
+
+
+def _adopted(net: str, name: str, value: Any) -> DeviceArray:
+    try:
+        return on_device(resolved(value))
+    except DeviceError:
+        raise
+    except Exception as error:  # whatever the other library raises
+        problem = "a feed is no array of the CUDA device"
+        wanted = "an array with __cuda_array_interface__, or CuPy installed for one with __dlpack__"
+        raise FeedError(problem, net=net, blob=name, wanted=wanted, came=error) from None

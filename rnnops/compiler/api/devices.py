@@ -1,0 +1,62 @@
+"""What there is to run nets on, here and now."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from rnnops.compiler.targets.cpu.team import default_threads
+from rnnops.errors import DeviceError
+from rnnops.foreign_arrays import resolved
+from rnnops.kernels.cpu.vector_width import vector_width
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that `ro.compile` knows.
+
+    Args:
+        name: `device=` of `ro.compile`.
+        what: it is on this machine.
+        missing: why it cannot be used; empty where it can.
+    """
+
+    name: str
+    what: str
+    missing: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.missing or self.what}"
+
+
+def devices() -> tuple[Device, ...]:
+    """All devices, those that cannot be used here with the reason."""
+    cores = default_threads()
+    processor = f"{cores} core{'s' if cores != 1 else ''}, {platform.machine()}, vectors of {vector_width()} bits"
+    return Device("reference", "NumPy, op by op"), Device("cpu", processor), _cuda()
+
+
+def on_device(array: Any) -> Any:
+    """An array of the CUDA device: a copy of a NumPy array, or what another library has there as it is.
+
+    `.to_host()` copies it back; CuPy and PyTorch take it by `__cuda_array_interface__` or DLPack. Raises DeviceError
+    where there is no device, and TypeError for what is no array.
+    """
+    facade, device_array = _kernels("facade"), _kernels("device_array")
+    facade.card()
+    return device_array.on_device(resolved(array))
+
+
+def _cuda() -> Device:
+    try:
+        facade, blas = _kernels("facade"), _kernels("blas")
+        return Device("cuda", f"{facade.card()}, products of tiles by {blas.products()}")
+    except DeviceError as error:
+        return Device("cuda", "", str(error))
+
+
+def _kernels(module: str) -> Any:
+    """A module of the CUDA kernels. Raises DeviceError where the packages that they need are missing."""
+    return import_module(f"rnnops.kernels.cuda.{module}")

@@ -1,0 +1,227 @@
+"""Pullback: what a forward pass keeps, and the backward pass over it, once."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.api.feeds import as_array
+from rnnops.compiler.execute.residuals import ScanResiduals
+from rnnops.compiler.layers.layer_steps import LayerGradients, run_steps, steps_of
+from rnnops.compiler.pipeline import TrainingPlan
+from rnnops.compiler.report.memory_in_use import MemoryInUse
+from rnnops.errors import FeedError, GradientError
+from rnnops.interpreter import Workspace, execute
+from rnnops.recurrent.parted import PartedResiduals
+from rnnops.recurrent.stepping import StepWorkspaces
+from rnnops.schema import RunContext
+from rnnops.types import Array, Type, type_of
+
+RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
+
+
+class Pullback:
+    """Maps gradients of outputs to gradients of inputs; used once.
+
+    It holds feeds and kept blobs until it is used or dropped, and nothing else holds them.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        held: dict[str, Array],
+        outputs: Mapping[str, Array],
+        context: RunContext,
+        fed: Mapping[str, Array],
+    ) -> None:
+        self._plan, self._context = plan, context
+        self._held: dict[str, Array] | None = held
+        self._fed: Mapping[str, Array] = fed
+        self._lock = threading.Lock()
+        read = MemoryInUse(part for value in held.values() for part in _parts(value))
+        lent = [array for array in outputs.values() if read.holds(array)]
+        for array in lent:
+            array.flags.writeable = False
+        self._release = weakref.finalize(self, _return_loans, [weakref.ref(array) for array in lent])
+
+    def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        """Run the backward pass.
+
+        Args:
+            grads: output name -> gradient, zero for outputs not named; or one array, where there is one float output.
+
+        Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
+        no gradient, a wrong shape or dtype, and for a second use.
+        """
+        workspace, _ = self._take(self._checked(grads))
+        try:
+            with self._plan.compiled.running_backward() as kernels:
+                found = self._kernels(kernels)
+                execute(self._plan.backward, workspace, self._context, (), None, found, self._plan.residuals.kept)
+        finally:
+            self._release()
+        return self._results(workspace)
+
+    def layers(
+        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
+    ) -> Generator[LayerGradients, None, None]:
+        """Run the backward pass layer by layer, the last one first; nothing runs until it is iterated.
+
+        Args:
+            grads: as in a call.
+            output: layers of whose inputs the gradients are wanted.
+            freeze: the last layer to run; nothing is computed for those below.
+
+        Yields: for each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are of inputs
+        in `wrt` that no layer below uses; values, the arrays that were fed, may be overwritten from then on. The last
+        is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
+        Raises what a call raises, and GradientError for a name that is no layer.
+        """
+        given = self._checked(grads)
+        if self._held is None:
+            raise self._used()
+        steps = steps_of(self._plan, output, freeze)
+        workspace, fed = self._take(given)
+        iterator = run_steps(steps, workspace, self._context, fed, self)
+        weakref.finalize(iterator, self._release)  # where it is dropped before it was started
+        return iterator
+
+    def release(self) -> None:
+        """Give outputs that were lent to this pullback back to the caller."""
+        self._release()
+
+    def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
+        """All that a backward pass reads, and the feeds, which the pullback holds no longer."""
+        with self._lock:
+            held, self._held = self._held, None
+            fed, self._fed = self._fed, {}
+        if held is None:
+            raise self._used()
+        workspace = Workspace()
+        workspace.local.update(held)
+        for output, name in self._plan.gradient.output_grads.items():
+            workspace[name] = given[output] if output in given else self._zeros(name)
+        return workspace, fed
+
+    def step_blobs(self, name: str) -> Array:
+        """All steps of a blob of a cell, `[T, ...]`.
+
+        Args:
+            name: of a kept blob or a state of the only recurrence, or `<result name>:<blob>` where there are several.
+
+        Raises GradientError, with a list of what is kept, for a blob that is not.
+        """
+        if self._held is None:
+            raise self._used()
+        arrays = self._step_arrays()
+        found = [
+            stack
+            for (first, blob), stack in arrays.items()
+            if isinstance(name, str) and name in (blob, f"{first}:{blob}")
+        ]
+        if len(found) != 1:
+            raise GradientError(
+                "several recurrences keep a blob of this name" if found else "this step blob is not kept",
+                net=self._plan.program.net.name,
+                blob=str(name),
+                wanted=f"one of {', '.join(map(':'.join, arrays)) or 'none'}",
+            )
+        return self._own(found[0]())
+
+    def held_arrays(self) -> dict[str, Array]:
+        """Every array that the backward pass will read, by blob; none once it is used."""
+        arrays: dict[str, Array] = {}
+        for name, value in (self._held or {}).items():
+            parts = value.named_arrays() if isinstance(value, RESIDUALS) else {"": value}
+            arrays.update((f"{name}:{part}".rstrip(":"), array) for part, array in parts.items())
+        return arrays
+
+    def _step_arrays(self) -> dict[tuple[str, str], Callable[[], Array]]:
+        """(first result, blob) -> a function that stacks its steps."""
+        arrays: dict[tuple[str, str], Callable[[], Array]] = {}
+        for call in self._plan.program.calls:
+            held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
+            if isinstance(held, RESIDUALS):
+                for blob, stack in held.stacks(call.op).items():
+                    arrays[call.op.key, blob] = stack
+        return arrays
+
+    def _checked(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        names = self._plan.gradient.output_grads
+        if not isinstance(grads, Mapping):
+            if len(names) != 1:
+                raise self._error(
+                    "one array is given, but there are several float outputs", wanted=f"a dict over {', '.join(names)}"
+                )
+            grads = {next(iter(names)): grads}
+        return {output: self._checked_array(output, value) for output, value in grads.items()}
+
+    def _checked_array(self, output: str, value: Any) -> Array:
+        names = self._plan.gradient.output_grads
+        if output not in names:
+            raise self._error("no float output of this name", blob=str(output), wanted=f"one of {', '.join(names)}")
+        if output in self._plan.gradient.refused:
+            raise self._plan.gradient.refused[output].again()
+        wanted = self._plan.backward.types[names[output]]
+        array = np.asarray(value) if isinstance(value, np.generic) else self._array(output, value)
+        if type_of(array) != wanted:
+            raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array))
+        return array
+
+    def _array(self, output: str, value: Any) -> Array:
+        try:
+            return as_array(self._plan.program.net.name, output, value, "a gradient")
+        except FeedError as error:
+            details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
+            raise self._error(error.problem, blob=output, **details) from error
+
+    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of the backward pass in place of their references, by key."""
+        return kernels
+
+    def _own(self, stack: Any) -> Array:
+        """An array that is made for the caller."""
+        return np.asarray(stack)
+
+    def _zeros(self, name: str) -> Array:
+        kind: Type = self._plan.backward.types[name]
+        return np.zeros(kind.shape, kind.dtype)
+
+    def _results(self, workspace: Workspace) -> dict[str, Array]:
+        results: dict[str, Array] = {}
+        taken = MemoryInUse(workspace_inputs(workspace, self._plan))
+        for name, blob in self._plan.backward.net.output_blobs.items():
+            array = workspace[blob]
+            results[name] = array.copy() if taken.holds(array) or not array.flags.writeable else array
+            taken.add(results[name])
+        return results
+
+    def _error(self, problem: str, blob: str | None = None, **details: Any) -> GradientError:
+        return GradientError(problem, net=self._plan.program.net.name, blob=blob, **details)
+
+    def _used(self) -> GradientError:
+        return self._error(
+            "this pullback was used already", hint="Call run.vjp again: a pullback gives its memory back at its use."
+        )
+
+
+def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
+    """The arrays that a backward pass was given, but those that are gone."""
+    given = (workspace.local.get(name) for name in plan.backward.net.input_names)
+    return [array for array in given if array is not None and hasattr(array, "flags")]
+
+
+def _parts(value: Any) -> Iterable[Array]:
+    """The arrays that a kept blob consists of."""
+    return value.arrays() if isinstance(value, RESIDUALS) else [value]
+
+
+def _return_loans(lent: list[weakref.ref[Array]]) -> None:
+    for reference in lent:
+        array = reference()
+        if array is not None:
+            array.flags.writeable = True

@@ -1,0 +1,1 @@
+"""Where every byte lives: requirements, lifetimes, orders of ops, one arena."""

@@ -1,0 +1,429 @@
+"""Row programs: one function of pointers and sizes for all elementwise work between two products of a row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rnnops.compiler.ir.device import LaneFold
+from rnnops.compiler.ir.expressions import (
+    INDEX,
+    Call,
+    Cast,
+    Expr,
+    Literal,
+    Load,
+    Name,
+    Negated,
+    any_of,
+    as_index,
+    both,
+    choice,
+    compare,
+    inside,
+    total,
+)
+from rnnops.compiler.ir.kernel import Assign, For, Function, If, Parameter, Statement as Line, Store
+from rnnops.compiler.ir.statements import FORMS, Access, Number, Statement, operands_of
+from rnnops.compiler.lower.scalar_expressions import (
+    Constants,
+    Place,
+    expression_of,
+    places_of_operands,
+    scalar_expression,
+    typed_expression,
+)
+from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
+from rnnops.loops import Reduction
+from rnnops.schema import form_of
+from rnnops.types import BOOL, FLOATS, Type
+
+Fold = Callable[[Expr, Expr], Expr]
+FOLDED: Mapping[str, Fold] = {  # in registers, in any order
+    "add": lambda acc, x: _added(acc, x),
+    "max": lambda acc, x: Call("larger", (acc, x), dtype=acc.dtype),
+    "min": lambda acc, x: Call("smaller", (acc, x), dtype=acc.dtype),
+    "or": lambda acc, x: any_of(acc, x),
+    "and": lambda acc, x: both(acc, x),
+}
+FOLDED_IN_MEMORY: Mapping[str, Fold] = {
+    **FOLDED,
+    "add": lambda acc, x: acc + x if acc.dtype in FLOATS else _added(acc, x),  # integers wrap in any order
+}
+SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
+ZERO, ONE = Literal(0), Literal(1)
+
+Element = tuple[str, int, tuple[int, ...]]
+
+
+class Sizes:
+    """Whole numbers that a generated module gets as arguments; 0 and 1 stand in the text."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+    def of(self, value: int) -> Expr:
+        if value in (0, 1, -1):
+            return Literal(value)
+        if value not in self.values:
+            self.values.append(value)
+        return Name(f"c{self.values.index(value)}")
+
+
+@dataclass
+class RowProgram:
+    """One row program, and what it wants to be called with.
+
+    Args:
+        name: of the function.
+        pointers: owner -> parameter.
+        sizes: names of the sizes it takes.
+        scalars: names of further numbers it takes (`n`, `t`, ...).
+        body: what it does.
+        folds: of what lanes of a device bring, beside those that all modules have.
+    """
+
+    name: str
+    pointers: dict[str, str] = field(default_factory=dict)
+    sizes: list[str] = field(default_factory=list)
+    scalars: list[str] = field(default_factory=list)
+    body: list[Line] = field(default_factory=list)
+    folds: list[LaneFold] = field(default_factory=list)
+
+    def function(self, types: Mapping[str, Type]) -> Function:
+        """The program as a function.
+
+        Args:
+            types: owner -> what it holds.
+        """
+        scalars = [Parameter(name, SCALAR_KINDS.get(name, INDEX)) for name in self.scalars]
+        pointers = [Parameter(name, f"{_stored(types[owner])}*", owner) for owner, name in self.pointers.items()]
+        return Function(self.name, (*scalars, *pointers, *map(Parameter, self.sizes)), tuple(self.body))
+
+
+class RowWriter:
+    """Writes the nests of one row program."""
+
+    def __init__(
+        self,
+        name: str,
+        types: Mapping[str, Type],
+        batch_axes: Mapping[str, int],
+        stored: Collection[str],
+        scalars: Mapping[str, str],
+        sizes: Sizes,
+        constants: Constants,
+    ) -> None:
+        self.result = RowProgram(name)
+        self.types, self.batch_axes, self.stored, self.known_scalars = types, batch_axes, stored, scalars
+        self.module_sizes, self.constants = sizes, constants
+        self.variables: dict[str, Expr] = {}  # owners of one element in a row -> variable
+        self.writes: Counter[str] = Counter()
+        self.lines: list[Line] = []  # of the loop that is being written
+        self.count = 0
+
+    def write(self, nests: Sequence[Nest]) -> RowProgram:
+        self.writes = Counter(s.target.owner for nest in nests for s in nest.statements)
+        for nest, needed in zip(nests, _read_elsewhere(nests), strict=True):
+            self._nest(nest, needed)
+        if "status" in self.result.scalars:
+            wrong = Name("wrong")
+            told = If(wrong > 0, (Store("status", ZERO, ONE),))
+            self.lines = [Assign("wrong", ZERO), *self.lines, told]
+        self.result.body = self.lines
+        return self.result
+
+    # -- nests ---------------------------------------------------------------------------------------------------
+
+    def _nest(self, nest: Nest, needed: Collection[str]) -> None:
+        self.local: dict[Element, Expr] = {}  # what this nest has computed or loaded -> variable
+        registers = [s for s in nest.statements if is_register_fold(s) and s.folded_axes()]
+        self.accumulators: dict[int, Name] = {}
+        self._level(nest, 0, registers, needed)
+
+    def _level(self, nest: Nest, depth: int, registers: list[Statement], needed: Collection[str]) -> None:
+        starting = [s for s in registers if min(s.folded_axes()) == depth]
+        for statement in starting:
+            self._start_register(statement)
+        if depth < len(nest.extents):
+            begin, end, step = self._range(nest, depth)
+            outside, self.lines = self.lines, []
+            self._level(nest, depth + 1, registers, needed)
+            self.lines = [*outside, For(f"i{depth}", begin, end, step, tuple(self.lines))]
+        else:
+            for statement in nest.statements:
+                self._statement(statement, depth, needed)
+        for statement in starting:
+            self._finish_register(statement, depth, needed)
+
+    def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
+        """Begin, end and step of a loop."""
+        return ZERO, self._size(nest.extents[depth]), ONE
+
+    def _start_register(self, statement: Statement) -> None:
+        start = 0 if statement.start is None else statement.start
+        self.accumulators[id(statement)] = self._variable(self.constants.of(start, statement.dtype), statement.blob)
+
+    def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
+        name = self.accumulators[id(statement)]
+        if statement.start is None:
+            self._add(statement, name, depth)
+        else:
+            self._keep(statement, name, depth, needed)
+
+    def _add(self, statement: Statement, value: Expr, depth: int) -> None:
+        """Join what a register has gathered with what lies in memory."""
+        place, old = self._in_memory(statement.target, depth)
+        self._store(place, self._joined(statement, old, value, FOLDED_IN_MEMORY), statement, depth)
+
+    def _statement(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
+        if id(statement) in self.accumulators:
+            name = self.accumulators[id(statement)]
+            self.lines.append(Assign(name.name, self._folded(statement, name, depth, FOLDED)))
+            return
+        if statement.fold and statement.start is None:
+            self._accumulate(statement, depth)
+            return
+        self._keep(statement, self._variable(self._value(statement, depth), statement.blob), depth, needed)
+
+    def _accumulate(self, statement: Statement, depth: int) -> None:
+        """Join a value with what lies in memory."""
+        place, old = self._in_memory(statement.target, depth)
+        self._store(place, self._folded(statement, old, depth, FOLDED_IN_MEMORY), statement, depth)
+
+    def _in_memory(self, access: Access, depth: int) -> tuple[Load, Expr]:
+        """An element of memory, and its value."""
+        place = self._element(access, depth)
+        return place, compare("!=", place, 0) if self.types[access.owner].dtype == BOOL else place
+
+    def _folded(self, statement: Statement, old: Expr, depth: int, folds: Mapping[str, Fold]) -> Expr:
+        """An accumulator joined with the statement's value; sums of products are multiply-adds."""
+        if statement.form == "product" and statement.fold == "add":
+            factors = [self._operand(o, depth) for o in statement.operands if isinstance(o, Access)]
+            function = "add_product_any_order" if folds is FOLDED else "add_product"
+            return Call(function, (old, *factors), dtype=statement.dtype)
+        return self._joined(statement, old, self._value(statement, depth), folds)
+
+    def _joined(self, statement: Statement, old: Expr, value: Expr, folds: Mapping[str, Fold]) -> Expr:
+        if statement.fold in folds:
+            return folds[statement.fold](old, value)
+        return self._combined(statement, self._variable(old), self._variable(value))
+
+    def _combined(self, statement: Statement, a: Expr, b: Expr) -> Expr:
+        """Two numbers joined as the `combine` of a loop form says."""
+        places = {"a": Place(a, statement.dtype), "b": Place(b, statement.dtype)}
+        return expression_of(statement.made_by(), statement.fold, places, statement.dtype, self.constants)
+
+    def _keep(self, statement: Statement, value: Expr, depth: int, needed: Collection[str]) -> None:
+        """Remember a value under its owner, and store it where others read it from memory."""
+        owner = statement.target.owner
+        scalar = depth == 0 and self._is_scalar(owner)
+        if scalar:
+            self.variables[owner] = value
+        if owner in self.stored or (owner in needed and not scalar) or statement.target.index is not None:
+            self._write(depth, self._stored(self._element(statement.target, depth), value, owner))
+        if not scalar and statement.target.index is None:
+            self.local[element(statement.target)] = value
+
+    def _is_scalar(self, owner: str) -> bool:
+        """Whether a row has but one element of it, written once."""
+        axis = self.batch_axes.get(owner)
+        return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
+
+    def _store(self, place: Load, value: Expr, statement: Statement, depth: int) -> None:
+        """Write what has been joined with memory, which is read anew from now on."""
+        owner = statement.target.owner
+        self._write(depth, self._stored(place, value, owner))
+        self.local = {key: known for key, known in self.local.items() if key[0] != owner}
+
+    def _stored(self, place: Load, value: Expr, owner: str) -> Store:
+        return Store(place.buffer, place.index, value, owner)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _value(self, statement: Statement, depth: int) -> Expr:
+        operands = [self._operand(o, depth) if isinstance(o, Access) else o for o in statement.operands]
+        if statement.form == "apply":
+            if statement.is_integer_power():
+                self._note_wrong(self._typed(operands[1], statement.dtype) < 0)
+            return scalar_expression(statement.made_by(), self._with_missing(statement, operands), self.constants)
+        if statement.form in ("element", "finish"):
+            return self._of_reduction(statement, operands)
+        if statement.form == "uniform":
+            return self._uniform(statement, depth)
+        if statement.form == "labels":
+            return self._label(statement, operands[0])
+        if statement.form == "dropped":
+            return self._dropped(statement, operands)
+        text = FORMS.get(statement.form) or " + ".join(f"{{{i}}}" for i in range(len(operands)))
+        places = {str(i): self._place(o, statement, i) for i, o in enumerate(operands)}
+        return typed_expression(text, places, statement.dtype, self.constants)
+
+    def _of_reduction(self, statement: Statement, operands: Sequence[Expr | Number]) -> Expr:
+        """What an element contributes to a fold, or what is made of all of them."""
+        call = statement.made_by()
+        form = form_of(call)
+        assert isinstance(form, Reduction)
+        if statement.form == "finish":
+            text, places = form.finish, {"acc": self._place(operands[0], statement, 0), "count": Place(operands[1])}
+        else:
+            given = dict(zip(operands_of(form), operands, strict=True))
+            text = form.element
+            places = places_of_operands(call, [given.get(i, 0) for i in range(len(call.types))])
+        return expression_of(call, text, places, statement.dtype, self.constants)
+
+    def _place(self, operand: Expr | Number, statement: Statement, i: int) -> Place:
+        original = statement.operands[i]
+        dtype = self.types[original.owner].dtype if isinstance(original, Access) else statement.dtype
+        return Place(operand, dtype)
+
+    def _with_missing(self, statement: Statement, operands: Sequence[Expr | Number]) -> list[Expr | Number]:
+        """Operands in the places of the op's inputs, with 0 for optional ones that were left out."""
+        given = iter(operands)
+        return [next(given) if name else 0 for name in statement.made_by().op.inputs]
+
+    def _operand(self, access: Access, depth: int) -> Expr:
+        if access.owner in self.known_scalars:
+            return self._scalar(self.known_scalars[access.owner])
+        if access.owner in self.variables:
+            if access.index is not None:
+                self._index(access, depth)  # there is one element, but the index may be wrong
+            return self.variables[access.owner]
+        key = element(access)
+        if access.index is None and key in self.local:
+            return self.local[key]
+        value = self._variable(self._in_memory(access, depth)[1], access.owner)
+        if access.index is None:
+            self.local[key] = value
+        return value
+
+    def _element(self, access: Access, depth: int) -> Load:
+        """`p[offset + i0 * stride + ...]`."""
+        terms = [self._size(access.layout.offset)] if access.layout.offset else []
+        for axis, stride in enumerate(access.layout.strides[:depth]):
+            if stride and access.layout.shape[axis] > 1:
+                terms.append(self._times(axis, stride))
+        if access.index is not None:
+            terms.append(self._index(access, depth))
+        return Load(self._pointer(access.owner), total(terms), dtype=_stored(self.types[access.owner]))
+
+    def _times(self, axis: int, stride: int) -> Expr:
+        place = Name(f"i{axis}")
+        return place if stride == 1 else place * self._size(stride)
+
+    def _index(self, access: Access, depth: int) -> Expr:
+        assert access.index is not None
+        found, step = as_index(self._operand(access.index, depth)), self._size(access.index_step)
+        if access.index_size == 0:
+            return found * step
+        raw, size = self._variable(found), self._size(access.index_size)
+        self._note_wrong(any_of(raw < Negated(size), raw >= size))
+        return self._variable(inside(raw, size)) * step
+
+    def _note_wrong(self, test: Expr) -> None:
+        """Count what is out of range; the function tells by its status, and the reference says what it was."""
+        self._scalar("status")
+        wrong = Name("wrong")
+        self.lines.append(Assign("wrong", wrong + choice(test, ONE, ZERO)))
+
+    def _label(self, statement: Statement, label: Expr | Number) -> Expr:
+        classes, ignored = (statement.made_by().attr(name) for name in ("classes", "ignore_index"))
+        value, constant = self._variable(self._typed(label, statement.dtype)), self.constants.of
+        test = any_of(value < constant(0, statement.dtype), value >= constant(classes, statement.dtype))
+        if ignored is not None and int(np.array(ignored).astype(statement.dtype)) == ignored:
+            test = both(test, compare("!=", value, constant(ignored, statement.dtype)))
+        self._note_wrong(test)
+        return value
+
+    def _uniform(self, statement: Statement, depth: int) -> Expr:
+        """A random number, or whether it lets an element stay: its number within all rows says which is its own."""
+        (row_size, by_row), layout, call = statement.operands, statement.target.layout, statement.made_by()
+        terms = [self._size(layout.offset)] if layout.offset else []
+        terms += [self._times(axis, stride) for axis, stride in enumerate(layout.strides[:depth])]
+        size = self._size(int(row_size))  # type: ignore[arg-type]
+        seed, t, n = (self._scalar(name) for name in ("seed", "draw_t", "n"))
+        element = self._variable(total([*terms, *([n * size] if by_row else [])]))
+        counter = (seed, self._size(call.attr("ordinal")), t, element // size, element % size)
+        drawn = Call("uniform", counter, dtype="float64")
+        if statement.dtype == BOOL:
+            stays = compare(">=", drawn, self.constants.of(call.attr("ratio"), "float64"))
+            return any_of(compare("==", self._scalar("active"), 0), stays)
+        if statement.dtype == "float64":
+            return drawn
+        many, one = (self.constants.of(2.0**power, "float64") for power in (24, -24))
+        cut = Call("floor", (drawn * many,), dtype="float64") * one  # the bits of a float32, so that none rounds to 1
+        return Cast(cut, dtype="float32")
+
+    def _typed(self, operand: Expr | Number, dtype: str) -> Expr:
+        return operand if isinstance(operand, Expr) else self.constants.of(operand, dtype)
+
+    def _dropped(self, statement: Statement, operands: Sequence[Expr | Number]) -> Expr:
+        active, dtype = self._scalar("active"), statement.dtype
+        scale = self.constants.of(1.0 / (1.0 - statement.made_by().attr("ratio")), dtype)
+        x, mask = self._typed(operands[0], dtype), self._typed(operands[1], BOOL)
+        kept = choice(mask, x * scale, self.constants.of(0.0, dtype))
+        return choice(compare("!=", active, 0), kept, x)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _size(self, value: int) -> Expr:
+        size = self.module_sizes.of(value)
+        if isinstance(size, Name) and size.name not in self.result.sizes:
+            self.result.sizes.append(size.name)
+        return size
+
+    def _scalar(self, name: str) -> Name:
+        if name not in self.result.scalars:
+            self.result.scalars.append(name)
+        return Name(name, dtype=SCALAR_KINDS.get(name, INDEX))
+
+    def _pointer(self, owner: str) -> str:
+        return self.result.pointers.setdefault(owner, f"p{len(self.result.pointers)}")
+
+    def _variable(self, value: Expr, blob: str = "") -> Name:
+        """A new variable that holds a value, an element of a blob."""
+        name = Name(f"v{self.count}", dtype=value.dtype)
+        self.count += 1
+        self.lines.append(Assign(name.name, value, blob))
+        return name
+
+    def _write(self, depth: int, line: Store) -> None:
+        """A line that writes to memory, below so many loops."""
+        self.lines.append(line)
+
+
+def _added(accumulator: Expr, x: Expr) -> Expr:
+    return Call("add_any_order", (accumulator, x), dtype=accumulator.dtype)
+
+
+def _stored(kind: Type) -> str:
+    """The dtype of elements in memory; bools are bytes."""
+    return "uint8" if kind.dtype == BOOL else kind.dtype
+
+
+def element(access: Access) -> Element:
+    """What tells one element of an owner from another within a nest."""
+    return access.owner, access.layout.offset, access.layout.strides
+
+
+def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:
+    """For each nest the owners that it writes and whose values other nests, or other elements, read from memory."""
+    readers: dict[str, set[int]] = {}
+    for i, nest in enumerate(nests):
+        for owner in _owners_read(nest):
+            readers.setdefault(owner, set()).add(i)
+    written = [{statement.target.owner for statement in nest.statements} for nest in nests]
+    return [{owner for owner in owners if readers.get(owner, set()) - {i}} for i, owners in enumerate(written)]
+
+
+def _owners_read(nest: Nest) -> Iterator[str]:
+    """What statements of a nest read from memory: operands, indices, and sums that go on."""
+    for statement in nest.statements:
+        yield from (access.owner for access in statement.reads())
+        if statement.target.index is not None:
+            yield statement.target.index.owner
+        if statement.fold and statement.start is None:
+            yield statement.target.owner

@@ -1,0 +1,400 @@
+"""A step plan as kernel IR: row programs, and one driver that all threads run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+
+from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.pointwise_kernel import RowProgram, RowWriter, Sizes
+from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
+from rnnops.compiler.ir.device import DeviceModule
+from rnnops.compiler.ir.expressions import (
+    Cast,
+    Expr,
+    Literal,
+    Name,
+    any_of,
+    both,
+    choice,
+    compare,
+    least,
+    share_of,
+)
+from rnnops.compiler.ir.kernel import (
+    Array,
+    Assign,
+    Do,
+    For,
+    Function,
+    If,
+    Matrix,
+    Module,
+    Parameter,
+    Pointer,
+    Statement as Line,
+    Vector,
+)
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.shown import shown
+from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.loop_nests import fuse_nests
+from rnnops.compiler.schedule.places import Layouts, Place
+from rnnops.compiler.schedule.products import Contraction, Packing, Product, packing_of
+from rnnops.compiler.schedule.stages import Node, Stage, node_reads
+from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
+from rnnops.compiler.targets.python.text import python_text
+from rnnops.types import BOOL
+
+HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going", "columns")
+ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
+COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
+ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
+MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
+
+RANK, THREADS, SHARE, SHARES = map(Name, ("rank", "threads", "share", "shares"))
+T, N, K, TILE, STEPS, LOW, STEP, IN_TILE = map(Name, ("T", "N", "K", "tile", "steps", "low", "step", "i"))
+N0, N1, R0, R1 = map(Name, ("n0", "n1", "r0", "r1"))
+ZERO, ONE, TRUE = Literal(0), Literal(1), Literal(True, dtype=BOOL)
+BACKWARDS, BY_COLUMNS = compare("!=", Name("backwards"), 0), compare("!=", Name("columns"), 0)
+GOES_ON = any_of(TILE > 0, Name("going") > 0)  # sums have a start that is not 0
+WAIT = Do("wait", (Array("barrier"), THREADS))
+
+
+@dataclass(frozen=True)
+class ScanModule:
+    """A generated module, and what its arguments are.
+
+    Args:
+        module: as kernel IR.
+        sizes: numbers behind those of `HEADER_SIZES`.
+        arrays: names of array parameters, in order.
+        packed: matrices in the order of their parameters.
+        render: makes Python of the module, given the lines that define its constants.
+    """
+
+    module: Module | DeviceModule
+    constants: Constants
+    sizes: tuple[int, ...]
+    arrays: tuple[str, ...]
+    packed: tuple[Packed, ...]
+    render: Callable[..., str] = python_text
+
+    def python(self) -> str:
+        """A module of Python that does it: what a CUDA device runs, or what compiled code does."""
+        return self.render(self.module, self.constants.lines())
+
+    def shown(self) -> str:
+        """The same for people, with names of blobs."""
+        return self.render(shown(self.module), self.constants.lines(), for_people=True)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix that products read, packed once a run: `[inner, columns]` of its owner."""
+
+    owner: str
+    packing: Packing
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is done with some of the rows."""
+
+    stages: Sequence[Stage]
+    places: Mapping[str, Place]
+    shares: AllRows
+
+    @cached_property
+    def readers(self) -> dict[str, set[int]]:
+        """Owner -> ids of the nodes that read it."""
+        readers: dict[str, set[int]] = {}
+        for node in (node for stage in self.stages for node in stage.nodes):
+            for owner in node_reads(node):
+                readers.setdefault(owner, set()).add(id(node))
+        return readers
+
+
+@dataclass
+class ScanWriter:
+    scan: Scan
+    plan: StepPlan
+    layouts: Layouts
+    dtype: str
+    constants: Constants = field(default_factory=Constants)
+    sizes: Sizes = field(default_factory=Sizes)
+    programs: list[RowProgram] = field(default_factory=list)
+    packed: dict[Packed, str] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)  # of the loop that is being written
+    summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
+    shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
+    part: _Part = field(init=False)
+
+    def written(self) -> ScanModule:
+        """The module."""
+        body = self._driver()
+        arrays = tuple(map(self._parameter, self._arrays()))
+        sizes = *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
+        driver = Function("scan", DRIVER_PARAMETERS, tuple(body))
+        programs = tuple(program.function(self.plan.types) for program in self.programs)
+        module = Module(self.dtype, programs, driver, arrays, sizes)
+        names = tuple(parameter.name for parameter in arrays)
+        return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
+
+    def _arrays(self) -> list[str]:
+        scratch = [f"w_{dtype}" for dtype in self.layouts.scratch]
+        rows = ROW_ARRAYS if self.plan.lengths else ()
+        return [*self.layouts.arrays.values(), *scratch, *self.packed.values(), *rows]
+
+    def _parameter(self, array: str) -> Parameter:
+        """An array parameter; bools come as bytes."""
+        owners = {name: owner for owner, name in self.layouts.arrays.items()}
+        dtype = array_dtype(array, owners, self.scan, self.plan, self.dtype)
+        return Parameter(array, f"{dtype}[]", owners.get(array, ""))
+
+    # -- the driver ----------------------------------------------------------------------------------------------
+
+    def _driver(self) -> list[Line]:
+        rows = N if self.plan.batch_axes else ONE
+        together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
+        parts = [_Part(self.plan.stages, self.layouts.places, LastingRows() if self.plan.lengths else AllRows())]
+        if self.plan.past_end:  # of each row behind the others, or before them in reverse
+            over = _Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
+            parts = [over, *parts] if self.scan.reverse else [*parts, over]
+        stages = [line for part in parts for line in self._stages(part)]
+        tile = [
+            Assign("steps", least(K, T - TILE)),
+            Assign("low", choice(BACKWARDS, T - TILE - STEPS, TILE)),
+            *parts[0].shares.before_tile(),
+            *stages,
+        ]
+        shares = [*_share(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
+        return [*shares, *self._packing(), For("tile", ZERO, T, K, tuple(tile))]
+
+    def _column_shares(self, rows: Expr) -> list[Line]:
+        """Who does what in products of a step: rows of its own, or columns of all rows."""
+        if not self.shared:
+            return []
+        own = [("m0", ZERO, N0), ("m1", rows, N1), ("share", RANK, ZERO), ("shares", THREADS, ONE)]
+        columns = [
+            line
+            for count, number in self.shared.items()
+            for line in _share((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
+        ]
+        return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
+
+    def _stages(self, part: _Part) -> list[Line]:
+        """All stages of some rows."""
+        self.part, result = part, []
+        for stage in part.stages:
+            result += self._stage(stage)
+            if len(part.stages) > 1 or not stage.loop:
+                result.append(WAIT)
+        nodes = [node for stage in part.stages for node in stage.nodes]
+        self.summed.update(node.target for node in nodes if isinstance(node, Contraction))
+        return result
+
+    def _packing(self) -> list[Line]:
+        """Each matrix is packed by one of the threads, where it is not packed yet."""
+        lines: list[Line] = []
+        for i, (packed, name) in enumerate(self.packed.items()):
+            array, how = self.layouts.arrays[packed.owner], packed.packing
+            rows, columns = (packed.columns, packed.inner) if how.transposed else (packed.inner, packed.columns)
+            source = self._matrix(array, self._size(how.start), self._size(rows), how.stride, how.column, columns)
+            test = compare("==", RANK, Literal(i) % THREADS)
+            if i < MASKED:
+                test = both(test, compare("!=", Name("unpacked") >> i & 1, 0))
+            pack = Do("pack_transposed_into" if how.transposed else "pack_into", (source, Array(name)))
+            lines.append(If(test, (pack,)))
+        return [*lines, WAIT] if lines else []
+
+    def _stage(self, stage: Stage) -> list[Line]:
+        self.lines = []
+        if not stage.loop:
+            for node in stage.nodes:
+                self._batched(node)
+            return self.lines
+        self.lines += [
+            Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)),
+            Assign("t", LOW + IN_TILE),
+            *self.part.shares.before_rows(),
+        ]
+        for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
+            nodes = list(group)
+            if is_row:
+                self._rows([node for node in nodes if isinstance(node, Statement)])
+            else:
+                self._products([node for node in nodes if isinstance(node, Product)])
+        return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
+
+    def _products(self, nodes: Sequence[Product]) -> None:
+        """Products of one step; where threads share out columns, each waits for all that it reads."""
+        read: set[str] = set()
+        written: set[str] = set()
+        self._wait_for_columns()
+        for node in nodes:
+            if node.left in written or node.target in read:
+                self._wait_for_columns()
+                read, written = set(), set()
+            self._product(node)
+            read.add(node.left)
+            written.add(node.target)
+        self._wait_for_columns()
+
+    def _wait_for_columns(self) -> None:
+        if self.part.shares.columns:
+            self.lines.append(Do("wait", (Array("barrier"), SHARES)))
+
+    def _rows(self, statements: Sequence[Statement]) -> None:
+        own, written = {id(s) for s in statements}, {s.target.owner for s in statements}
+        outside = {owner for owner in written if not self.part.readers.get(owner, own) <= own}
+        stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
+        name, plan = f"rows_{len(self.programs)}", self.plan
+        writer = RowWriter(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
+        program = writer.write(fuse_nests(statements))
+        self.programs.append(program)
+        pointed = [self._place(owner) for owner in program.pointers]
+        pointers = [Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
+        scalars = [self._scalar(name) for name in program.scalars]
+        self.lines.append(self.part.shares.each_row([Do(name, (*scalars, *pointers, *map(Name, program.sizes)))]))
+
+    def _scalar(self, name: str) -> Expr | Pointer:
+        """What a row program is given for a number that it takes."""
+        if name == "n":
+            return Name("n") if self.plan.batch_axes else ZERO
+        return SCALARS.get(name, Name(name))
+
+    def _place(self, owner: str) -> Place:
+        return self.part.places[owner]
+
+    @cached_property
+    def _addresses(self) -> Addresses:
+        return Addresses(self.sizes, bool(self.plan.batch_axes))
+
+    def _address(self, place: Place, row: Expr) -> Expr:
+        return self._addresses.of_row(place, row)
+
+    def _matrix(self, array: str, start: Expr, rows: Expr, stride: int, offset: int, columns: int) -> Matrix:
+        """A matrix whose first number lies `offset` behind the start, in rows of `stride` numbers."""
+        column = offset % stride
+        if column != offset:
+            start = start + self._size(offset - column)
+        return Matrix(array, start, rows, self._size(stride), self._size(column), self._size(columns))
+
+    def _product(self, node: Product) -> None:
+        """The part of a product of one step that is this thread's: its rows, or columns of all rows."""
+        each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
+        rows = self.part.shares.count * self._size(each)
+        left, target = self._place(node.left), self._place(node.target)
+        start, end = (self._address(place, self.part.shares.firsts[place.rows]) for place in (left, target))
+        a = self._matrix(left.array, start, rows, node.row_stride, node.offset, node.inner)
+        c = self._matrix(target.array, end, rows, node.columns, 0, node.columns)
+        self._multiply(node, a, c, ZERO, rows)
+
+    def _multiply(self, node: Product, a: Matrix, c: Matrix, first: Expr, last: Expr) -> None:
+        """Some rows of a product, in the columns that are the thread's: the same wherever there are as many."""
+        begin, end = self._size(0), self._size(node.columns)
+        if self.part.shares.columns:
+            number = self.shared.setdefault(node.columns, len(self.shared))
+            begin, end = Name(f"a{number}"), Name(f"b{number}")
+        packed, accumulate = Array(self._packed_name(node.right)), Literal(node.accumulate, dtype=BOOL)
+        arguments = a, packed, c, accumulate, self._bias(node), first, last, begin, end
+        self.lines.append(Do("gemm_packed", arguments))
+
+    def _batched(self, node: Node) -> None:
+        if isinstance(node, Product):
+            left, target = self._place(node.left), self._place(node.target)
+            rows = self.part.shares.in_tile(node.rows, self.scan.batch, self.sizes)
+            a = self._matrix(left.array, self._base(left), rows, node.row_stride, node.offset, node.inner)
+            c = self._matrix(target.array, self._base(target), rows, node.columns, 0, node.columns)
+            self.lines += _share(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS))
+            if self.part.shares.columns:
+                self.lines.append(If(BY_COLUMNS, (Assign("r0", ZERO), Assign("r1", rows))))
+            self._multiply(node, a, c, R0, R1)
+        elif isinstance(node, Contraction):
+            self._contraction(node)
+
+    def _base(self, place: Place) -> Expr:
+        return self._addresses.of_tile(place)
+
+    def _contraction(self, node: Contraction) -> None:
+        left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
+        rows = self.part.shares.in_tile(node.inner, self.scan.batch, self.sizes)
+        a = self._matrix(left.array, self._base(left), rows, node.left_stride, node.left_offset, node.rows)
+        b = self._matrix(right.array, self._base(right), rows, node.right_stride, node.right_offset, node.columns)
+        c = self._matrix(target.array, ZERO, self._size(node.rows), node.columns, 0, node.columns)
+        m, n = self._size(node.rows), self._size(node.columns)
+        adds = TRUE if node.target in self.summed else GOES_ON
+        if node.columns >= node.rows:
+            share = _share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS))
+            product = Do("gemm_tn", (a, b, c, adds, ZERO, m, R0, R1))
+        else:
+            share = _share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS))
+            product = Do("gemm_tn", (a, b, c, adds, R0, R1, ZERO, n))
+        if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
+            test = rows > 0 if adds is TRUE else any_of(rows > 0, both(*(compare("==", x, 0) for x in STARTS)))
+            self.lines.append(If(test, (*share, product)))
+        else:
+            self.lines += [*share, product]
+
+    def _packed_name(self, right: Access) -> str:
+        packing = packing_of(right)
+        assert packing is not None
+        inner, columns = right.layout.shape
+        return self.packed.setdefault(Packed(right.owner, packing, inner, columns), f"packed{len(self.packed)}")
+
+    def _bias(self, node: Product) -> Vector:
+        if node.bias is None:
+            return Vector(f"w_{self.dtype}", ZERO, ZERO)
+        array, offset = self.layouts.arrays[node.bias.owner], node.bias.layout.offset
+        return Vector(array, self._size(offset), self._size(node.columns))
+
+    def _size(self, value: int) -> Expr:
+        return self.sizes.of(value)
+
+
+STARTS = TILE, Name("going")  # 0 where sums begin
+DRIVER_PARAMETERS = (
+    Parameter("rank"),
+    Parameter("threads"),
+    *(Parameter(name, "int64[]") for name in ("barrier", "status")),
+)
+SCALARS: Mapping[str, Expr | Pointer] = {
+    "t": Cast(Name("first") + Name("t"), dtype="int32"),
+    "draw_t": Name("draw_t0") + Name("t"),
+    "status": Pointer("status", ZERO),
+}
+
+
+def array_dtype(array: str, owners: Mapping[str, str], scan: Scan, plan: StepPlan, dtype: str) -> str:
+    """The dtype of an array parameter; bools come as bytes.
+
+    Args:
+        owners: array parameter -> whose memory it is.
+        dtype: of products.
+    """
+    if array in ROW_ARRAYS:
+        return "int64"
+    owner = owners.get(array)
+    if owner is None:
+        found = array.removeprefix("w_") if array.startswith("w_") else dtype
+    else:
+        tensor = scan.tensors.get(owner.removeprefix("tensor "))
+        found = tensor.dtype if owner.startswith("tensor ") and tensor else plan.types[owner].dtype
+    return "uint8" if found == BOOL else found
+
+
+def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+    """First and last of what a thread takes."""
+    first, last = share_of(rank, threads, count, block)
+    return Assign(names[0], first), Assign(names[1], last)
+
+
+def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str) -> ScanModule:
+    """Write a plan as a module."""
+    return ScanWriter(scan, plan, layouts, dtype).written()

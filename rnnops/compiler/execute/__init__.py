@@ -1,0 +1,1 @@
+"""Compiled scans and how they are called: forward, backward, in parts, step by step."""

@@ -1,0 +1,280 @@
+"""The backward pass of a recurrence as a compiled scan, which runs the other way through the same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rnnops.compiler.buffers.demand import Demand, made_before
+from rnnops.compiler.buffers.memory import GRADIENT, SCRATCH, Buffer, Memory
+from rnnops.compiler.execute.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
+from rnnops.compiler.execute.forward import fixed_references, refuse_empty, run_before
+from rnnops.compiler.execute.gradient_slots import Places, StateGradient, state_gradients, step_grads
+from rnnops.compiler.execute.once import BEFORE, Once
+from rnnops.compiler.execute.residuals import ScanResiduals
+from rnnops.compiler.execute.row_pass import compile_once
+from rnnops.compiler.execute.totals import Totals, totals_of
+from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.ir.scan import Scan, Slot, Tensor
+from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.lower.hoist_invariants import Hoisted, hoist_invariants
+from rnnops.compiler.lower.state_slots import state_tensors
+from rnnops.interpreter import Program, prepare
+from rnnops.lazy import cached_property
+from rnnops.op import Input, Op
+from rnnops.recurrent.op import backward_program
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.schema import Call, RunContext
+from rnnops.types import Array, Type
+
+
+@dataclass
+class BackwardScan:
+    """Runs a RecurrentNetworkGradient op."""
+
+    recurrence: Recurrence
+    types: Mapping[str, Type]
+    states: list[StateGradient]
+    step_grads: dict[str, Places]
+    hoisted: Hoisted
+    before: Once | None
+    compiled: CompiledScan
+    totals: Totals
+
+    def __call__(
+        self,
+        arrays: Sequence[Array | None],
+        context: RunContext,
+        going: Going | None = None,
+        make: Memory | None = None,
+    ) -> tuple[Array | None, ...]:
+        """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
+        recurrence, tensors, target = self.recurrence, self.compiled.scan.tensors, self.compiled.options.target
+        make = make or target.memory(arrays)
+        bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
+        residuals = arrays[len(recurrence.ports())]
+        assert isinstance(residuals, ScanResiduals)
+        memory = {f"tensor {name}": bound[name] for name in recurrence.sequences if name in tensors}
+        memory.update(
+            (f"tensor kept {name}", array) for name, array in residuals.kept.items() if f"kept {name}" in tensors
+        )
+        memory.update(
+            (f"tensor state {name}", array) for name, array in residuals.states.items() if f"state {name}" in tensors
+        )
+        blobs = recurrence.cell.output_blobs
+        memory.update(
+            (f"tensor output {blobs[name]}", array)
+            for name, array in residuals.outputs.items()
+            if f"output {blobs[name]}" in tensors
+        )
+        for name, buffer in self.tensors.items():
+            memory[f"tensor {name}"] = make(buffer, zeros=buffer.kind != GRADIENT)
+        for state in self.states:
+            if state.name in tensors:
+                state.fill(memory[f"tensor {state.name}"], arrays)
+        for name, (every, last) in self.given.items():
+            if name in self.tensors:
+                self._add_given(memory[f"tensor {name}"], every, last, arrays)
+            elif name in tensors and every is not None:
+                memory[f"tensor {name}"] = arrays[every]
+        memory.update(run_before(self.hoisted, self.before, bound, target))
+        sums = self.compiled.run(memory, residuals.context, going, make)
+        sums = self.totals.results(sums, memory, make, target) if going is None or going.last else {}
+        return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
+
+    @cached_property
+    def given(self) -> dict[str, Places]:
+        """Tensors of gradients from outside -> the op's inputs for `_all` and `_last`, which states add themselves."""
+        states = {f"given {state.grad}": (state.every, None) for state in self.states}
+        return {**states, **{f"given {name}": places for name, places in self.step_grads.items()}}
+
+    @cached_property
+    def tensors(self) -> dict[str, Buffer]:
+        """Memory for all steps of gradients; those from outside are borrowed where one array holds them."""
+        found = {}
+        for name, tensor in self.compiled.scan.tensors.items():
+            every, last = self.given.get(name, (None, None))
+            borrowed = every is not None and last is None
+            if name.startswith(("result ", "grad ", "given ")) and not borrowed:
+                use, what = name.split(" ", 1)
+                label = {"result": f"gradient of {what}", "grad": f"gradient of state {what}"}.get(use, name)
+                kind = GRADIENT if use == "result" else SCRATCH
+                found[name] = Buffer(label, kind, tensor.dtype, (tensor.length, *tensor.shape))
+        return found
+
+    @cached_property
+    def initials(self) -> dict[str, Buffer]:
+        """Gradients of initial states, by state input."""
+        types = {s.state.state.input: self.types[s.state.state.input] for s in self.states}
+        return {name: Buffer(f"gradient of {name}", GRADIENT, kind.dtype, kind.shape) for name, kind in types.items()}
+
+    def demand(self) -> Demand:
+        """The memory that a run takes."""
+        compiled, totals, before = self.compiled, self.totals.made(), made_before(self.hoisted)
+        sums = {**compiled.accumulators, **totals}
+        return Demand(
+            made=(*self.tensors.values(), *before),
+            results=tuple(self._lies_in(name, sums) for name in self.recurrence.ports()),
+            sums=(*compiled.accumulators.values(), *totals.values()),
+            late=tuple(self.initials.values()),
+            lent=tuple(compiled.lent.values()),
+            lasting=tuple(compiled.lasting.values()),
+            interpreted=(*self.totals.interpreted.values(), *before),
+        )
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run once, by when."""
+        return {**({BEFORE: self.before} if self.before else {}), **self.totals.beside()}
+
+    def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
+        found = self.initials.get(name) or sums.get(self.compiled.plan.sums.get(name, "")) or None
+        found = found or self.tensors.get(f"result {name}")
+        return () if found is None else (found,)
+
+    def _add_given(self, tensor: Array, every: int | None, last: int | None, arrays: Sequence[Array | None]) -> None:
+        if every is not None:
+            tensor += arrays[every]
+        if last is not None:
+            tensor[0 if self.recurrence.reverse else -1] += arrays[last][0]  # type: ignore[index]
+
+    def _result(self, name: str, memory: dict[str, Array], sums: dict[str, Array], make: Memory) -> Array | None:
+        for state in self.states:
+            if state.state.state.input == name:
+                there = f"tensor {state.name}" in memory
+                result = make(self.initials[name], zeros=not there)
+                if there:
+                    state.initial(memory[f"tensor {state.name}"], result)
+                return result
+        if name in sums:
+            return sums[name].reshape(self.types[name].shape)
+        return memory.get(f"tensor result {name}")
+
+
+def compile_backward(call: Call, options: Options) -> BackwardScan:
+    """Compile a RecurrentNetworkGradient op. Raises UnsupportedError where an op of the step has no compiled form."""
+    return with_whole_tensors(lambda whole: _compile(call, options, whole))
+
+
+def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardScan:
+    """Compile with all steps of the tensors in `whole`."""
+    recurrence = Recurrence(call.op, call.net)
+    types = dict(zip(recurrence.ports(), call.output_types, strict=True))
+    steps, batch = recurrence.steps_and_batch(types)
+    refuse_empty(call, steps, backward_program(call))
+    states = state_gradients(recurrence, call, types, whole)
+    from_outside = step_grads(recurrence, call)
+    program = _with_given(expand_ops(backward_program(call)), [s for s in states if s.rolls and s.grad])
+    results = program.net.output_blobs
+    hoisted = hoist_invariants(program, [n for n in recurrence.references if n in program.types], results.values())
+    tensors, reads, writes, additions = _bindings(recurrence, types, states, from_outside, hoisted, results, steps)
+    slots = [*reads.values(), *(slot for _, slot in writes), *(slot for _, slot, _ in additions)]
+    used = {slot.tensor for slot in slots}
+    scan = Scan(
+        hoisted.step,
+        steps,
+        batch,
+        not recurrence.reverse,
+        reads,
+        hoisted.references,
+        recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
+        tuple(writes),
+        tuple(additions),
+        {name: results[name] for name in recurrence.references if name in results},
+        {name: tensor for name, tensor in tensors.items() if name in used},
+        tuple(s.state.name for s in states),
+        _batch_axes(recurrence, states),
+        {s.state.state.input: s.state.access() for s in states if s.state.state.input in reads},
+        frozenset([*(f"result {name}" for name in recurrence.sequences), *(s.name for s in states)]),
+        frozenset(name for name in tensors if name.startswith(("grad ", "given "))),
+    )
+    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
+    totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
+    before = compile_once(hoisted.before, options) if hoisted.before else None
+    return BackwardScan(recurrence, types, states, from_outside, hoisted, before, compiled, totals)
+
+
+def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict[str, int]:
+    blobs, axes = recurrence.cell.output_blobs, dict.fromkeys(recurrence.sequences, 0)
+    for state in states:
+        axes[state.state.state.input] = state.state.batch_axis
+        of_outputs = (blobs[state.state.state.output], state.grad, state.carried(), state.given())
+        axes.update(dict.fromkeys(of_outputs, 0))
+    return axes
+
+
+def _with_given(program: Program, states: Sequence[StateGradient]) -> Program:
+    """A step in which the gradient of a state is what is carried plus what is given from outside.
+
+    rewrite: `net(grad)`  -->  `net(carried, given): grad = Add(carried, given)`
+    """
+    inputs, ops = [], []
+    renamed = {state.grad: state for state in states if state.grad in program.net.input_names}
+    for spec in program.net.input_specs:
+        state = renamed.get(spec.name)
+        if state is None:
+            inputs.append(spec)
+        else:
+            names = [state.carried(), *([state.given()] if state.every is not None else [])]
+            inputs += [Input(name, spec.dtype, spec.shape) for name in names]
+            ops.append(Op("Add" if len(names) == 2 else "Identity", tuple(names), (spec.name,), {}))
+    net = program.net.with_ops([*ops, *program.net.ops], inputs=inputs)
+    types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in inputs}
+    return prepare(
+        net, {name: replace_float(kind, program.float_dtype) for name, kind in types.items()}, program.float_dtype
+    )
+
+
+def replace_float(kind: Type, float_dtype: str) -> Type:
+    return replace(kind, dtype=float_dtype) if kind.dtype == "float" else kind
+
+
+def _bindings(
+    recurrence: Recurrence,
+    types: Mapping[str, Type],
+    states: Sequence[StateGradient],
+    step_grads: Mapping[str, object],
+    hoisted: Hoisted,
+    results: Mapping[str, str],
+    steps: int,
+) -> tuple[dict[str, Tensor], dict[str, Slot], list[tuple[str, Slot]], list[tuple[str, Slot, Layout]]]:
+    blobs = recurrence.cell.output_blobs
+    step = hoisted.step
+    there = set(step.net.input_names) - {*hoisted.references, recurrence.timestep}
+    tensors: dict[str, Tensor] = {}
+    reads: dict[str, Slot] = {}
+    writes: list[tuple[str, Slot]] = []
+    additions: list[tuple[str, Slot, Layout]] = []
+
+    def read(blob: str, tensor: str, slot: Slot | None = None, kind: Tensor | None = None) -> None:
+        if blob in there and blob not in reads:  # some blobs lie in several places
+            step_type = step.types[blob]
+            tensors[tensor] = kind or Tensor(step_type.dtype, step_type.shape, steps)
+            reads[blob] = slot or Slot(tensor)
+
+    for name in recurrence.sequences:
+        read(name, name)
+        if name in results:
+            tensors[f"result {name}"] = Tensor(types[name].dtype, types[name].shape[1:], steps)
+            writes.append((results[name], Slot(f"result {name}")))
+    for tensor in state_tensors(recurrence, types):
+        read(blobs[tensor.state.output], tensor.name, tensor.write(), tensor.tensor(False))
+        read(tensor.state.input, tensor.name, tensor.read(), tensor.tensor(False))
+    for name in recurrence.keep:
+        read(name, f"kept {name}")
+    for name in recurrence.step_outputs:
+        read(blobs[name], f"output {blobs[name]}")
+    for state in states:
+        ahead = replace(state.state.write(), tensor=state.name)
+        behind = replace(state.state.read(), tensor=state.name)
+        read(state.carried() if state.rolls else state.grad, state.name, ahead, state.tensor())
+        read(state.given(), f"given {state.grad}")
+        if state.state.state.input in results:
+            tensors[state.name] = state.tensor()
+            result = results[state.state.state.input]
+            if state.rolls:
+                writes.append((result, behind))
+            else:
+                additions.append((result, behind, state.state.access().layout))
+    for grad in step_grads:
+        read(grad, f"given {grad}")
+    return tensors, reads, writes, additions

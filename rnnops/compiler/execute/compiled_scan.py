@@ -1,0 +1,403 @@
+"""A scan made ready to run: its plan, its module, its scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rnnops.compiler.buffers.memory import (
+    GRADIENT,
+    PACKED,
+    PLAIN,
+    SCRATCH,
+    SUMS,
+    Block,
+    Buffer,
+    Memory,
+    Pool,
+    allocate,
+    block_bytes,
+)
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, ScanModule
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.compaction import shrink_rows
+from rnnops.compiler.schedule.places import Layouts
+from rnnops.compiler.schedule.row_order import order_rows
+from rnnops.compiler.schedule.set_apart import set_apart
+from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.stages import Stage, node_reads, node_writes
+from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners, plan_step
+from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
+from rnnops.errors import TypeRuleError
+from rnnops.fill import Own, Shared
+from rnnops.kernels.cpu.barrier import new_barrier
+from rnnops.kernels.cpu.products import products_of
+from rnnops.lazy import cached_property
+from rnnops.schema import RunContext
+from rnnops.sizes import said
+from rnnops.types import Array, Shape
+
+Made = TypeVar("Made")
+LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
+
+
+@dataclass(frozen=True)
+class Options:
+    """How scans run.
+
+    Args:
+        threads: at most so many.
+        width: of vectors in bits, the host's if None.
+        compiled: whether kernels are compiled, or plain Python.
+        device: what else they are made for, in place of processors.
+        tile: steps of a tile, None for a choice by size.
+        fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
+        least_work: elementwise results from which on ops around recurrences are fused and compiled.
+        all_ops: whether ops that do not work row by row are compiled as well.
+        pool: where scans borrow scratch, and passes what they share.
+        recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
+    """
+
+    threads: int = 1
+    width: int | None = None
+    compiled: bool = True
+    device: Target | None = None
+    tile: int | None = None
+    fixed: frozenset[str] = frozenset()
+    least_work: float = LEAST_WORK
+    all_ops: bool = False
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    recycle: bool = True
+
+    @property
+    def target(self) -> Target:
+        """What scans are made for."""
+        return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
+
+
+@dataclass
+class Scratch:
+    """Memory of one run at a time that lasts from call to call.
+
+    Args:
+        packed: whether it holds packed matrices of an earlier run.
+    """
+
+    arrays: dict[str, Array]
+    packed: bool = False
+
+
+class Lasting(Shared):
+    """What a scan keeps from call to call, whatever T and N are.
+
+    A function is kept with its module, and scratch by its sizes, should these differ after all.
+    """
+
+    def __init__(self) -> None:
+        self._function: tuple[object, Any] = (None, None)
+        self._idle: dict[tuple[Shape, ...], list[Scratch]] = {}  # `pop` and `append` need no lock
+
+    def function(self, text: ScanModule, load: Callable[[], Any]) -> Any:
+        """The function of a module, loaded once."""
+        known, function = self._function
+        if known is not text.module:
+            function = load()
+            self._function = (text.module, function)
+        return function
+
+    def idle(self, lasting: Mapping[str, Buffer]) -> list[Scratch]:
+        """Scratch that waits for the next call, of such buffers."""
+        return self._idle.setdefault(tuple(buffer.shape for buffer in lasting.values()), [])
+
+
+@dataclass
+class Going:
+    """What a recurrence that runs in parts carries from part to part.
+
+    Args:
+        sums: over the steps so far.
+        blocks: scratch of the scans that have run, with matrices packed in it.
+        pool: that they go back to.
+        last: whether no part comes after this one, so that sums can be totalled.
+    """
+
+    pool: Pool
+    last: bool = False
+    sums: dict[str, Array] = field(default_factory=dict)
+    blocks: dict[int, Block] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Give the blocks back."""
+        for block in self.blocks.values():
+            self.pool.give(block)
+        self.blocks.clear()
+
+
+@dataclass(eq=False)
+class CompiledScan(Own):
+    """Runs a scan over arrays."""
+
+    scan: Scan
+    plan: StepPlan
+    layouts: Layouts
+    text: ScanModule
+    tile: int
+    team: Team
+    options: Options
+    float_dtype: str
+    fixed: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    kept: Lasting = field(default_factory=Lasting)
+
+    def run(
+        self, arrays: Mapping[str, Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
+    ) -> dict[str, Array]:
+        """Run all steps.
+
+        Args:
+            arrays: `tensor <name>` -> its memory, and by name references.
+            going: what is carried from part to part of a recurrence that runs in parts; scratch is from the pool then.
+            make: where sums and scratch come from.
+
+        Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
+        """
+        held = None if going is None else going.blocks.get(id(self))
+        target = self.options.target
+        memory = make if going is None else PLAIN
+        block, start = memory.borrow(self.options.pool, self.block) if held is None else (held, 0)
+        scratch = self._scratch()
+        goes_on = going is not None and bool(going.sums)
+        sums = self._sums(going, memory)
+        given = {**scratch.arrays, **block.parts(self, self.lent, start), **self._constants, **arrays, **sums}
+        if self.plan.lengths:
+            part = (context.first, context.all_steps(self.scan.steps))
+            order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"], part)
+        values = [target.flat(given[name]) for name in self._given]
+        sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
+        work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
+        wrong = target.call(self._function, self.team, work, self.plan.may_fail)
+        scratch.packed = True
+        self._idle.append(scratch)
+        if going is None:
+            memory.give_back(self.options.pool, block)
+        else:
+            going.blocks[id(self)] = block
+        if wrong:
+            raise TypeRuleError(
+                "an index or a label is out of range, or an integer's power below 0", net=self.scan.program.net.name
+            )
+        return sums
+
+    def prepare(self) -> None:
+        """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
+        _ = self._given, self._constants, self._known, self.plan.may_fail
+
+    @cached_property
+    def _given(self) -> list[str]:
+        """What each array parameter stands for."""
+        owners = {name: owner for owner, name in self.layouts.arrays.items()}
+        return [owners.get(name, name) for name in self.text.arrays]
+
+    @cached_property
+    def _constants(self) -> dict[str, Array]:
+        return {name: self.options.target.constant(array) for name, array in self.plan.constants.items()}
+
+    @cached_property
+    def _all_sizes(self) -> Array:
+        fixed = {"T": self.scan.steps, "N": self.scan.batch, "K": self.tile, "backwards": int(self.scan.reverse)}
+        return np.array([*(fixed.get(name, 0) for name in HEADER_SIZES), *self.text.sizes], np.int64)
+
+    @cached_property
+    def _function(self) -> Any:
+        return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
+
+    @cached_property
+    def _idle(self) -> list[Scratch]:
+        return self.kept.idle(self.lasting)
+
+    @cached_property
+    def _known(self) -> int:
+        """A bit for each packed matrix that is the same at every call."""
+        return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
+
+    def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
+        sizes: Array = self._all_sizes.copy()
+        place = HEADER_SIZES.index("unpacked")
+        unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
+        draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first
+        drawn = (_signed(context.seed or 0), draw_t0, context.training)
+        sizes[place : place + 7] = (unpacked, *drawn, context.first, goes_on, self.team.by_columns)
+        return sizes
+
+    def _sums(self, going: Going | None, make: Memory) -> dict[str, Array]:
+        """What is summed over steps: zeros, or what the parts before have summed."""
+        if going is not None and going.sums:
+            return going.sums
+        sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
+        if going is not None:
+            going.sums = sums
+        return sums
+
+    @property
+    def threads(self) -> int:
+        """How many threads run it."""
+        return self.team.threads
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def accumulators(self) -> dict[str, Buffer]:
+        """What is summed over steps, by owner; a sum that needs nothing more becomes a gradient."""
+        plan, found = self.plan, {}
+        results = {owner: result for result, owner in plan.sums.items()}
+        for owner, by_row in plan.accumulators.items():
+            gradient = owner in results and not by_row
+            what = f"gradient of {results[owner]}" if gradient else f"{owner}, row by row" if by_row else owner
+            kind = plan.types[owner]
+            found[owner] = Buffer(what, GRADIENT if gradient else SUMS, kind.dtype, kind.shape)
+        return found
+
+    @cached_property
+    def lent(self) -> dict[str, Buffer]:
+        """Scratch for one run, by array parameter."""
+        what = "blobs of a step" if self.tile == 1 else said("blobs of {} steps", self.tile)
+        sizes = {dtype: (max(size, 1),) for dtype, size in self.layouts.scratch.items()}
+        kinds = {dtype: "uint8" if dtype == "bool" else dtype for dtype in sizes}
+        scratch = {f"w_{dtype}": Buffer(what, SCRATCH, kinds[dtype], shape) for dtype, shape in sizes.items()}
+        return {**scratch, **self._packed(fixed=False), **(self._row_lists() if self.plan.lengths else {})}
+
+    def _row_lists(self) -> dict[str, Buffer]:
+        """What `ROW_ARRAYS` stand for."""
+        batch = self.scan.batch
+        return {
+            "order": Buffer("order of rows", SCRATCH, "int64", (batch,)),
+            "ends": Buffer("lengths of rows", SCRATCH, "int64", (batch,)),
+            "lists": Buffer("rows that are not over", SCRATCH, "int64", (self.threads, self.tile, batch + 2)),
+        }
+
+    @cached_property
+    def lasting(self) -> dict[str, Buffer]:
+        """What lasts from call to call, by array parameter: packed matrices that are the same at every call."""
+        return self._packed(fixed=True)
+
+    @cached_property
+    def block(self) -> int:
+        """Bytes of the block that it borrows."""
+        return block_bytes(self.lent.values())
+
+    def reserve(self, block: int) -> None:
+        """Borrow a larger block, so that all scans of a plan use the same one."""
+        self.block = max(self.block, block)
+
+    def _packed(self, fixed: bool) -> dict[str, Buffer]:
+        """Packed matrices, those that are the same at every call or the others."""
+        width = products_of(self.float_dtype, self.options.width).packed_size
+        return {
+            f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, (p.inner, width(1, p.columns)))
+            for i, p in enumerate(self.text.packed)
+            if (i < MASKED and p.owner in self.fixed) == fixed
+        }
+
+    def _scratch(self) -> Scratch:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._new_scratch()
+
+    def _new_scratch(self) -> Scratch:
+        scratch = {name: allocate(buffer) for name, buffer in self.lasting.items()}
+        scratch["barrier"], scratch["status"] = new_barrier(), self.options.target.constant(np.zeros(4, np.int64))
+        return Scratch(scratch)
+
+
+class RingError(Exception):
+    """Tensors that must hold all steps, as more than one loop over time touches them."""
+
+    def __init__(self, tensors: frozenset[str]) -> None:
+        super().__init__(f"no ring will do for {', '.join(sorted(tensors))}")
+        self.tensors = tensors
+
+
+def with_whole_tensors(compile_with: Callable[[frozenset[str]], Made]) -> Made:
+    """What is compiled with rings for all tensors but those that must hold all steps.
+
+    Args:
+        compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.
+    """
+    whole: frozenset[str] = frozenset()
+    while True:
+        try:
+            return compile_with(whole)
+        except RingError as error:
+            if error.tensors <= whole:
+                raise
+            whole |= error.tensors
+
+
+def _check_rings(scan: Scan, plan: StepPlan) -> None:
+    wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
+    if wrong:
+        raise RingError(wrong)
+
+
+def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[str]:
+    """Rings that several stages touch, or one that runs once for all steps of a tile."""
+    touched: dict[str, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for node in stage.nodes:
+            for owner in (*node_reads(node), node_writes(node)):
+                slot = plan.slots.get(owner)
+                if slot is not None and scan.tensors[slot.tensor].ring:
+                    touched.setdefault(slot.tensor, set()).add(number if stage.loop else -1)
+    return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
+
+
+def compile_scan(
+    scan: Scan,
+    float_dtype: str,
+    options: Options,
+    fixed: frozenset[str] = frozenset(),
+    unseen: frozenset[str] = frozenset(),
+) -> CompiledScan:
+    """Plan a scan and write its module.
+
+    Args:
+        fixed: references that are the same at every call.
+        unseen: tensors that nobody reads where a row is over.
+
+    Raises UnsupportedError and RingError.
+    """
+    target, plan = options.target, plan_step(scan)
+    if target.shrinks:
+        plan = shrink_rows(scan, plan, unseen)
+    else:
+        plan = replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
+    _check_rings(scan, plan)
+    tile = steps_of_tile(options, scan.steps, scan.batch)
+    written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)
+    return CompiledScan(
+        scan,
+        plan,
+        written.layouts,
+        written.text,
+        tile,
+        written.team,
+        options,
+        float_dtype,
+        fixed,
+        unseen,
+        written.notes,
+    )
+
+
+def steps_of_tile(options: Options, steps: int, batch: int) -> int:
+    """How many steps a tile has."""
+    return options.tile or max(1, min(steps, options.target.tile_rows // max(1, batch)))
+
+
+def _signed(seed: int) -> int:
+    return seed - 2**64 if seed >= 2**63 else seed

@@ -1,0 +1,1 @@
+"""Graphs of numbered nodes: orders and components."""

@@ -1,0 +1,1 @@
+"""Backward passes layer by layer."""

@@ -1,0 +1,202 @@
+"""Cuts a backward pass into steps, one a layer, the last layer first.
+
+An op runs with its layer, or before where a later layer needs it (layers that are opened twice); ops that run again run
+with the first layer that reads them, and their results stay for the others; gradients are added up as soon as they are
+there. A parameter leaves with the lowest layer that uses it. Ops are fused within a step, never across.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from rnnops.compiler.execute.compile_programs import Kernel
+from rnnops.compiler.execute.row_pass import compile_groups
+from rnnops.compiler.layers.layered_backward import LayeredBackward, layered_backward
+from rnnops.compiler.pipeline import TrainingPlan
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.errors import GradientError
+from rnnops.interpreter import Program, prepare
+from rnnops.op import Input, Op
+from rnnops.prune import prune
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """What a backward pass does for one layer.
+
+    Args:
+        program: its ops.
+        kernels: what runs an op in place of its reference, by the op's key.
+        dead: for each op, blobs that nothing reads after it; then those that nothing reads after the step.
+        params: (input of the net, blob of its gradient), which leave with this layer.
+        inputs: (blob that the layer reads, its gradient), where these are wanted.
+        steps_read: (op, its step workspaces, blobs of a step that later layers read), for recurrences.
+    """
+
+    program: Program
+    kernels: Mapping[str, Kernel]
+    dead: tuple[tuple[str, ...], ...]
+    params: Pairs
+    inputs: Pairs
+    steps_read: tuple[tuple[Op, str, frozenset[str]], ...] = ()
+
+
+def plan_layers(plan: TrainingPlan, output: Sequence[int], freeze: int | None) -> tuple[LayerStep, ...]:
+    """The steps of a backward pass; made once for each set of arguments.
+
+    Args:
+        output: places, in backward order, of layers whose inputs' gradients are wanted.
+        freeze: the place of the last layer, None for all.
+
+    Raises GradientError for a layer without gradients of inputs.
+    """
+    steps: tuple[LayerStep, ...] = plan.derived.get(
+        (tuple(sorted(set(output))), freeze), lambda: _Cut(plan, sorted(set(output)), freeze).steps()
+    )
+    return steps
+
+
+class _Cut:
+    """One way to cut the backward pass of a plan."""
+
+    def __init__(self, plan: TrainingPlan, output: Sequence[int], freeze: int | None) -> None:
+        self.plan, self.layered = plan, layered_backward(plan)
+        self.last = len(self.layered.layers) - 1
+        self.end = self.last if freeze is None else freeze
+        self.ops = list(self.layered.program.net.ops)
+        self.inputs = {number: self._input_grads(number) for number in output}
+        self.places = _places(self.ops, self.layered, set(plan.gradient.output_grads.values()))
+        self.params = self._params()
+
+    def steps(self) -> tuple[LayerStep, ...]:
+        """All steps up to the last one wanted."""
+        results = [pair for k in range(self.end + 1) for pair in (*self.params.get(k, ()), *self.inputs.get(k, ()))]
+        net = self.layered.program.net
+        pruned = prune(net.with_ops(self.ops, {f"{k} {name}": grad for k, (name, grad) in enumerate(results)}), ())
+        program = prepare(
+            pruned, {n: self.layered.program.types[n] for n in pruned.input_names}, self.layered.program.float_dtype
+        )
+        at: list[list[Op]] = [[] for _ in range(self.end + 1)]
+        for op in pruned.ops:
+            at[int(min(self.places[name] for name in op.outputs if name))].append(op)
+        needed: set[str] = set()  # by later steps, and of step workspaces
+        of_steps: dict[str, frozenset[str]] = {}
+        steps: list[LayerStep] = []
+        for k in reversed(range(self.end + 1)):
+            step = replace(self._step(k, at[k], program, frozenset(needed)), steps_read=_steps_read(at[k], of_steps))
+            needed.update(name for op in at[k] for name in op.inputs if name)
+            needed.update(grad for _, grad in (*step.params, *step.inputs))
+            steps.append(step)
+        return tuple(steps[::-1])
+
+    def _step(self, k: int, ops: Sequence[Op], whole: Program, needed: frozenset[str]) -> LayerStep:
+        params, inputs = tuple(self.params.get(k, ())), tuple(self.inputs.get(k, ()))
+        stay = needed | {grad for _, grad in (*params, *inputs)}
+        made = [name for op in ops for name in op.outputs if name]
+        read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in set(made))
+        specs = [Input(name, whole.types[name].dtype, whole.types[name].shape) for name in read]
+        net = whole.net.with_ops(ops, {name: name for name in made if name in stay}, specs).snapshot()
+        program, kernels = self._compiled(prepare(net, {name: whole.types[name] for name in read}, whole.float_dtype))
+        return LayerStep(program, kernels, _dead(program, stay, needed), params, inputs)
+
+    def _compiled(self, program: Program) -> tuple[Program, dict[str, Kernel]]:
+        options = self.plan.options
+        program = program if options is None else fuse_ops(program, (), options.least_work)
+        kernels = {
+            op.key: self.layered.kernels[name]
+            for op in program.net.ops
+            if op.type != "FusedOps"
+            for name in op.outputs
+            if name in self.layered.kernels
+        }
+        if options is not None:
+            kernels |= compile_groups(program, options, {})
+        return program, kernels
+
+    def _params(self) -> dict[int, list[tuple[str, str]]]:
+        """Step -> inputs of the net whose gradients are complete and which no later step reads."""
+        forward = self.layered.layers
+        found: dict[int, list[tuple[str, str]]] = {}
+        for name, grad in self.layered.program.net.output_blobs.items():
+            users = [k for k, layer in enumerate(forward) if name in layer.reads]
+            users += [int(self.places[o]) for op in self.ops if name in op.inputs for o in op.outputs if o]
+            made = self.places.get(grad, 0)
+            step = max([*users, *([int(made)] if made < inf else [])], default=self.last)
+            self.places[grad] = min(made, step)
+            found.setdefault(step, []).append((name, grad))
+        return found
+
+    def _input_grads(self, number: int) -> list[tuple[str, str]]:
+        """Blobs that a layer reads and what it adds to their gradients; sums of several are appended as ops."""
+        layer, net = self.layered.layers[number], self.plan.unfused.net
+        mine = {spec.name for spec in net.parameters} | layer.makes
+        parts: dict[str, list[str]] = {}
+        for name, key, grad in self.layered.contributions:
+            there = grad in self.layered.program.types and name not in mine
+            if there and self.layered.contribution_layer(key, grad) == number:
+                parts.setdefault(name, []).append(grad)
+        if not parts:
+            raise GradientError(
+                f"output names layer '{layer.names[0]}', to whose inputs no gradient flows",
+                net=net.name,
+                wanted="a layer that reads results of others, or inputs of the net that are no parameters",
+                hint="Inputs of the net must be in wrt= of run.vjp.",
+            )
+        return [(name, self._sum(name, number, grads)) for name, grads in parts.items()]
+
+    def _sum(self, name: str, number: int, grads: Sequence[str]) -> str:
+        total = grads[0]
+        for k, grad in enumerate(grads[1:]):
+            added = f"layer {number}/{name}/{k}"
+            self.ops.append(Op("Add", (total, grad), (added,)))
+            total = added
+        return total
+
+
+def _places(ops: Sequence[Op], layered: LayeredBackward, given: set[str]) -> dict[str, float]:
+    """Blob that an op makes -> the step in which it runs, `inf` where nothing says."""
+    places: dict[str, float] = {}
+    flows = set(given)  # blobs that depend on gradients from outside
+    for op in ops:
+        if any(name in flows for name in op.inputs):
+            flows.update(op.outputs)
+    for op in reversed(ops):
+        number = layered.layer_of(op)
+        place = min([inf if number is None else number, *(places[name] for name in op.outputs if name in places)])
+        for name in op.inputs:
+            places[name] = min(places.get(name, inf), place)
+        places.update((name, place) for name in op.outputs if name)
+    for op in ops:
+        if layered.layer_of(op) is None and any(name in flows for name in op.inputs):
+            makers = [places[name] for name in op.inputs if name and name not in given]
+            places.update((name, max(makers, default=0)) for name in op.outputs if name)
+    return places
+
+
+def _steps_read(ops: Sequence[Op], later: dict[str, frozenset[str]]) -> tuple[tuple[Op, str, frozenset[str]], ...]:
+    """For each gradient of a recurrence what later ones read of its steps; what these read is added to `later`."""
+    found = []
+    for op in reversed(ops):
+        if op.type == "RecurrentNetworkGradient":
+            name = op.inputs[len(op.attributes["types"])]
+            if name in later:
+                found.append((op, name, later[name]))
+            later[name] = later.get(name, frozenset()) | set(op.attributes["backward"].input_names)
+    return tuple(found)
+
+
+def _dead(program: Program, stay: frozenset[str], needed: frozenset[str]) -> tuple[tuple[str, ...], ...]:
+    """For each op, blobs that nothing reads after it; then what is read by nobody after the step."""
+    last = dict.fromkeys(program.net.input_names, len(program.calls))
+    for place, call in enumerate(program.calls):
+        last.update((name, place) for name in (*call.op.inputs, *call.op.outputs) if name)
+    dead: list[list[str]] = [[] for _ in range(len(program.calls) + 1)]
+    for name, place in last.items():
+        if name not in stay:
+            dead[place].append(name)
+    dead[-1] += sorted(stay - needed)
+    return tuple(tuple(names) for names in dead)

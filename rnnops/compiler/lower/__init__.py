@@ -1,0 +1,1 @@
+"""From ops of a step to statements over memory."""

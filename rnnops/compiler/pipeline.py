@@ -1,0 +1,261 @@
+"""Plans: everything about a net that follows from the types of its feeds, made once and kept in a bounded cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import Any, Generic, TypeVar
+
+from rnnops.autodiff import GradientNet
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
+from rnnops.checkpoints.residuals import Residuals, backward_net
+from rnnops.compiler.buffers.order_ops import order_ops
+from rnnops.compiler.execute.compile_programs import Compiled, compile_programs, demands_of
+from rnnops.compiler.execute.compiled_scan import Options, steps_of_tile
+from rnnops.compiler.execute.parted_kernels import parted_kernels
+from rnnops.compiler.execute.recycle import Lives, find_lives, place_lives
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.rewrite.number_random_ops import number_random_ops
+from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
+from rnnops.compiler.saving.fit_budget import Saved
+from rnnops.fill import Fresh
+from rnnops.fold_constants import fold_constants
+from rnnops.interpreter import Program, out_of_memory, prepare
+from rnnops.merge_equal_ops import merge_equal_ops
+from rnnops.net import Net
+from rnnops.prune import prune, prune_cells
+from rnnops.recurrent.merge_products import merge_products
+from rnnops.types import Type
+
+
+@dataclass(frozen=True)
+class ForwardPlan:
+    """Forward only; fields as of a `TrainingPlan`."""
+
+    program: Program
+    compiled: Compiled = field(default_factory=Compiled)
+    options: Options | None = None
+    lives: tuple[Lives, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Forward, what it keeps, and backward.
+
+    Args:
+        program: the forward net in training form.
+        gradient: what the inputs and outputs of the backward net stand for.
+        residuals: what is kept and what is run again.
+        backward: the ops to run again, then the gradient ops.
+        compiled: the ops that do not run in the interpreter.
+        unfused: the forward net in training form as it was before ops were fused.
+        options: those of the CPU device, None for the interpreter.
+        lives: what may share memory within the forward pass, and within the backward pass.
+        derived: backward passes cut into layers, made when they are asked for.
+    """
+
+    program: Program
+    gradient: GradientNet
+    residuals: Residuals
+    backward: Program
+    compiled: Compiled
+    unfused: Program
+    options: Options | None
+    lives: tuple[Lives, ...] = ()
+    derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
+
+
+REWRITES: tuple[Callable[[Net], Net], ...] = (  # of nets, their cells included
+    number_random_ops,  # first: no later pass changes what is drawn
+    merge_equal_ops,
+    prune_cells,  # last: what others left unread
+)
+REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; each finds types inferred
+    fold_constants,  # sizes and what follows from them become constants,
+    lambda program: merge_equal_ops(program.net),  # many of them the same,
+    lambda program: prune(program.net),  # and what they were computed from is read no more;
+    merge_products,  # in cells, before they are differentiated, so that gradients are merged with them
+)
+
+
+def live_net(net: Net) -> Net:
+    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too."""
+    return reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
+
+
+def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:
+    """A live net once shapes are known, rewritten."""
+    program = prepare(net, types, float_dtype)
+    for rewrite in REWRITES_OF_SHAPES:
+        program = prepare(rewrite(program), types, float_dtype)
+    return program
+
+
+def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
+    """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter.
+
+    Raises OutOfMemoryError where a plan needs more memory than there is.
+    """
+    return with_memory(forward_structure(net, types, float_dtype, options))
+
+
+def forward_structure(
+    net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None
+) -> ForwardPlan:
+    """As `plan_forward`, less what needs plain numbers: where in shared memory what lies."""
+    with _planning(net, types, float_dtype):
+        return _forward_plan(net, types, float_dtype, options)
+
+
+def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None) -> ForwardPlan:
+    program = _fused(_rewritten(net, types, float_dtype), (), options)
+    if options is None:
+        return ForwardPlan(program)
+    compiled = compile_programs(options, program)
+    if options.recycle:
+        program = order_ops(program, demands_of(compiled.forward))
+        return ForwardPlan(program, compiled, options, (find_lives(program, compiled.forward),))
+    return ForwardPlan(program, compiled, options)
+
+
+def plan_training(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None = None,
+    saving: Saving = DEFAULT_SAVING,
+) -> TrainingPlan:
+    """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`.
+
+    Raises CheckpointError where what is to be saved does not fit the net, else what `plan_forward` raises.
+    """
+    return with_memory(training_structure(net, types, float_dtype, wrt, options, saving))
+
+
+def training_structure(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None = None,
+    saving: Saving = DEFAULT_SAVING,
+) -> TrainingPlan:
+    """As `plan_training`, less what needs plain numbers: where in shared memory what lies."""
+    with _planning(net, types, float_dtype):
+        return _training_plan(net, types, float_dtype, wrt, options, saving)
+
+
+def _training_plan(
+    net: Net,
+    types: Mapping[str, Type],
+    float_dtype: str,
+    wrt: tuple[str, ...],
+    options: Options | None,
+    saving: Saving,
+) -> TrainingPlan:
+    live = _rewritten(net, types, float_dtype)
+    program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options or Options()))
+    net = merge_equal_ops(backward_net(program, gradient, residuals))
+    backward = prepare(net, input_types(net), float_dtype)
+    unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)
+    backward = _fused(backward, (), options)
+    if options is None:
+        compiled = Compiled(parted=parted_kernels(None, program, backward))
+    else:
+        compiled = compile_programs(options, program, backward)
+    if options is not None and options.recycle:
+        program = order_ops(program, demands_of(compiled.forward), (*residuals.kept, *residuals.free))
+        backward = order_ops(backward, demands_of(compiled.backward), given=residuals.kept)
+    plan = TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
+    if options is not None and options.recycle:
+        ahead = find_lives(program, compiled.forward, (*residuals.kept, *residuals.free))
+        plan = replace(plan, lives=(ahead, find_lives(backward, compiled.backward)))
+    return plan
+
+
+AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
+
+
+def prepared(plan: AnyPlan) -> AnyPlan:
+    """The plan, all that runs read worked out as far as it does not need plain numbers."""
+    for program in [plan.program, *([plan.backward] if isinstance(plan, TrainingPlan) else [])]:
+        _ = program.steps, program.stays
+    for kernel in plan.compiled.kernels:
+        kernel.demand()
+        kernel.compiled.prepare()
+    return plan
+
+
+def with_memory(plan: AnyPlan) -> AnyPlan:
+    """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
+    options, compiled = plan.options, plan.compiled
+    if options is None:
+        return plan
+    if not options.recycle:
+        return replace(plan, compiled=compiled.with_one_block())
+    return replace(plan, compiled=compiled.sharing(options.pool, *map(place_lives, plan.lives)))
+
+
+@contextmanager
+def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator[None]:
+    """Where memory runs out, name the op with the largest result."""
+    try:
+        yield
+    except MemoryError as error:
+        calls = prepare(net, types, float_dtype).calls
+        largest = max(calls, key=lambda call: max(kind.nbytes for kind in call.output_types))
+        raise out_of_memory(largest, "memory has no room to plan a net with this op") from error
+
+
+def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> Callable[[Policy], Saved]:
+    """What each policy would save of a live net."""
+    live = _rewritten(net, types, float_dtype)
+    return lambda policy: by_policy(live, types, wrt, policy)
+
+
+def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:
+    return program if options is None else fuse_ops(program, keep, options.least_work, options.all_ops)
+
+
+def input_types(net: Net) -> dict[str, Type]:
+    """Types of the inputs of a net whose inputs all have shapes."""
+    return {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
+
+
+Plan = TypeVar("Plan")
+
+
+class PlanCache(Fresh, Generic[Plan]):
+    """The plans used last, by key; safe to use from several threads.
+
+    There is no lock that a forked child could find taken: a table is replaced by another and never changed. Where two
+    threads do that at once, one of the plans may have to be made again.
+    """
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._plans: dict[Hashable, Plan] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
+        """The plan under `key`, made if it is not there."""
+        found = self._plans.get(key)
+        plan = make() if found is None else found
+        plans = dict(self._plans)
+        plans.pop(key, None)
+        plans[key] = plan  # the last is the one used last
+        if len(plans) > self._limit:
+            del plans[next(iter(plans))]
+        self._plans = plans
+        return plan
+
+    def fresh(self) -> PlanCache[Plan]:
+        return PlanCache(self._limit)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._plans
+
+    def __len__(self) -> int:
+        return len(self._plans)

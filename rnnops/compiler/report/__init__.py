@@ -1,0 +1,1 @@
+"""What plans say of themselves: text, memory, time."""

@@ -1,0 +1,225 @@
+"""Profiles: how long each op of a run takes, how often it runs, and how many bytes it makes.
+
+Ops are measured from outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to
+warm up, which also plan and compile, are not in the averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.buffers.demand import Demand
+from rnnops.compiler.buffers.lifetimes import results_and_needs
+from rnnops.compiler.execute.compile_programs import Kernel
+from rnnops.compiler.execute.parted_kernels import PartedKernels
+from rnnops.compiler.pipeline import ForwardPlan, PlanCache, TrainingPlan
+from rnnops.compiler.report.memory_table import aligned, spaced
+from rnnops.errors import FeedError
+from rnnops.interpreter import Program, run_reference
+from rnnops.schema import Call, RunContext, schema_of
+from rnnops.types import Array
+
+HEAD = ("op", "result", "runs", "calls", "bytes", "ms", "share")
+Plan = ForwardPlan | TrainingPlan
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class OpProfile:
+    """One op.
+
+    Args:
+        op: its type.
+        result: its first result.
+        runs: `compiled` or `interpreter`.
+        calls: in all rounds.
+        seconds: of one call, on average.
+        nbytes: of the memory that its results lie in.
+    """
+
+    op: str
+    result: str
+    runs: str
+    calls: int
+    seconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class PassProfile:
+    """One pass.
+
+    Args:
+        seconds: of one pass, on average, with what is around its ops: checks of feeds, copies of outputs.
+    """
+
+    name: str
+    seconds: float
+    ops: tuple[OpProfile, ...]
+
+    def lines(self) -> list[str]:
+        """As a table, the ops that take longest first."""
+        total = self.seconds or 1.0
+        cells = [
+            (one.op, one.result, one.runs, str(one.calls), spaced(one.nbytes), *_time(one.seconds, total))
+            for one in sorted(self.ops, key=lambda one: -one.seconds)
+        ]
+        around = ("around ops", "", "", "", "", *_time(self.seconds - sum(one.seconds for one in self.ops), total))
+        sums = ("total", "", "", "", spaced(sum(one.nbytes for one in self.ops)), *_time(self.seconds, total))
+        return [f"{self.name} pass: {1000 * self.seconds:.3f} ms", *aligned([HEAD, *cells, around, sums])]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `run.profile` gives; prints as tables.
+
+    Args:
+        rounds: that were timed.
+        warm_up: rounds before them, which were not.
+        backward: None where only forward passes ran.
+    """
+
+    rounds: int
+    warm_up: int
+    forward: PassProfile
+    backward: PassProfile | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers as dicts and lists."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        head = f"averages of {self.rounds} rounds after {self.warm_up} to warm up"
+        passes = [one for one in (self.forward, self.backward) if one is not None]
+        return "\n\n".join([head, *("\n".join(one.lines()) for one in passes)])
+
+
+def _time(seconds: float, total: float) -> tuple[str, str]:
+    return f"{1000 * seconds:.3f}", f"{100 * seconds / total:.1f} %"
+
+
+class Watch:
+    """Runs one op and notes the time.
+
+    Args:
+        kernel: what runs the op; None for its reference.
+        runs: `compiled` or `interpreter`.
+        demands: what it asks for, by its key; nothing where the interpreter, or parts of a recurrence, ask for it.
+    """
+
+    def __init__(self, call: Call, kernel: Any, runs: str, demands: Mapping[str, Demand], clock: Clock) -> None:
+        self.call, self.kernel, self.runs, self.demands, self.clock = call, kernel, runs, demands, clock
+        self.calls, self.seconds = 0, 0.0
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext, **more: Any) -> tuple[Any, ...]:
+        start = self.clock()
+        if self.kernel is None:
+            results = run_reference(self.call, schema_of(self.call.op.type), arrays, context)
+        else:
+            results = self.kernel(arrays, context, **more)
+        self.seconds += self.clock() - start
+        self.calls += 1
+        return results
+
+    def profile(self) -> OpProfile:
+        """What it has seen."""
+        held, _ = results_and_needs(self.call, self.demands)
+        nbytes = sum({one.number: one.buffer.nbytes for results in held for one in results}.values())
+        op, seconds = self.call.op, self.seconds / max(self.calls, 1)
+        return OpProfile(op.type, op.key, self.runs, self.calls, seconds, nbytes)
+
+
+class WatchedPlans(PlanCache[Any]):
+    """The plans of another cache, all of whose ops are watched."""
+
+    def __init__(self, plans: PlanCache[Any], clock: Clock, reference: Callable[[Call], Any]) -> None:
+        super().__init__()
+        self.plans, self.clock, self.reference = plans, clock, reference
+        self.passes: dict[str, list[Watch]] = {}
+        self.plan: Plan | None = None
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The plan that the other cache has or makes, watched."""
+        return super().get(key, lambda: self._watched(self.plans.get(key, make)))
+
+    def _watched(self, plan: Plan) -> Plan:
+        compiled, backward = plan.compiled, {}
+        parted = compiled.parted
+        scans = {*parted.scans, *parted.stepped, *compiled.stepped[0], *compiled.stepped[1]}
+        others = [
+            {**some, **more} for some, more in zip(compiled.stepped, (parted.forward, parted.backward), strict=True)
+        ]
+        forward = self._watch("forward", plan.program, compiled.forward, others[0], scans)
+        if isinstance(plan, TrainingPlan):
+            backward = self._watch("backward", plan.backward, compiled.backward, others[1], scans)
+        watched = replace(compiled, forward=forward, backward=backward, parted=PartedKernels(), stepped=({}, {}))
+        self.plan = replace(plan, compiled=watched)
+        return self.plan
+
+    def _watch(
+        self, name: str, program: Program, kernels: Mapping[str, Kernel], others: Mapping[str, Any], scans: set[str]
+    ) -> dict[str, Any]:
+        """What notes the time of each op of a pass, by key.
+
+        Args:
+            kernels, others: what runs ops, and recurrences step by step or in parts.
+            scans: the keys of those recurrences whose steps or parts are compiled.
+        """
+        watches = {}
+        for call in program.calls:
+            key = call.op.key
+            runs = "compiled" if key in kernels or key in scans else "interpreter"
+            demands = {key: kernels[key].demand()} if key in kernels else {}
+            kernel = others.get(key, kernels.get(key)) or self.reference(call)
+            watches[key] = Watch(call, kernel, runs, demands, self.clock)
+        self.passes[name] = list(watches.values())
+        return watches
+
+    def forget(self) -> None:
+        """Forget what was seen so far."""
+        for watch in (watch for watches in self.passes.values() for watch in watches):
+            watch.calls, watch.seconds = 0, 0.0
+
+
+def profile_run(run: Any, plans: WatchedPlans, backward: bool, rounds: int, warm_up: int) -> Profile:
+    """Run forward, and backward for ones as gradients, again and again.
+
+    Args:
+        run: a function that does one forward pass, and gives outputs and a pullback where `backward` is on.
+        plans: where the run finds its plan.
+
+    Raises FeedError for numbers of rounds that make no sense.
+    """
+    for name, value, least in (("rounds", rounds, 1), ("warm_up", warm_up, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise FeedError(f"{name} is no number of rounds", wanted=f"an integer of {least} or more", came=repr(value))
+    clock, seconds = plans.clock, [0.0, 0.0]
+    for number in range(warm_up + rounds):
+        if number == warm_up:
+            plans.forget()
+            seconds = [0.0, 0.0]
+        start = clock()
+        result = run()
+        middle = clock()
+        seconds[0] += middle - start
+        if backward:
+            given = _ones(result[0], plans.plan)
+            start = clock()
+            result[1](given)
+            seconds[1] += clock() - start
+    passes = [
+        PassProfile(name, total / rounds, tuple(watch.profile() for watch in watches))
+        for (name, watches), total in zip(plans.passes.items(), seconds, strict=False)
+    ]
+    return Profile(rounds, warm_up, *passes)
+
+
+def _ones(outputs: Mapping[str, Array], plan: Plan | None) -> dict[str, Array]:
+    """A gradient for every output that takes one."""
+    assert isinstance(plan, TrainingPlan)
+    wanted = [name for name in plan.gradient.output_grads if name not in plan.gradient.refused]
+    return {name: np.ones(outputs[name].shape, outputs[name].dtype) for name in wanted}

@@ -1,0 +1,1 @@
+"""Rewrites of nets before and while a run is planned."""

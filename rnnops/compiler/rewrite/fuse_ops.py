@@ -1,0 +1,123 @@
+"""Fuses ops around recurrences: groups that work row by row become `FusedOps` ops, where that is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rnnops.compiler.graph.topological import makers_before, topological_order
+from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.rewrite.fusion_groups import RowGroup, group_alone, group_rows
+from rnnops.fold_constants import fold_constants
+from rnnops.interpreter import Program, Workspace, execute, prepare
+from rnnops.loops import Kernel
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.prune import prune
+from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, no_gradient, register
+from rnnops.types import Array, Shape, Type
+
+COPIES = ("Concat", "Pad", "ScatterSlice")  # which move elements, but to memory of their own
+
+
+class FusedOps(OpSchema):
+    """A net that works row by row, as one op. Its ports are the net's inputs and outputs."""
+
+    inputs = ("bound*",)
+    outputs = ("result",)
+    attributes: ClassVar[dict[str, Any]] = {"body": REQUIRED}
+    same_dtype = ()
+    internal = True
+    uses_context = True
+    gradient = no_gradient
+    loop = Kernel("row program")
+
+    def output_count(self, attributes: Mapping[str, Any]) -> int:
+        return len(attributes["body"].output_blobs)
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        body = attributes["body"]
+        return tuple(body.dtype_of(blob) for blob in body.output_blobs.values())
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        program = body_program(call)
+        return tuple(program.types[blob].shape for blob in program.net.output_blobs.values())
+
+    def reference(self, call: Call, *arrays: Array, context: RunContext) -> tuple[Array, ...]:
+        program, workspace = body_program(call), Workspace()
+        workspace.local.update(zip(program.net.input_names, arrays, strict=True))
+        execute(program, workspace, context)
+        return tuple(workspace[blob] for blob in program.net.output_blobs.values())
+
+
+fused_ops = register(FusedOps())
+
+
+def body_program(call: Call) -> Program:
+    """The body with the types of its inputs; worked out at the first use of a call."""
+    if "body" not in call.derived:
+        body: Net = call.op.attributes["body"]
+        types = {name: kind for name, kind in zip(body.input_names, call.types, strict=True) if kind is not None}
+        call.derived["body"] = prepare(body, types, call.float_dtype)
+    program: Program = call.derived["body"]
+    return program
+
+
+def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: bool = False) -> Program:
+    """Fuse what works row by row.
+
+    rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
+
+    Args:
+        keep: blobs that must be there beside the outputs.
+        least_work: elementwise results that a group must at least compute to be fused.
+        all_ops: whether ops that do not work row by row are groups as well.
+
+    Returns: the program itself where nothing is worth it.
+    """
+    folded = fold_constants(program)
+    expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
+    grouping = group_rows(expanded, all_ops)
+    groups = [group for group in grouping.groups if group.work() >= least_work]
+    if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):
+        return program
+    wanted = {*keep, *program.net.output_blobs.values()}
+    net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted, all_ops)).snapshot()
+    return prepare(net, _input_types(program), program.float_dtype)
+
+
+def _input_types(program: Program) -> dict[str, Type]:
+    return {name: program.types[name] for name in program.net.input_names}
+
+
+def _ops(
+    program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wanted: Collection[str], all_ops: bool
+) -> list[Op]:
+    """Ops and groups as ops, each after what it reads, else by the place of their last op."""
+    grouped = {id(call): number for number, group in enumerate(groups) for call in group.own}
+    needed = {*wanted, *(name for group in groups for name in group.reads())}
+    places: dict[int, int] = {}
+    units: list[tuple[int, Op]] = []
+    optional = {id(call) for call in free}
+    for place, call in reversed(list(enumerate(program.calls))):
+        if id(call) in grouped:
+            places.setdefault(grouped[id(call)], place)
+        elif id(call) not in optional or any(name in needed for name in call.op.outputs):
+            group = group_alone(program, call) if all_ops and call.op.type in COPIES else None
+            unit = fused_op(program, group, needed) if group else call.op
+            units.append((place, unit))
+            needed.update(filter(None, unit.inputs))
+    fused = [
+        (places[n], fused_op(program, group, needed)) for n, group in enumerate(groups) if group.results() & needed
+    ]
+    units += fused
+    before = makers_before([(op.inputs, op.outputs) for _, op in units])
+    return [units[i][1] for i in topological_order(before, lambda i: units[i][0])]
+
+
+def fused_op(program: Program, group: RowGroup, needed: Collection[str]) -> Op:
+    """A group as one op; what others need is its results."""
+    results = [name for call in group.own for name in call.op.outputs if name and name in needed]
+    inputs = [Input(name, program.net.dtype_of(name), program.types[name].shape) for name in group.reads()]
+    body = prune(program.net.with_ops([call.op for call in group.calls], {name: name for name in results}, inputs), ())
+    return Op("FusedOps", body.input_names, tuple(results), {"body": body})

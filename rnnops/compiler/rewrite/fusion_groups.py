@@ -1,0 +1,460 @@
+"""Groups of ops that work row by row: which ops around recurrences can run as one compiled pass over rows.
+
+Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of
+its first result, and whatever is read or written along it. An op joins a group if every row of its results follows from
+the same row of its operands, or if it sums over rows; what is such a sum is for later groups to read. Groups have
+levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less than reading what they make
+(constants, views, one-hot codes), are free: each group that reads one has it.
+
+Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
+do ops of more than `MANY_BLOBS` operands and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, prod
+
+from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.lower.lower_ops import lower_op
+from rnnops.compiler.schedule.batch_axis import BatchAxes, axes_along, find_batch_axes
+from rnnops.compiler.schedule.products import as_contraction, as_product
+from rnnops.interpreter import Program
+from rnnops.loops import Pointwise, View
+from rnnops.schema import Call, form_of
+from rnnops.types import OPAQUE, Type
+
+LARGEST_VIEW = 1 << 22  # elements
+LARGEST_GROUP = 64  # ops
+MANY_BLOBS = 128  # operands and results of an op that joins groups: each group that it tries lowers all of them
+CANDIDATES = 8  # groups that an op tries to join, the last ones first
+EXPANDS = 4  # times as large as what it is computed from: such an op is free
+PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
+Types = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Ops that run as one pass over rows.
+
+    Args:
+        level: what it reads is made at lower levels.
+        calls: in order; free ops among them, which other groups may have as well.
+        own: those that only this group has.
+        axes: owner of memory -> its axis that runs over rows.
+        sums: blobs that are sums over rows.
+        lowered: the ops as statements.
+    """
+
+    level: int = 0
+    calls: tuple[Call, ...] = ()
+    own: tuple[Call, ...] = ()
+    axes: Mapping[str, int] = field(default_factory=dict)
+    sums: frozenset[str] = frozenset()
+    lowered: Lowered = field(default_factory=Lowered)
+
+    def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+        """The group with more ops, some of them its own; None where they do not fit."""
+        known, mine = {id(call) for call in self.calls}, {id(call) for call in own}
+        new = [call for call in calls if id(call) not in known and (id(call) in mine or not self._reads(call))]
+        if len(self.calls) + len(new) > LARGEST_GROUP or (self.calls and not self.axes):
+            return None
+        lowered = self.lowered.copy()
+        if not all(_lower(lowered, call, types) for call in new):
+            return None
+        group = replace(self, calls=(*self.calls, *new), own=(*self.own, *own), lowered=lowered)
+        return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
+
+    def whole(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+        """A group whose rows are all one, on one thread; None where an op has no compiled form."""
+        lowered = Lowered()
+        if not all(_lower(lowered, call, types) for call in calls):
+            return None
+        return RowGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
+
+    def scatters(self) -> bool:
+        """Whether elements are written where an index says."""
+        return any(statement.target.index for statement in self.lowered.statements)
+
+    def _reads(self, call: Call) -> bool:
+        """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
+        return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; 1 where all are one."""
+        if not self.axes:
+            return 1
+        owner, axis = next(iter(self.axes.items()))
+        return self.lowered.types[owner].shape[axis]
+
+    def results(self) -> set[str]:
+        """Blobs that only this group makes."""
+        return {name for call in self.own for name in call.op.outputs if name}
+
+    def reads(self) -> dict[str, None]:
+        """Blobs that it needs, in order."""
+        made = {name for call in self.calls for name in call.op.outputs}
+        return dict.fromkeys(name for call in self.calls for name in call.op.inputs if name and name not in made)
+
+    def work(self) -> float:
+        """Elementwise results, with so many multiply-adds counted as one."""
+        return sum(_work(statement) for statement in self.lowered.statements)
+
+
+def group_of(program: Program) -> RowGroup:
+    """All ops of a net as one group. Raises UnsupportedError where they are none."""
+    group = RowGroup().joined(program.calls, program.calls, program.types)
+    group = group or RowGroup().whole(program.calls, program.calls, program.types)
+    if group is None:
+        raise UnsupportedError(f"net '{program.net.name}' has an op without a compiled form")
+    return group
+
+
+def group_alone(program: Program, call: Call) -> RowGroup | None:
+    """An op as a group with the constants that it reads; None where it has no compiled form, or moves too much."""
+    if not _may_join(call):
+        return None
+    constants = [one for one in program.calls if _is_constant(one) and set(one.op.outputs) & set(call.op.inputs)]
+    calls = (*constants, call)
+    return RowGroup().joined(calls, (call,), program.types) or RowGroup().whole(calls, (call,), program.types)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The ops of a net, some of them in groups.
+
+    Args:
+        groups: with ops of their own each.
+        free: ops that groups may have a copy of; their results are made only where something else reads them.
+    """
+
+    groups: tuple[RowGroup, ...]
+    free: tuple[Call, ...]
+
+
+def group_rows(program: Program, all_ops: bool = False) -> Grouping:
+    """Group the ops of a net of primitive ops; what is in no group runs by itself.
+
+    Args:
+        all_ops: whether each op that computes something gets into a group, if need be one of a single row.
+    """
+    walk = _Walk(program, all_ops)
+    walk.walk()
+    walk.merge()
+    return Grouping(tuple(walk.found), tuple({id(call): call for call in walk.free.values()}.values()))
+
+
+@dataclass
+class _Walk:
+    """The state of the greedy walk.
+
+    Args:
+        all_ops: as for `group_rows`.
+        found: all groups so far.
+        home: blob -> number of its group.
+        levels: blob -> level at which it is made; inputs and constants are not there.
+        free: blob -> the free op that makes it.
+        leaves: blob that a free op makes -> numbers that are read for it.
+        last: groups that fewer than `CANDIDATES` later ones of the same or a higher level follow, as
+            (number, level, how many follow).
+    """
+
+    program: Program
+    all_ops: bool = False
+    found: list[RowGroup] = field(default_factory=list)
+    home: dict[str, int] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+    free: dict[str, Call] = field(default_factory=dict)
+    leaves: dict[str, int] = field(default_factory=dict)
+    last: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Id of a call -> its number in the program."""
+        return {id(call): place for place, call in enumerate(self.program.calls)}
+
+    @cached_property
+    def users(self) -> dict[str, list[Call]]:
+        """Blob -> the ops that read it."""
+        users: dict[str, list[Call]] = {}
+        for call in self.program.calls:
+            for name in filter(None, dict.fromkeys(call.op.inputs)):
+                users.setdefault(name, []).append(call)
+        return users
+
+    def walk(self) -> None:
+        """Walk over all ops."""
+        for call in self.program.calls:
+            outputs = [name for name in call.op.outputs if name]
+            leaves = sum(self._read_for(name) for name in call.op.inputs if name)
+            number = None
+            if (_is_constant(call) or _is_view(call) or _expands(call, leaves)) and _may_join(call):
+                self.free.update(dict.fromkeys(outputs, call))
+                self.leaves.update(dict.fromkeys(outputs, leaves))
+            if _may_join(call) and not _is_constant(call) and not _is_view(call):
+                number = self._join(call)
+            if number is not None:
+                self.home.update(dict.fromkeys(outputs, number))
+            if not _is_constant(call):
+                level = self._level_after(call.op.inputs) if number is None else self.found[number].level
+                self.levels.update(dict.fromkeys(outputs, level))
+
+    def merge(self) -> None:
+        """Let groups run within the groups that read them, where nothing else needs them before."""
+        readers: dict[str, set[int]] = {}
+        for number, group in enumerate(self.found):
+            for name in group.reads():
+                readers.setdefault(name, set()).add(number)
+        for first in reversed(range(len(self.found))):
+            found = self._merged(
+                first, sorted(set().union(*(readers.get(name, ()) for name in self.found[first].results())))
+            )
+            if found is not None:
+                for name in self.found[first].reads():
+                    readers[name].add(found[0])
+                self._move(first, *found)
+        self.found = [group for group in self.found if group.own]
+
+    def _merged(self, first: int, readers: Iterable[int]) -> tuple[int, RowGroup] | None:
+        """The first of the groups that read a group which it can run within, and the two as one."""
+        a = self.found[first]
+        made, seen = self._made_of(a.results())
+        between = seen - a.results()  # free ops that run alone cannot run between the parts of a group
+        for second in readers:
+            b = self.found[second]
+            if (
+                first == second
+                or b.level <= a.level
+                or not a.results() & b.reads().keys()
+                or between & b.reads().keys()
+            ):
+                continue
+            if not all(self.home.get(name) in (first, second) or self.levels[name] > b.level for name in made):
+                continue
+            both = {id(call): call for call in (*a.calls, *b.calls)}.values()
+            calls = sorted(both, key=lambda call: self.places[id(call)])
+            group = RowGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
+            if group is not None:
+                return second, group
+        return None
+
+    def _move(self, first: int, second: int, group: RowGroup) -> None:
+        """Let what was one group be in another, which is `group` from now on."""
+        a = self.found[first]
+        self.found[second], self.found[first] = group, RowGroup(a.level)
+        self.home.update(dict.fromkeys(a.results(), second))
+        self.levels.update(dict.fromkeys(a.results(), group.level))
+
+    def _made_of(self, names: Collection[str]) -> tuple[set[str], set[str]]:
+        """What ops that read these blobs make, free ones looked through, and all that was read on the way."""
+        found, read, pending = set[str](), set(names), list(names)
+        while pending:
+            for call in self.users.get(pending.pop(), ()):
+                outputs = {name for name in call.op.outputs if name}
+                if outputs & self.free.keys():
+                    pending += outputs - read
+                    read |= outputs
+                if not outputs & self.free.keys() or outputs & self.home.keys():
+                    found |= outputs
+        return found, read
+
+    def _join(self, call: Call) -> int | None:
+        """The number of the group that the op has joined: the first where its products run in blocks, if any."""
+        fits: tuple[int, RowGroup] | None = None
+        for number, group in self._possible(call):
+            blocked = _in_blocks(group, call)
+            fits = (number, group) if blocked or fits is None else fits
+            if blocked:
+                break
+        if fits is None:
+            return None
+        number, group = fits
+        if number == len(self.found):
+            follow = [(n, level, later + (level <= group.level)) for n, level, later in self.last]
+            self.last = [*(one for one in follow if one[2] < CANDIDATES), (number, group.level, 0)]
+        self.found[number : number + 1] = [group]
+        return number
+
+    def _possible(self, call: Call) -> Iterator[tuple[int, RowGroup]]:
+        """Groups with the op, and their numbers; the last number is that of a new one."""
+        for before in self._makers_with(call):
+            made = {name for one in before for name in one.op.outputs}
+            read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
+            for number in self._that_may_read(read):
+                group = self.found[number].joined((*before, call), (call,), self.program.types)
+                if group is not None:
+                    yield number, group
+            new = RowGroup(self._level_after(read))
+            found = new.joined((*before, call), (call,), self.program.types)
+            constants = self._free_makers(call, _is_constant)
+            alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
+            if alone is not None and (self.all_ops or alone.scatters()):
+                found = alone
+            if found is not None:
+                yield len(self.found), found
+
+    def _makers_with(self, call: Call) -> Iterator[list[Call]]:
+        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute."""
+        for wanted in (_any_op, _moves, None, _computes):
+            makers = self._own_views(call) if wanted is None else self._free_makers(call, wanted, LARGEST_GROUP)
+            if len(makers) <= LARGEST_GROUP:
+                yield makers
+
+    def _own_views(self, call: Call) -> list[Call]:
+        """The free ops whose results an op reads itself, with the constants that these read."""
+        own = [self.free[name] for name in call.op.inputs if name in self.free]
+        return self._in_order([*own, *(one for maker in own for one in self._free_makers(maker, _is_constant))])
+
+    def _that_may_read(self, names: Collection[str]) -> list[int]:
+        """The last groups in which, or before which, all of these are made."""
+        level = self._level_after(names) - 1
+        highest = [name for name in names if self.levels.get(name) == level]
+        homes = {self.home.get(name) for name in highest}
+        later = [number for number, own, _ in self.last if own > level]
+        return sorted({*later, *(home for home in homes if home is not None and len(homes) == 1)})[
+            : -CANDIDATES - 1 : -1
+        ]
+
+    def _level_after(self, names: Iterable[str]) -> int:
+        return max((self.levels[name] for name in names if name in self.levels), default=-1) + 1
+
+    def _free_makers(self, call: Call, wanted: Callable[[Call], bool], most: float = inf) -> list[Call]:
+        """The free ops that an op reads, and those that these read, as far as wanted; where there are more, some."""
+        found: dict[int, Call] = {}
+        pending = [call]
+        while pending and len(found) <= most:
+            for name in pending.pop().op.inputs:
+                maker = self.free.get(name)
+                if maker is not None and id(maker) not in found and wanted(maker):
+                    found[id(maker)] = maker
+                    pending.append(maker)
+        return self._in_order(found.values())
+
+    def _in_order(self, calls: Iterable[Call]) -> list[Call]:
+        """Ops in the order of the program, each once."""
+        return sorted({id(call): call for call in calls}.values(), key=lambda call: self.places[id(call)])
+
+    def _read_for(self, name: str) -> int:
+        return self.leaves[name] if name in self.leaves else self.program.types[name].size
+
+
+def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
+    """Lower one more op; False where it has no compiled form."""
+    names = [name for name in (*call.op.inputs, *call.op.outputs) if name]
+    if any(types[name].size == 0 or types[name].dtype == OPAQUE for name in names):
+        return False
+    for name in filter(None, call.op.inputs):
+        if name not in lowered.views and name not in lowered.numbers:
+            lowered.own(name, types[name])
+    try:
+        lower_op(lowered, call)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _with_rows(group: RowGroup, statements: Sequence[Statement]) -> RowGroup | None:
+    """The group with the axes and sums of new statements; None where they do not work row by row."""
+    rows = _find_rows(group, statements) if statements else BatchAxes(dict(group.axes), (), ())
+    if rows is None:
+        return None
+    sums = {s.target.owner for s in rows.statements if s.row_axis in s.folded_axes()}
+    if any(s.fold != "add" or s.start is None for s in rows.statements if s.target.owner in sums):
+        return None
+    views = group.lowered.views
+    blobs = group.sums | {name for name, access in views.items() if access.owner in sums}
+    if any(access.owner in blobs | sums for s in rows.statements for access in s.reads()):
+        return None
+    return replace(group, axes=rows.axes, sums=blobs) if rows.axes else None
+
+
+def _find_rows(group: RowGroup, statements: Sequence[Statement]) -> BatchAxes | None:
+    """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds."""
+    types = group.lowered.types
+    if group.axes:
+        return _rows_known(statements, types, group.axes)
+    first = statements[0]
+    if not first.extents:
+        return None
+    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in (0, *first.folded_axes())}
+    blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
+    return blocked[0] if blocked else found[0]
+
+
+def _rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str, int]) -> BatchAxes | None:
+    found = find_batch_axes(statements, types, known)
+    return None if found.mixing or any(s.row_axis is None for s in found.statements) else found
+
+
+def _is_blocked(found: BatchAxes, types: Types) -> bool:
+    """Whether the first statement is a product that runs in blocks."""
+    first = found.statements[0]
+    owners = {access.owner for access in first.accesses()}
+    sizes, fixed = {owner: types[owner].size for owner in owners}, owners - set(found.axes)
+    return bool(as_product(first, sizes, fixed) or as_contraction(first, sizes, fixed))
+
+
+def _in_blocks(group: RowGroup, call: Call) -> bool:
+    """Whether all products of an op run in blocks."""
+    types = group.lowered.types
+    products = [s for s in group.lowered.statements if s.call is call and s.form == "product"]
+    known = _rows_known(products, types, group.axes) if group.axes else None
+    products = list(known.statements) if known else products
+    sizes = {access.owner: types[access.owner].size for s in products for access in s.accesses()}
+    fixed = sizes.keys() - group.axes.keys() if group.axes else set()
+    return all(
+        as_product(s, sizes, fixed)
+        or as_contraction(s, sizes, fixed, not group.axes)
+        or (s.row_axis is not None and as_contraction(_over_rows(s), sizes, fixed))
+        for s in products
+    )
+
+
+def _over_rows(product: Statement) -> Statement:
+    """What a product of each row becomes where it is summed over rows, as gradients of weights are."""
+    layout = product.target.layout
+    strides = tuple(0 if axis == product.row_axis else stride for axis, stride in enumerate(layout.strides))
+    return replace(product, target=replace(product.target, layout=replace(layout, strides=strides)))
+
+
+def _may_join(call: Call) -> bool:
+    if len(call.op.inputs) + len(call.op.outputs) > MANY_BLOBS:
+        return False
+    if not _is_view(call):
+        return not call.op.holds_net
+    return all(kind is None or kind.size <= LARGEST_VIEW for kind in (*call.types, *call.output_types))
+
+
+def _is_constant(call: Call) -> bool:
+    return all(value is not None for value in call.output_values)
+
+
+def _expands(call: Call, leaves: int) -> bool:
+    """Whether an op is so much larger than what is read for it that it is better computed than read."""
+    form = form_of(call)
+    return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
+
+
+def _is_view(call: Call) -> bool:
+    return isinstance(form_of(call), View)
+
+
+def _any_op(call: Call) -> bool:
+    return True
+
+
+def _moves(call: Call) -> bool:
+    """Whether elements do not stay in order, so that a view is no array of its own."""
+    return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def _computes(call: Call) -> bool:
+    return not _is_view(call)
+
+
+def _work(statement: Statement) -> float:
+    return prod(statement.extents) / (PRODUCT_SPEED if statement.form == "product" else 1)

@@ -1,0 +1,93 @@
+"""What a training plan saves: the training form of a net, its gradient, and what is kept, by policy or by budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rnnops.autodiff import differentiate
+from rnnops.checkpoints.policy import COLLECTION, NAMES, Policy, Saving, Slots
+from rnnops.checkpoints.residuals import Residuals, choose_residuals
+from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs
+from rnnops.compiler.saving.fit_budget import Saved, fit_budget
+from rnnops.errors import NothingToRecomputeError
+from rnnops.interpreter import Program, prepare
+from rnnops.net import Net
+from rnnops.recurrent.op import input_types
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.training_form import plain_form, training_form
+from rnnops.schema import Call
+from rnnops.types import Type
+
+
+def choose_saved(
+    live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], saving: Saving, tile: Callable[[int, int], int]
+) -> Saved:
+    """The forward net in training form, its gradient net, and what is kept between them.
+
+    Args:
+        tile: T and N of a recurrence -> steps of a tile of kernels.
+
+    Raises CheckpointError where a policy or a budget does not fit the net.
+    """
+    if saving.budget is None:
+        return by_policy(live, types, wrt, saving.policy)
+    way = fit_budget(lambda policy: by_policy(live, types, wrt, policy), saving.budget, tile)
+    return by_policy(live, types, wrt, way.policy)
+
+
+def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
+    """What a policy saves. Raises CheckpointError where it does not fit the net."""
+    program = prepare(training_form(live, wrt, policy), types, live.float_dtype)
+    if policy.slots is not None:
+        program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
+    gradient = differentiate(program, wrt)
+    free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
+    residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)
+    _check(program, residuals, policy)
+    return _without_unkept(program, types, residuals), gradient, residuals
+
+
+def in_parts(program: Program, slots: Slots) -> Net:
+    """The net in training form with its recurrences in parts, where they have steps at all."""
+    schedule = (slots.steps, slots.count, slots.kind, slots.cost)
+    ops = [
+        replace(call.op, attributes={**call.op.attributes, "schedule": schedule}) if _has_steps(call) else call.op
+        for call in program.calls
+    ]
+    return program.net.with_ops(ops).snapshot()
+
+
+def _has_steps(call: Call) -> bool:
+    """Whether a call is a recurrence in training form of at least one step."""
+    if call.op.type != "RecurrentNetwork" or "backward" not in call.op.attributes:
+        return False
+    recurrence = Recurrence(call.op, call.net)
+    return recurrence.steps_and_batch(input_types(recurrence, call))[0] > 0
+
+
+def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Residuals) -> Program:
+    """The forward net in which recurrences that backward runs again keep nothing."""
+    ops = [
+        plain_form(op) if op.type == "RecurrentNetwork" and op.outputs[-1] not in residuals.kept else op
+        for op in program.net.ops
+    ]
+    return prepare(program.net.with_ops(ops).snapshot(), types, program.float_dtype)
+
+
+def _check(program: Program, residuals: Residuals, policy: Policy) -> None:
+    """Raise an error where a policy that was asked for changes nothing."""
+    recurrences = [op for op in program.net.ops if op.type == "RecurrentNetwork" and "backward" in op.attributes]
+    again = residuals.rerun or any(runs_again(op.attributes["cell"], op.attributes["backward"]) for op in recurrences)
+    if policy.kind in (NAMES, COLLECTION) and not again:
+        raise NothingToRecomputeError(
+            f"checkpoints={policy} leaves nothing to compute again",
+            net=program.net.name,
+            hint="Everything that backward reads is kept or at hand: leave checkpoints= out.",
+        )
+
+
+def runs_again(forward: Net, backward: Net) -> list[str]:
+    """Blobs of a forward net that a backward net computes a second time."""
+    made = {name for op in forward.ops for name in op.outputs if name}
+    return [name for op in backward.ops for name in op.outputs if name in made]

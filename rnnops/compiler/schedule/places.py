@@ -1,0 +1,213 @@
+"""Places: where in memory each blob of a step lies, and for how long.
+
+A blob that one row program makes and uses lies in scratch of one row; one that passes from program to product within a
+step, in scratch of one step; one that passes from stage to stage, in scratch of a tile. The rest lies in tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+
+from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.schedule.stages import Stage, node_reads, node_writes
+from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.types import Type
+
+ALIGNMENT = 64  # bytes: a line of the cache
+EXTENTS = ("row", "step", "tile")
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an owner lies: in array `array`, from number `start` on.
+
+    Args:
+        step: numbers from one step to the next, 0 where all steps share it.
+        over: what the steps are counted by: `t`, `i` (the step within a tile), or `""`.
+        shift: added to t.
+        ring: steps after which it comes round, 0 where it does not.
+        row: numbers from one row of the batch to the next.
+        together: rows that share a place, as they add to one sum.
+        rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
+            `j` (those of a tile), `r` (a thread's own at a step).
+        thread: numbers from one thread to the next.
+        extent: in scratch, what it serves: a `row`, a `step` or a `tile`.
+        size: numbers that it takes of scratch, for all threads.
+    """
+
+    array: str
+    start: int = 0
+    step: int = 0
+    over: str = ""
+    shift: int = 0
+    ring: int = 0
+    row: int = 0
+    together: int = 1
+    rows: str = "n"
+    thread: int = 0
+    extent: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """All places, and the sizes of the scratch arrays.
+
+    Args:
+        scratch: dtype -> numbers, for each array of scratch.
+        arrays: names of arrays that the caller gives, by what lies in them.
+        past_end: all places for the stages of rows that are over.
+    """
+
+    places: Mapping[str, Place]
+    scratch: dict[str, int]
+    arrays: Mapping[str, str]
+    past_end: Mapping[str, Place] = field(default_factory=dict)
+
+    def need(self, dtype: str) -> None:
+        """Have an array of scratch for a dtype, of one number if nothing lies there."""
+        self.scratch.setdefault(dtype, 1)
+
+
+class _Scratch:
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def take(self, dtype: str, count: int) -> int:
+        width = ALIGNMENT // np.dtype(dtype).itemsize
+        start = self.sizes.get(dtype, 0)
+        self.sizes[dtype] = start + -(-count // width) * width
+        return start
+
+
+def lay_out(
+    scan: Scan,
+    plan: StepPlan,
+    tile: int,
+    threads: int,
+    least: Mapping[str, str] = NOTHING,
+    copies: int = 1,
+    used: Collection[str] | None = None,
+) -> Layouts:
+    """Give every owner a place.
+
+    Args:
+        tile: steps in a tile.
+        least: owners -> what they serve at least, though a row might do: a `step` or a `tile`.
+        copies: steps after which memory that serves a step is used again.
+        used: owners that need scratch, all if None; the others are in registers.
+    """
+    arrays = {f"tensor {name}": f"x{i}" for i, name in enumerate(scan.tensors)}
+    for owner in (*sorted(plan.invariant), *plan.accumulators):
+        arrays[owner] = f"x{len(arrays)}"
+    scratch, places = _Scratch(), {}
+    for owner, kind in plan.types.items():
+        row = _row_stride(owner, kind, plan)
+        if owner in plan.slots:
+            places[owner] = _in_tensor(scan, plan, owner, row, arrays)
+        elif owner in plan.invariant or owner in plan.accumulators:
+            together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
+            places[owner] = Place(arrays[owner], row=row, together=together)
+    lasting, over = (
+        {
+            **places,
+            **_scratch_places(scratch, plan, _scratch_extents(stages, places, least, used), tile, threads, copies),
+        }
+        for stages in (plan.stages, plan.past_end)
+    )
+    return Layouts(lasting, scratch.sizes, arrays, over)
+
+
+def _scratch_places(
+    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int, copies: int
+) -> dict[str, Place]:
+    places = {}
+    for owner, extent in extents.items():
+        kind = plan.types[owner]
+        axis, row = plan.batch_axes.get(owner), _row_stride(owner, kind, plan)
+        every = threads if plan.batch_axes and axis is None else 1
+        steps = {"tile": tile, "step": copies, "row": 1}[extent]
+        place = _in_scratch(scratch, kind, extent, steps, threads, row, axis, every)
+        places[owner] = _side_by_side(place, kind, extent, axis) if plan.lengths else place
+    return places
+
+
+def _side_by_side(place: Place, kind: Type, extent: str, batch_axis: int | None) -> Place:
+    """The same place for rows that shrink: those that are not over lie one behind the other."""
+    if extent == "row" or batch_axis is None or prod(kind.shape[:batch_axis]) != 1:
+        return place
+    return replace(place, step=0, over="", rows="j" if extent == "tile" else "r")
+
+
+def _row_stride(owner: str, kind: Type, plan: StepPlan) -> int:
+    axis = plan.batch_axes.get(owner)
+    return 0 if axis is None else dense(kind.shape).strides[axis]
+
+
+def _in_tensor(scan: Scan, plan: StepPlan, owner: str, row: int, arrays: Mapping[str, str]) -> Place:
+    slot = plan.slots[owner]
+    tensor = scan.tensors[slot.tensor]
+    ring = tensor.length if tensor.ring else 0
+    return Place(arrays[f"tensor {slot.tensor}"], 0, prod(tensor.shape), "t", slot.shift, ring, row)
+
+
+def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:
+    """Owner -> `row`, `step` or `tile`: how long it is needed."""
+    extents: dict[str, str] = {}
+    home: dict[str, tuple[int, int]] = {}
+    for number, stage in enumerate(stages):
+        segment = 0
+        before: bool | None = None
+        for node in stage.nodes:
+            is_row = isinstance(node, Statement)
+            segment += before is not None and before != is_row
+            before = is_row
+            for owner in dict.fromkeys((*node_reads(node), node_writes(node))):
+                if owner in placed:
+                    continue
+                first = home.setdefault(owner, (number, segment))
+                extent = (
+                    "tile"
+                    if first[0] != number or not stage.loop
+                    else "step"
+                    if first[1] != segment or not is_row
+                    else "row"
+                )
+                extents[owner] = max(extents.get(owner, "row"), extent, key=EXTENTS.index)
+    return extents
+
+
+def _scratch_extents(
+    stages: tuple[Stage, ...], placed: Collection[str], least: Mapping[str, str], used: Collection[str] | None
+) -> dict[str, str]:
+    extents = _extents(stages, set(placed))
+    wanted = {owner: extent for owner, extent in extents.items() if used is None or owner in used}
+    return {owner: max(extent, least.get(owner, extent), key=EXTENTS.index) for owner, extent in wanted.items()}
+
+
+def _in_scratch(
+    scratch: _Scratch, kind: Type, extent: str, steps: int, threads: int, row: int, batch_axis: int | None, every: int
+) -> Place:
+    """A place in scratch, for each of `every` threads: what is the same for all rows each computes for itself."""
+    size = prod(kind.shape)
+    if extent == "row" and batch_axis in (None, 0):
+        own = size if batch_axis is None else row
+        width = -(-own // 16) * 16 + 16
+        all_threads = width * threads
+        start = scratch.take(kind.dtype, all_threads)
+        return Place(f"w_{kind.dtype}", start, thread=width, extent=extent, size=all_threads)
+    over = "i" if extent == "tile" or steps > 1 else ""
+    ring = steps if over and extent != "tile" else 0
+    own = -(-size * steps // 16) * 16 if every > 1 else 0
+    whole = max(own * every, size * steps)
+    start = scratch.take(kind.dtype, whole)
+    step = size if over else 0
+    return Place(f"w_{kind.dtype}", start, step, over, ring=ring, row=row, thread=own, extent=extent, size=whole)

@@ -1,0 +1,1 @@
+"""What kernel IR runs on: each target renders it and calls what comes out."""

@@ -1,0 +1,1 @@
+"""Processors: LLVM IR, and teams of threads that run it."""

@@ -1,0 +1,1 @@
+"""CUDA devices: kernels for loops over steps, by numba.cuda."""

@@ -1,0 +1,87 @@
+"""Row programs for a block of CUDA threads: the same nests, whose loops the lanes of the block share out.
+
+Which loops, `share_lanes.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each
+has gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that
+iterations may share), all lanes go through the nest, and lane 0 alone writes.
+
+After each nest the block waits, so that the next one may read what any lane has written. Teams take as many iterations
+each, so that all lanes come to each wait: in those past the end they do nothing. Limits: a nest without loops is done
+by all lanes alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rnnops.compiler.codegen.pointwise_kernel import RowWriter
+from rnnops.compiler.ir.device import LaneFold
+from rnnops.compiler.ir.expressions import Call, Expr, Literal, Name, choice, compare
+from rnnops.compiler.ir.kernel import Assign, Do, If, Store
+from rnnops.compiler.ir.statements import FOLDS, Statement
+from rnnops.compiler.schedule.loop_nests import Nest
+from rnnops.compiler.targets.cuda.share_lanes import Share, share_lanes
+from rnnops.kernels.cuda.lanes import fold_name
+
+ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
+SYNC = Do("cuda.syncthreads")
+TRUE = Literal(True, dtype="bool")
+
+
+class BlockRowWriter(RowWriter):
+    """Writes the nests of one row program for the lanes of a block; each lane calls it for the same row."""
+
+    share: Share  # of the nest that is being written
+    inside: Expr  # whether a team has an iteration of it
+
+    def _nest(self, nest: Nest, needed: Collection[str]) -> None:
+        self.share, self.inside = share_lanes(nest), TRUE
+        self._scalars("lane", "lanes")
+        super()._nest(nest, needed)
+        self.lines.append(SYNC)
+
+    def _range(self, nest: Nest, depth: int) -> tuple[Expr, Expr, Expr]:
+        size, teams = self._size(nest.extents[depth]), self.share.teams
+        if depth == teams:
+            team, count = self._scalars("team", "teams")
+            self.inside = Name(f"i{depth}") < size
+            return team, team + size, count
+        if depth == self.share.lanes:
+            if teams is None:
+                lane, lanes = self._scalars("lane", "lanes")
+                return lane, size, lanes
+            mate, mates = self._scalars("mate", "mates")
+            return choice(self.inside, mate, size), size, mates
+        return super()._range(nest, depth)
+
+    def _finish_register(self, statement: Statement, depth: int, needed: Collection[str]) -> None:
+        who = self.share.folds(statement)
+        if who:
+            name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
+            lanes = self._scalars(*(TEAM if who == "team" else ALL), f"shared_{dtype}")
+            folded = Call(self._fold_of_lanes(statement), (name, *lanes), dtype=name.dtype)
+            self.lines.append(Assign(name.name, folded))
+        super()._finish_register(statement, depth, needed)
+
+    def _fold_of_lanes(self, statement: Statement) -> str:
+        """The function that folds what lanes have gathered, written beside the program where no module has it."""
+        name: str = fold_name(statement.fold)
+        if statement.fold not in FOLDS:
+            name = f"{self.result.name}_fold_{len(self.result.folds)}"
+            a, b = Name("a", dtype=statement.dtype), Name("b", dtype=statement.dtype)
+            self.result.folds.append(LaneFold(name, self._combined(statement, a, b)))
+        return name
+
+    def _write(self, depth: int, line: Store) -> None:
+        """A line that writes to memory, for one lane where several would write the same element."""
+        lanes, teams = self.share.lanes, self.share.teams
+        if lanes is not None and depth > lanes:
+            super()._write(depth, line)
+        elif teams is not None and depth > teams:
+            self.lines.append(If(compare("==", Name("mate"), 0), (If(self.inside, (line,)),)))
+        elif lanes is None and depth > 0:
+            self.lines.append(If(compare("==", Name("lane"), 0), (line,)))
+        else:  # all lanes have read before one writes, and read again after it
+            self.lines += [SYNC, If(compare("==", Name("lane"), 0), (line,)), SYNC]
+
+    def _scalars(self, *names: str) -> tuple[Name, ...]:
+        return tuple(map(self._scalar, names))

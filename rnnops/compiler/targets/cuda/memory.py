@@ -1,0 +1,48 @@
+"""Memory of compiled recurrences on a CUDA device: what `buffers/memory.py` is for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
+from rnnops.kernels.cuda.device_array import DeviceArray, empty
+from rnnops.kernels.cuda.facade import address_of
+from rnnops.kernels.cuda.memory import current_stream
+
+
+class DeviceBlock:
+    """Memory of the device that is lent to one scan at a time."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = empty((nbytes,), "uint8")
+
+    def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, DeviceArray]:
+        """The buffers that a user wants, side by side from an offset on."""
+        parts = {}
+        for name, buffer in wanted.items():
+            parts[name] = self.memory[offset : offset + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
+            offset += rounded(buffer.nbytes)
+        return parts
+
+
+class DeviceMemory(Memory):
+    """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Pool] = {}
+
+    def __call__(self, buffer: Buffer, zeros: bool = False) -> Any:
+        made = empty(buffer.shape, buffer.dtype)
+        if zeros:
+            made.fill(0)
+        return made
+
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
+        return self._pool().take(nbytes), 0
+
+    def give_back(self, pool: Pool, block: Any) -> None:
+        self._pool().give(block)
+
+    def _pool(self) -> Pool:
+        return self._pools.setdefault(address_of(current_stream()), Pool(DeviceBlock))

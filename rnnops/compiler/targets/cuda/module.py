@@ -1,0 +1,405 @@
+"""A step plan as kernel IR for a CUDA device: kernels for its loops over steps, and a driver that launches them.
+
+For each tile of steps the driver launches what the stages of the plan are: products of a whole tile one by one, and
+each loop as one kernel that runs all its steps (`share_blocks.py` says how its blocks share it out), or, where weights
+do not fit in shared memory, step by step, products by themselves and elementwise work between them as kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+
+from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.pointwise_kernel import RowProgram, Sizes
+from rnnops.compiler.codegen.scan_module import (
+    BACKWARDS,
+    GOES_ON,
+    HEADER_SIZES,
+    LOW,
+    ONE,
+    SCALARS,
+    STEP,
+    STEPS,
+    TILE,
+    TRUE,
+    ZERO,
+    K,
+    N,
+    ScanModule,
+    T,
+    array_dtype,
+)
+from rnnops.compiler.ir.device import DeviceModule, Kernel
+from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in, share_of
+from rnnops.compiler.ir.kernel import (
+    Argument,
+    Array,
+    Assign,
+    Callee,
+    Do,
+    For,
+    Function,
+    MatrixProduct,
+    Parameter,
+    Pointer,
+    Statement as Line,
+    StridedMatrix,
+    buffers_of,
+    expressions_of,
+    statements_of,
+)
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.loop_nests import fuse_nests
+from rnnops.compiler.schedule.places import Layouts, Place
+from rnnops.compiler.schedule.products import Contraction, Product
+from rnnops.compiler.schedule.stages import Node, Stage, node_reads
+from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.targets.cuda.block_rows import SYNC, BlockRowWriter
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Unit, feature_nests, numbers_of
+from rnnops.compiler.targets.cuda.feature_rows import FeatureRowWriter
+from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.text import cuda_text
+
+RANK, BLOCKS, LANE, LANES, GROUP, MEMBER = map(Name, ("rank", "blocks", "lane", "lanes", "group", "member"))
+P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
+TEAM_NAMES = {"team", "teams", "mate", "mates"}
+DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
+STEP_OF_TILE = Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)), Assign("t", LOW + Name("i"))
+
+
+@dataclass
+class CudaScanWriter:
+    """Writes the module of a scan for a CUDA device.
+
+    Args:
+        loops: how blocks share out each stage that is a loop, by its number.
+        weights: the dtype in which shared memory keeps them.
+    """
+
+    scan: Scan
+    plan: StepPlan
+    layouts: Layouts
+    dtype: str
+    loops: Mapping[int, Loop]
+    weights: str
+    constants: Constants = field(default_factory=Constants)
+    sizes: Sizes = field(default_factory=Sizes)
+    programs: list[RowProgram] = field(default_factory=list)
+    summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
+    shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
+    kernels: list[Kernel] = field(default_factory=list)
+
+    def written(self) -> ScanModule:
+        driver = Function("scan", DRIVER_PARAMETERS, tuple(self._driver()))
+        folds = tuple(fold for program in self.programs for fold in program.folds)
+        programs = tuple(program.function(self.plan.types) for program in self.programs)
+        arrays, sizes = tuple(map(self._parameter, self._arrays())), self._size_names()
+        module = DeviceModule(self.dtype, self.weights, folds, programs, tuple(self.kernels), driver, arrays, sizes)
+        names = tuple(array.name for array in arrays)
+        return ScanModule(module, self.constants, tuple(self.sizes.values), names, (), cuda_text)
+
+    def _size_names(self) -> tuple[str, ...]:
+        return *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
+
+    # -- the driver ----------------------------------------------------------------------------------------------
+
+    def _driver(self) -> list[Line]:
+        first = choice(BACKWARDS, T - TILE - STEPS, TILE)
+        body: list[Line] = [Assign("steps", least(K, T - TILE)), Assign("low", first)]
+        for number, stage in enumerate(self.plan.stages):
+            body += self._launches(number, self.loops[number]) if stage.loop else self._products_of_tile(stage)
+        return [For("tile", ZERO, T, K, tuple(body))]
+
+    def _products_of_tile(self, stage: Stage) -> list[Line]:
+        lines: list[Line] = [
+            Do("on.multiply", tuple(map(self._product_of_tile, nodes))) for nodes in apart(stage.nodes)
+        ]
+        self.summed.update(node.target for node in stage.nodes if isinstance(node, Contraction))
+        return lines
+
+    def _launches(self, number: int, loop: Loop) -> list[Line]:
+        if loop.persistent:
+            kernel = self._kernel(f"loop_{number}", loop, range(len(loop.units)))
+            return [self._launch(kernel, loop, ZERO, STEPS, loop.numbers)]
+        lines: list[Line] = list(STEP_OF_TILE)
+        for are_products, group in groupby(enumerate(loop.units), key=lambda unit: unit[1].product is not None):
+            units = list(group)
+            if are_products:
+                together = apart([unit.nodes[0] for _, unit in units])
+                lines += [Do("on.multiply", tuple(map(self._product_of_step, nodes))) for nodes in together]
+                continue
+            kernels = [self._kernel(f"unit_{number}_{i}", loop, [i]) for i, _ in units]
+            lines += [self._launch(kernel, loop, STEP, STEP + 1, 0) for kernel in kernels]
+        return [For("step", ZERO, STEPS, ONE, tuple(lines))]
+
+    def _launch(self, kernel: Kernel, loop: Loop, begin: Expr, end: Expr, numbers: int) -> Line:
+        grid = self._size(loop.blocks), self._size(numbers * np.dtype(self.dtype).itemsize)
+        arrays = [Array(array.name) for array in kernel.arrays]
+        return Do("on.launch", (Callee(kernel.name), *grid, LOW, begin, end, STEPS, *arrays))
+
+    def _product_of_step(self, node: Product | Contraction) -> MatrixProduct:
+        assert isinstance(node, Product)
+        left, target = (self._address(self._place(owner), ZERO) for owner in (node.left, node.target))
+        return self._product(node, left, target, self._size(node.rows))
+
+    def _product_of_tile(self, node: Product | Contraction) -> MatrixProduct:
+        if isinstance(node, Contraction):
+            return self._contraction(node)
+        left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
+        return self._product(node, left, target, STEPS * self._size(node.rows))
+
+    def _product(self, node: Product, left: Expr, target: Expr, rows: Expr) -> MatrixProduct:
+        layout, size = node.right.layout, self._size
+        a = StridedMatrix(self._place(node.left).array, left + size(node.offset), size(node.row_stride), ONE)
+        weights = self.layouts.arrays[node.right.owner]
+        b = StridedMatrix(weights, size(layout.offset), size(layout.strides[0]), size(layout.strides[1]))
+        c = StridedMatrix(self._place(node.target).array, target, size(node.columns), ONE)
+        bias = (self._array_of_bias(node), self._bias_start(node)) if node.bias else None
+        adds = Literal(node.accumulate, dtype="bool")
+        return MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias)
+
+    def _contraction(self, node: Contraction) -> MatrixProduct:
+        size = self._size
+        left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
+        a = StridedMatrix(left.array, self._base(left) + size(node.left_offset), ONE, size(node.left_stride))
+        b = StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
+        c = StridedMatrix(target.array, ZERO, size(node.columns), ONE)
+        adds = TRUE if node.target in self.summed else GOES_ON
+        return MatrixProduct(a, b, c, (size(node.rows), size(node.columns), STEPS * size(node.inner)), adds)
+
+    # -- kernels -------------------------------------------------------------------------------------------------
+
+    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> Kernel:
+        """Write a kernel for some units of a loop."""
+        programs, units = len(self.programs), [(i, loop.units[i]) for i in numbers]
+        body = tuple(self._steps_apart(loop.units[0]) if loop.apart else self._steps_in_order(loop, units))
+        lines = list(statements_of(body))
+        buffers = {buffer for line in lines for buffer in buffers_of(line)}
+        read = {one for line in lines for expression in expressions_of(line) for one in names_in(expression)}
+        kernel = Kernel(
+            name,
+            arrays=tuple(self._parameter(array) for array in self._arrays() if array in buffers),
+            sizes=tuple(size for size in self._size_names() if size in read),
+            folded=self._folded(self.programs[programs:]),
+            teams=bool(read & TEAM_NAMES),
+            weights=any(unit.product for _, unit in units),
+            body=body,
+        )
+        self.kernels.append(kernel)
+        return kernel
+
+    def _arrays(self) -> list[str]:
+        return [*self.layouts.arrays.values(), *(f"w_{dtype}" for dtype in self.layouts.scratch)]
+
+    def _folded(self, programs: Sequence[RowProgram]) -> tuple[Parameter, ...]:
+        """What lanes fold in, for programs that do; bools are bytes."""
+        names = {scalar for one in programs for scalar in one.scalars if scalar.startswith("shared_")}
+        dtypes = {name: name.removeprefix("shared_").replace("bool", "uint8") for name in sorted(names)}
+        return tuple(Parameter(name, f"{dtype}[]") for name, dtype in dtypes.items())
+
+    def _steps_in_order(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+        rows, together = self._rows_and_together()
+        members = self._size(loop.members)
+        lines: list[Line] = [
+            Assign("group", RANK // members),
+            Assign("member", RANK % members),
+            *_share((P0, P1), GROUP, self._size(loop.groups), self._parts(), ONE),
+            Assign("m0", P0 * together),
+            Assign("m1", least(P1 * together, rows)),
+            *_share((N0, N1), RANK, BLOCKS, rows, together),
+        ]
+        for period in sorted({unit.period for _, unit in units} - {BY_ROWS}):
+            lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
+        lines += self._load_weights(loop, units)
+        return [*lines, For("step", Name("begin"), Name("end"), ONE, tuple(self._steps(loop, units)))]
+
+    def _steps(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+        lines: list[Line] = list(STEP_OF_TILE)
+        weights = dict(zip((i for i, unit in enumerate(loop.units) if unit.product), loop.weights, strict=False))
+        for i, unit in units:
+            lines.append(Do("wait", (BLOCKS,)) if i in loop.waits and loop.persistent else SYNC)
+            if unit.product:
+                lines.append(self._step_product(unit.product, unit.period, loop, weights[i]))
+            else:
+                lines += self._unit(unit)
+        return lines
+
+    def _load_weights(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+        lines: list[Line] = []
+        for unit, place in zip((unit for _, unit in units if unit.product), loop.weights, strict=False):
+            node, size, own = unit.product, self._size, self._features(unit.period)
+            assert node is not None
+            along, across = node.right.layout.strides
+            where = size(node.right.layout.offset), size(along), size(across)
+            shape = size(node.inner), size(node.columns), size(unit.period)
+            weights = Array(self.layouts.arrays[node.right.owner])
+            lines.append(Do("load_columns", (weights, *where, *shape, *own, Pointer("kept", size(place)))))
+        return lines
+
+    def _step_product(self, node: Product, period: int, loop: Loop, weights: int) -> Line:
+        size, own = self._size, self._features(period)
+        each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
+        left, target = self._place(node.left), self._place(node.target)
+        a = Array(left.array), self._address(left, M0) + size(node.offset), size(node.row_stride)
+        rows = (M1 - M0) * size(each), size(node.inner)
+        staged, sums = (Pointer("shared", size(place)) for place in (loop.staged, loop.sums))
+        kept = Pointer("kept", size(weights)), staged, size(loop.depth), sums
+        c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
+        bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
+        return Do("step_product", (*a, *rows, *kept, *c, *bias))
+
+    def _unit(self, unit: Unit) -> list[Line]:
+        together = self._rows_and_together()[1]
+        if unit.period == BY_ROWS:
+            return [For("n", N0, N1, ONE, (self._call(self._program(unit)),))]
+        first, last = self._features(unit.period)
+        width = last - first
+        quotient = Call("quotient", (E, width), dtype=INDEX)
+        rows = For("n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(unit)),))
+        body = Assign("q", quotient), Assign("u", first + E - Name("q") * width), Assign("p", P0 + Name("q")), rows
+        return [For("e", LANE, (P1 - P0) * width, LANES, body)]
+
+    def _steps_apart(self, unit: Unit) -> list[Line]:
+        """A stage whose steps and rows do not depend on each other: all at once."""
+        rows = self._rows_and_together()[0]
+        if unit.period == BY_ROWS:
+            body: list[Line] = [Assign("n", E % rows), Assign("step", E // rows)]
+            bounds: tuple[Expr, Expr, Expr] = RANK, STEPS * rows, BLOCKS
+        else:
+            period, row = self._size(unit.period), Name("row")
+            body = [Assign("row", E // period), Assign("u", E - row * period)]
+            body += [Assign("n", row % rows), Assign("step", row // rows)]
+            bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
+        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(unit))))]
+
+    def _program(self, unit: Unit) -> RowProgram:
+        """Write the row program of a unit."""
+        nodes: list[Node] = [node for stage in self.plan.stages for node in stage.nodes]
+        own = {id(node) for node in unit.nodes}
+        outside = {owner for node in nodes if id(node) not in own for owner in node_reads(node)}
+        stored = unit.written & {*outside, *self.plan.slots, *self.plan.accumulators}
+        plan, statements = self.plan, unit.statements
+        known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
+        if unit.period == BY_ROWS:
+            program = BlockRowWriter(*known, self.sizes, self.constants).write(fuse_nests(statements, folds_last=True))
+        else:
+            writer = FeatureRowWriter(*known, self.sizes, self.constants)
+            writer.period, writer.written = unit.period, unit.written - numbers_of(statements, plan)
+            program = writer.write(feature_nests(statements, plan))
+        self.programs.append(program)
+        return program
+
+    def _call(self, program: RowProgram) -> Line:
+        places = [self._place(owner) for owner in program.pointers]
+        pointers = [Pointer(place.array, self._address(place, ROW)) for place in places]
+        scalars = [self._scalar(name) for name in program.scalars]
+        return Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
+
+    def _scalar(self, name: str) -> Argument:
+        """What a row program is called with beside places and sizes."""
+        if name.startswith("shared_"):
+            return Array(name)
+        numbers: Mapping[str, Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}
+        return numbers.get(name, Name(name))
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _place(self, owner: str) -> Place:
+        return self.layouts.places[owner]
+
+    @cached_property
+    def _addresses(self) -> Addresses:
+        return Addresses(self.sizes, bool(self.plan.batch_axes))
+
+    def _address(self, place: Place, row: Expr) -> Expr:
+        return self._addresses.of_row(place, row)
+
+    def _base(self, place: Place) -> Expr:
+        return self._addresses.of_tile(place)
+
+    def _size(self, value: int) -> Expr:
+        return self.sizes.of(value)
+
+    def _parameter(self, array: str) -> Parameter:
+        owners = {name: owner for owner, name in self.layouts.arrays.items()}
+        dtype = array_dtype(array, owners, self.scan, self.plan, self.dtype)
+        return Parameter(array, f"{dtype}[]", owners.get(array, ""))
+
+    def _rows_and_together(self) -> tuple[Expr, Expr]:
+        return (N, self._size(rows_of_sum(self.scan.batch))) if self.plan.batch_axes else (ONE, ONE)
+
+    def _parts(self) -> Expr:
+        batch = self.scan.batch
+        return self._size(-(-batch // rows_of_sum(batch))) if self.plan.batch_axes else ONE
+
+    def _features(self, period: int) -> tuple[Name, Name]:
+        """First and last feature of a member's share."""
+        number = self.shared.setdefault(period, len(self.shared))
+        return Name(f"a{number}"), Name(f"b{number}")
+
+    def _array_of_bias(self, node: Product) -> str:
+        return self.layouts.arrays[node.bias.owner] if node.bias else self._place(node.target).array
+
+    def _bias_start(self, node: Product) -> Expr:
+        return self._size(node.bias.layout.offset) if node.bias else Literal(-1)
+
+
+def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+    """First and last of what one of several takes."""
+    first, last = share_of(rank, parts, count, block)
+    return Assign(names[0].name, first), Assign(names[1].name, last)
+
+
+def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
+    """Products in order, those together that do not touch what another of them writes, or go on with the one before."""
+    groups: list[list[Product | Contraction]] = []
+    for node in nodes:
+        assert isinstance(node, Product | Contraction)
+        there = groups[-1] if groups else []
+        goes_on = bool(there) and _goes_on(node, there[-1])
+        written = {other.target for other in there if not goes_on or other.target != node.target}
+        touched = written.union(*map(node_reads, there))
+        if there and (goes_on or node.target not in touched) and not written & set(node_reads(node)):
+            there.append(node)
+        else:
+            groups.append([node])
+    return groups
+
+
+def _goes_on(node: Product | Contraction, before: Product | Contraction) -> bool:
+    """Whether a product adds to the one before, element by element."""
+    if not isinstance(node, Product) or not isinstance(before, Product) or node.left == node.target:
+        return False
+    sizes = (node.target, node.rows, node.columns) == (before.target, before.rows, before.columns)
+    return node.accumulate and sizes
+
+
+def write_cuda_scan(
+    scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop], weights: str
+) -> ScanModule:
+    """Write a plan as a module whose function `scan(on, sizes, *arrays)` launches all that it takes.
+
+    Args:
+        loops: how blocks share out each stage that is a loop, by its number.
+        weights: the dtype in which shared memory keeps them.
+    """
+    return CudaScanWriter(scan, plan, layouts, dtype, loops, weights).written()
+
+
+def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> set[str]:
+    """What is read or written in memory by products, or by row programs, which keep all else in registers.
+
+    Args:
+        layouts: with a place for everything.
+    """
+    writer = CudaScanWriter(scan, plan, layouts, dtype, loops, dtype)
+    writer.written()
+    products = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Product | Contraction)]
+    of_products = {owner for node in products for owner in (*node_reads(node), node.target)}
+    return of_products.union(*(program.pointers for program in writer.programs))

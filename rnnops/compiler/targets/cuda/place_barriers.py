@@ -1,0 +1,160 @@
+"""Where blocks wait for each other in a loop over steps: before what reads or writes what other blocks have touched.
+
+Each unit of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
+product reads all of its left side). Two units need a wait between them where they touch the same element, one of them
+writing, and not each block its own. Steps are gone through one after another, as they will run; the first unit found to
+need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
+
+Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.stages import node_reads
+from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.compiler.targets.cuda.cyclic_distribution import (
+    BY_ROWS,
+    Unit,
+    feature_axis,
+    feature_nests,
+    is_number,
+    lies_by_features,
+    numbers_of,
+)
+
+COPIES = 2  # of a blob that lives for a step: the next step writes another one
+EVERYTHING = -1  # how a product's left side is touched: by every block
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What a unit does with memory.
+
+    Args:
+        memory: a tensor, or an owner in scratch.
+        first, last: positions over time, relative to the step.
+        ring: after how many steps positions come round; 0 where they do not.
+        share: `BY_ROWS`, the period of features, or `EVERYTHING`.
+    """
+
+    memory: str
+    first: int
+    last: int
+    ring: int
+    share: int
+    writes: bool
+
+    def conflicts(self, earlier: Touch, steps: int) -> bool:
+        """Whether blocks must wait between this and what was done so many steps (in order of time) before."""
+        if self.memory != earlier.memory or not (self.writes or earlier.writes):
+            return False
+        own = self.share == earlier.share and self.share != EVERYTHING
+        return not own and self._meets(earlier, steps)
+
+    def _meets(self, earlier: Touch, steps: int) -> bool:
+        low, high = earlier.first - self.last - steps, earlier.last - self.first - steps
+        return low <= 0 <= high if self.ring == 0 else high - low >= self.ring or -low % self.ring <= high - low
+
+
+def place_waits(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> frozenset[int]:
+    """Numbers of the units before which all blocks wait."""
+    touches = [list(_touches(scan, plan, unit, _seen(units, number))) for number, unit in enumerate(units)]
+    steps = min(scan.steps, 2 + _reach(touches))
+    waits: set[int] = set()
+    while (found := _first_conflict(touches, waits, steps, -1 if scan.reverse else 1)) is not None:
+        waits.add(found)
+    return frozenset(waits)
+
+
+def steps_stand_apart(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> bool:
+    """Whether steps may run at once: no step touches what another writes, in tensors or in sums over steps.
+
+    What lies in scratch is left out: each step can have its own.
+    """
+    lasting = {*plan.slots, *plan.accumulators}
+    place = _Positions(scan, plan)
+    touches = [
+        place.touch(owner, EVERYTHING, writes)
+        for unit in units
+        for owner, (_, writes) in _shares(unit, plan).items()
+        if owner in lasting
+    ]
+    steps = range(1, min(scan.steps, 2 + _reach([touches])))
+    return not any(a.conflicts(b, sign * step) for a in touches for b in touches for step in steps for sign in (1, -1))
+
+
+def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: int, direction: int) -> int | None:
+    since: list[tuple[int, Touch]] = []  # what has been touched since the last wait, and at which step
+    for step in range(steps):
+        for number, own in enumerate(touches):
+            if number in waits:
+                since.clear()
+            elif any(t.conflicts(other, direction * (step - then)) for t in own for then, other in since):
+                return number
+            since += [(step, touch) for touch in own]
+    return None
+
+
+def _reach(touches: Sequence[Sequence[Touch]]) -> int:
+    """How many steps apart two touches of the same element may be."""
+    places: dict[str, list[Touch]] = {}
+    for touch in (touch for unit in touches for touch in unit):
+        places.setdefault(touch.memory, []).append(touch)
+    spans = [max(t.last for t in same) - min(t.first for t in same) for same in places.values()]
+    return max([0, *spans, *(touch.ring for unit in touches for touch in unit)])
+
+
+def _seen(units: Sequence[Unit], number: int) -> set[str]:
+    """What other units read."""
+    others = [node for i, unit in enumerate(units) if i != number for node in unit.nodes]
+    return {owner for node in others for owner in node_reads(node)}
+
+
+def _touches(scan: Scan, plan: StepPlan, unit: Unit, seen: Collection[str]) -> Iterator[Touch]:
+    place = _Positions(scan, plan)
+    product = unit.product
+    if product is not None:
+        yield place.touch(product.left, EVERYTHING, False)
+        yield place.touch(product.target, unit.period, True)
+        return
+    lasting = {*seen, *plan.slots, *plan.accumulators}
+    for owner, (share, writes) in _shares(unit, plan).items():
+        if owner in lasting or not is_number(owner, unit.statements, plan):  # others stay in registers
+            yield place.touch(owner, share, writes)
+
+
+def _shares(unit: Unit, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
+    """How each owner that changes is touched: by whom, and whether it is written."""
+    found: dict[str, tuple[int, bool]] = {}
+    written = unit.written - numbers_of(unit.statements, plan)
+    for nest in feature_nests(unit.statements, plan):
+        axis = None if unit.period == BY_ROWS else feature_axis(nest, written, unit.period)
+        for statement in nest.statements:
+            for access in statement.accesses():
+                writes = access is statement.target
+                share = BY_ROWS
+                if unit.period != BY_ROWS:
+                    known = axis is not None and lies_by_features(access, axis, unit.period)
+                    share = unit.period if known else EVERYTHING
+                before = found.get(access.owner, (share, writes))
+                found[access.owner] = (share if share == before[0] else EVERYTHING, writes or before[1])
+    return {owner: share for owner, share in found.items() if owner not in plan.invariant}
+
+
+class _Positions:
+    def __init__(self, scan: Scan, plan: StepPlan) -> None:
+        self.scan, self.plan = scan, plan
+
+    def touch(self, owner: str, share: int, writes: bool) -> Touch:
+        slot = self.plan.slots.get(owner)
+        if slot is None:
+            lasting = owner in self.plan.accumulators
+            return Touch(owner, 0, 0, 1 if lasting else COPIES, share, writes)
+        tensor = self.scan.tensors[slot.tensor]
+        more = len(self.plan.types[owner].shape) > len(tensor.shape)
+        last = slot.shift + (self.plan.types[owner].shape[0] - 1 if more else 0)
+        return Touch(f"tensor {slot.tensor}", slot.shift, last, tensor.length if tensor.ring else 0, share, writes)

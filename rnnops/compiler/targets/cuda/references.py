@@ -1,0 +1,56 @@
+"""Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there, or copied.
+
+Limit: all else goes through the host: arrays without elements, ops without a compiled form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnops.compiler.buffers.memory import on_host
+from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.lower.strided_views import views_of
+from rnnops.interpreter import run_reference
+from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device
+from rnnops.schema import Call, RunContext, schema_of
+
+
+@dataclass(frozen=True)
+class DeviceReference:
+    """Runs one op that is not compiled."""
+
+    call: Call
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext, **_: Any) -> tuple[Any, ...]:
+        if arrays and isinstance(arrays[0], DeviceArray):
+            layouts = views_of(self.call)
+            if layouts:
+                return tuple(_view(arrays[0], layout) for layout in layouts)
+            if self.call.op.type == "Concat":
+                return (_side_by_side(self.call, arrays),)
+        results = run_reference(self.call, schema_of(self.call.op.type), [*map(on_host, arrays)], context)
+        if arrays and not any(isinstance(array, DeviceArray) for array in arrays):
+            return results
+        return tuple(on_device(result) if isinstance(result, np.ndarray) else result for result in results)
+
+
+def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
+    """Arrays one behind the other along the axis of a Concat."""
+    kind = call.output_types[0]
+    made, end = empty(kind.shape, kind.dtype), 0
+    before = (slice(None),) * (call.attr("axis") % len(kind.shape))
+    for array in map(on_device, arrays):
+        start, end = end, end + array.shape[len(before)]
+        place = (*before, slice(start, end))
+        made[place] = array
+    return made
+
+
+def _view(array: DeviceArray, layout: Layout) -> DeviceArray:
+    flat = array.contiguous().reshape(-1)
+    strides = [stride * array.itemsize for stride in layout.strides]
+    return flat.viewed(np.lib.stride_tricks.as_strided(flat.twin[layout.offset :], layout.shape, strides))

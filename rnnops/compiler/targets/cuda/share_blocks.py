@@ -1,0 +1,198 @@
+"""How blocks of a CUDA device share out a loop over steps, and what each keeps in its shared memory.
+
+Blocks form groups; a group owns rows of the batch, and its members share out the features of what these rows need. A
+member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
+weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
+groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
+the loop goes step by step from the host, a product and the elementwise work after it each a launch.
+
+The period of features is that with the fewest waits a step (`place_barriers.py`), then with the least work done by
+rows, then the largest. Limits: one loop at a time is planned, from its sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.products import Product
+from rnnops.compiler.schedule.stages import Stage
+from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Unit, periods, shared_by_rows, units_of
+from rnnops.compiler.targets.cuda.place_barriers import place_waits, steps_stand_apart
+from rnnops.kernels.cuda.facade import choose
+from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
+
+WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap
+STAGED = 16384  # numbers of a left side that are staged at once, at most
+NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a device offers to one launch.
+
+    Args:
+        count: blocks that run at the same time.
+        lanes: threads of a block.
+        shared_bytes: of shared memory that a block may ask for.
+    """
+
+    count: int
+    lanes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over steps as blocks share it out.
+
+    Args:
+        units: of a step, in order.
+        waits: numbers of the units before which all blocks wait.
+        persistent: whether one launch runs all steps of a tile.
+        apart: whether its steps do not depend on each other, and run at once.
+        groups: of blocks, each with rows of its own.
+        members: blocks of a group.
+        weights: of each product, where its columns begin in shared memory, counted in weights.
+        staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
+        sums: where lanes leave their sums.
+        numbers: that shared memory holds in all.
+    """
+
+    units: tuple[Unit, ...]
+    waits: frozenset[int]
+    persistent: bool
+    groups: int
+    members: int
+    apart: bool = False
+    weights: tuple[int, ...] = ()
+    staged: int = 0
+    depth: int = 1
+    sums: int = 0
+    numbers: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Of a launch."""
+        return self.groups * self.members
+
+    @property
+    def period(self) -> int:
+        """The most features that members share out."""
+        return max((unit.period for unit in self.units), default=BY_ROWS)
+
+    def lines(self, itemsize: int) -> list[str]:
+        """What a plan says of it.
+
+        Args:
+            itemsize: bytes of a number.
+        """
+        if not self.persistent:
+            return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
+        waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
+        members = f"{self.members} block{'s' if self.members != 1 else ''}"
+        groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
+        return [
+            f"one launch a tile: {groups}, {waits}, {self.staged * itemsize} bytes of weights on chip in each block"
+        ]
+
+    @property
+    def products(self) -> list[Product]:
+        """Its products, in order."""
+        return [unit.product for unit in self.units if unit.product]
+
+
+def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
+    """Share out a loop.
+
+    Args:
+        dtype: of products.
+        weights: the dtype in which shared memory keeps them.
+    """
+    itemsize, per_number = np.dtype(dtype).itemsize, np.dtype(dtype).itemsize // np.dtype(weights).itemsize
+    units, waits = _with_fewest_waits(scan, plan, stage)
+    rows = scan.batch if plan.batch_axes else 1
+    parts = -(-rows // rows_of_sum(rows))
+    if any(shared_by_rows(unit.written, plan) for unit in units):  # a block without rows would have no copy of it
+        blocks = Blocks(min(blocks.count, parts), blocks.lanes, blocks.shared_bytes)
+    products = [unit for unit in units if unit.product]
+    widest = max((unit.period for unit in units), default=1) or 1
+    if not products:
+        apart = not stage.cyclic and not _rows_meet(plan, units, rows) and steps_stand_apart(scan, plan, units)
+        count = blocks.count * (WAVES if apart else 1)
+        groups = max(1, min(parts, count))
+        return Loop(units, waits, True, groups, max(1, min(widest, count // groups)), apart)
+    for members in range(1, min(blocks.count, widest) + 1):
+        groups = max(1, min(blocks.count // members, -(-parts // TILE)))
+        loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize, per_number)
+        if loop.numbers * itemsize <= blocks.shared_bytes:
+            wide = min(widest, blocks.count // groups)
+            return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize, per_number)
+    groups = max(1, min(parts, blocks.count))
+    return Loop(units, waits, False, groups, max(1, min(widest, blocks.count // groups)))
+
+
+def _rows_meet(plan: StepPlan, units: Sequence[Unit], rows: int) -> bool:
+    """Whether several rows add to one sum."""
+    by_row = {owner for unit in units for owner in unit.written if plan.accumulators.get(owner)}
+    return bool(by_row) and rows_of_sum(rows) > 1
+
+
+def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Unit, ...], frozenset[int]]:
+    found = periods(stage)
+    wide = [period for period in found if period * NARROW >= found[0]]
+    best: tuple[tuple[int, int, int], tuple[Unit, ...], frozenset[int]] | None = None
+    for period in wide or [BY_ROWS]:
+        units = tuple(units_of(stage, plan, period))
+        waits = place_waits(scan, plan, units)
+        rank = (len(waits), _work_by_rows(units), -period)
+        if best is None or rank < best[0]:
+            best = rank, units, waits
+    assert best is not None
+    return best[1], best[2]
+
+
+def _work_by_rows(units: Sequence[Unit]) -> int:
+    statements = [s for unit in units if unit.period == BY_ROWS for s in unit.statements]
+    return sum(prod(statement.extents) for statement in statements)
+
+
+def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int) -> Loop:
+    """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes.
+
+    Args:
+        itemsize: bytes of a number.
+        per_number: weights that take the place of one.
+    """
+    each = -(-rows // loop.groups)
+    places, end = [], 0
+    needs = [
+        shared_numbers(
+            each * product.rows // max(rows, 1),
+            product.inner,
+            product.columns // unit.period * -(-unit.period // loop.members),
+            blocks.lanes,
+        )
+        for unit in loop.units
+        if (product := unit.product)
+    ]
+    for need in needs:
+        places.append(end * per_number)
+        end += padded(-(-need.weights // per_number))
+    row, sums = (max(getattr(need, name) for need in needs) for name in ("row", "sums"))
+    inner = padded(max(product.inner for product in loop.products))
+    room = max(0, blocks.shared_bytes // itemsize - end - sums)
+    depth = max(TILE, min(inner, room // row // TILE * TILE - TILE, STAGED // row // TILE * TILE))
+    return replace(
+        loop,
+        weights=tuple(places),
+        staged=end,
+        depth=depth,
+        sums=end + row * (depth + TILE),
+        numbers=end + row * (depth + TILE) + sums,
+    )

@@ -1,0 +1,154 @@
+"""The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
+
+Arrays lie on the device from the first op to the last. Where a recurrence is stepped from Python (cells that hold
+recurrences, schedules of slots) they are NumPy's instead, and go to the device and back at every launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.places import lay_out
+from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
+from rnnops.compiler.targets.cuda.memory import DeviceMemory
+from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan
+from rnnops.compiler.targets.cuda.place_barriers import COPIES
+from rnnops.compiler.targets.cuda.references import DeviceReference
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.targets.cuda.share_lanes import LANES
+from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import Work, Written
+from rnnops.errors import DeviceError
+from rnnops.interpreter import Program, Workspace
+from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled
+from rnnops.kernels.cuda.facade import SIMULATED, card, choose
+from rnnops.kernels.cuda.launches import ScanRun
+from rnnops.kernels.cuda.memory import current_stream
+from rnnops.kernels.cuda.replays import Replays
+from rnnops.types import Array
+
+FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
+READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on
+TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """Kernels of a CUDA device.
+
+    Args:
+        lanes: threads of a block.
+        blocks: that run at the same time.
+        shared_bytes: of shared memory that a block may ask for.
+        weights: the dtype in which loops keep weights on chip, `"float16"` of float32 weights; as they are if empty.
+        net: that is compiled, for errors.
+    """
+
+    lanes: int = 3
+    blocks: int = 1
+    shared_bytes: int = 48 * 1024
+    weights: str = ""
+    net: str = ""
+    tile_rows: int = TILE_ROWS
+    shrinks: bool = False
+    worker: str = "block"
+    own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
+    replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lanes <= LANES:
+            raise DeviceError("no such number of lanes", wanted=f"an integer from 1 to {LANES}", came=repr(self.lanes))
+
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        blocks, weights = Blocks(self.blocks, self.lanes, self.shared_bytes), self._weights(scan, dtype)
+        loops = {
+            n: share_loop(scan, plan, stage, blocks, dtype, weights)
+            for n, stage in enumerate(plan.stages)
+            if stage.loop
+        }
+        team = Team(max([1, *(loop.blocks for loop in loops.values())]))
+        known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
+        layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
+        layouts.need(dtype)
+        notes = [
+            line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(np.dtype(dtype).itemsize)
+        ]
+        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops, weights), tuple(notes))
+
+    def _weights(self, scan: Scan, dtype: str) -> str:
+        if self.weights and dtype != "float32":
+            problem = "weights on chip are float16 for float32 only"
+            raise DeviceError(problem, net=self.net, wanted="float32 feeds", came=dtype, hint="Leave weights= out.")
+        return self.weights or dtype
+
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        return load_module(text.python()).scan
+
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        _, status, sizes, *arrays = work
+        numbers, stream = [int(size) for size in sizes], current_stream()
+        fixed = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
+        run = ScanRun(function, numbers, fixed, arrays, status, self.lanes)
+        if all(isinstance(array, DeviceArray) for array in arrays):
+            self.replays.setdefault(function, Replays()).start(run, sizes, stream)
+        else:
+            run.start(on_device(sizes), stream)
+        if not may_fail or status.to_host()[0] == 0:
+            return False
+        status.fill(0)
+        return True
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        return self.own if any(isinstance(array, DeviceArray) for array in arrays) else PLAIN
+
+    def flat(self, array: Any) -> Any:
+        if not isinstance(array, DeviceArray):
+            return flat_memory(array)
+        flat = array.contiguous().reshape(-1)
+        return flat.view("uint8") if flat.dtype == np.bool_ else flat
+
+    def constant(self, array: Array) -> DeviceArray:
+        return settled(on_device(array))
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        there = any(isinstance(workspace.local.get(name), DeviceArray) for name in program.net.input_names)
+        return {call.op.key: DeviceReference(call) for call in program.calls} if there else {}
+
+
+def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
+    """What memory serves at least: lanes that go by features work on many rows at once, and some on many steps."""
+    least: dict[str, str] = {}
+    for loop in loops.values():
+        for unit in loop.units:
+            for owner in unit.written:
+                apart = unit.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
+                if apart:
+                    least[owner] = "tile" if loop.apart else "step"
+    return least
+
+
+def cuda_target(net: str, weights: str | None) -> Cuda:
+    """The target of device `"cuda"`: the card that is current. Raises DeviceError where there is none.
+
+    Args:
+        net: that is to be compiled, for the error.
+        weights: as of `Cuda`.
+    """
+    found = card(net)
+    if weights not in (None, "float16"):
+        wanted = "'float16', or None for their own dtype"
+        raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
+    if SIMULATED:
+        return Cuda(weights=weights or "", net=net)
+    return Cuda(LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "", net)

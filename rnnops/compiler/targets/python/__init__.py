@@ -1,0 +1,1 @@
+"""Plain Python, one thread: what other targets are compared with."""

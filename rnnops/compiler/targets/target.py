@@ -1,0 +1,178 @@
+"""Targets: what a scan is written for, who shares out its work, and how its function is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
+from rnnops.compiler.codegen.scan_module import ScanModule, write_scan
+from rnnops.compiler.ir.kernel import Module
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.places import Layouts, lay_out
+from rnnops.compiler.schedule.share_work import Team, share_work
+from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.compiler.targets.cpu.native import native_scan
+from rnnops.compiler.targets.cpu.openmp import OpenMP, run_in_region
+from rnnops.compiler.targets.cpu.team import run_together
+from rnnops.compiler.targets.modules import load_module
+from rnnops.interpreter import Program, Workspace
+from rnnops.types import Array
+
+TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
+Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of modules take them
+
+
+@dataclass(frozen=True)
+class Written:
+    """A scan as a target runs it: who does, where blobs lie, the module, and what a plan says of it beside."""
+
+    team: Team
+    layouts: Layouts
+    text: ScanModule
+    notes: tuple[str, ...] = ()
+
+
+class Target(Protocol):
+    """What scans run on.
+
+    Args:
+        tile_rows: rows of a tile's products, about.
+        shrinks: whether rows that are over leave products.
+        worker: what shares out the work: a thread, or a block of them.
+    """
+
+    @property
+    def tile_rows(self) -> int: ...
+
+    @property
+    def shrinks(self) -> bool: ...
+
+    @property
+    def worker(self) -> str: ...
+
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        """Lay out and write a scan.
+
+        Args:
+            threads: at most so many.
+            width: of vectors in bits; the host's if None.
+        """
+
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        """The function of a module, ready to be called.
+
+        Args:
+            width: of vectors in bits; the host's if None.
+        """
+
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        """Run the function of a module; whether an index or a label was out of range.
+
+        Args:
+            may_fail: whether one can be.
+        """
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        """Where an op that is given these arrays has its memory."""
+
+    def flat(self, array: Any) -> Any:
+        """The elements of an array without gaps, as functions of modules take it."""
+
+    def constant(self, array: Array) -> Any:
+        """A copy of an array where functions of modules read it."""
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
+
+
+class OnHost:
+    """What targets have in common whose arrays are NumPy's."""
+
+    def memory(self, arrays: Sequence[Any]) -> Memory:
+        return PLAIN
+
+    def flat(self, array: Any) -> Any:
+        return flat_memory(array)
+
+    def constant(self, array: Array) -> Any:
+        return array
+
+    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Processor(OnHost):
+    """Compiled code on the cores of this machine.
+
+    Args:
+        openmp: whose threads run it; threads of our own if None.
+    """
+
+    tile_rows: int = TILE_ROWS
+    shrinks: bool = True
+    worker: str = "thread"
+    openmp: OpenMP | None = None
+
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        team = share_work(scan, plan, threads)
+        layouts = lay_out(scan, plan, tile, team.threads)
+        layouts.need(dtype)
+        return Written(team, layouts, write_scan(scan, plan, layouts, dtype))
+
+    def flat(self, array: Any) -> Any:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        assert isinstance(text.module, Module)
+        return native_scan(text.module, width)
+
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        if self.openmp is None:
+            run_together(function, team.threads, work)
+        else:
+            run_in_region(self.openmp, function, team.threads, work)
+        return was_wrong(work)
+
+
+@dataclass(frozen=True)
+class OnOneThread(OnHost):
+    """What targets have in common that share out nothing."""
+
+    tile_rows: int = TILE_ROWS
+    shrinks: bool = True
+    worker: str = "thread"
+
+    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        layouts = lay_out(scan, plan, tile, 1)
+        layouts.need(dtype)
+        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype))
+
+
+@dataclass(frozen=True)
+class PlainPython(OnOneThread):
+    """The same module as plain Python."""
+
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        return load_module(text.python()).scan
+
+    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+        barrier, status, sizes, *arrays = work
+        with np.errstate(all="ignore"):
+            function(0, 1, barrier, status, sizes, arrays)
+        return was_wrong(work)
+
+
+def was_wrong(work: Work) -> bool:
+    """Whether a run has met an index or a label out of range; the next one starts afresh."""
+    status = work[1]
+    wrong = bool(status[0] != 0)
+    status[0] = 0
+    return wrong
+
+
+PROCESSOR, PLAIN_PYTHON = Processor(), PlainPython()
