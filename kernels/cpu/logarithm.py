@@ -1,4 +1,4 @@
-"""log and log1p.
+"""log and log1p, the logarithms.
 
 log: x = m 2^e with m in [sqrt(1/2), sqrt(2)) from the bits of x, f = m - 1 exact, log(m) = f - f^2 / 2 + f^3 P(f), plus
 e ln 2 as a sum of two products of which the first is exact. Numbers below the smallest normal one are scaled up first.

@@ -1,0 +1,257 @@
+"""What a newcomer asks first, done as docs/architecture.md says it: an op, a pass, a scalar function, a target."""
+
+from __future__ import annotations
+
+import operator
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnops as ro
+from rnnops.compiler import pipeline
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.ir import expressions as ir
+from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, Matrix, Pointer, Statement, Store, Vector
+from rnnops.compiler.targets.target import OnOneThread, was_wrong
+from rnnops.kernels.cpu import folds, parts
+from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.loops import Pointwise
+from rnnops.net import Net
+from rnnops.ops.base import Unary
+from rnnops.schema import REGISTRY, register
+
+ROOT = Path(__file__).parent.parent
+SHAPES = {"xs": (5, 3, 4), "h0": (3, 4), "w": (4, 4)}
+
+
+def net_of(function: Any) -> ro.Net:
+    """A recurrence with a function of one operand in its step."""
+    cell = ro.Net("cell")
+    x, h, w = cell.inputs("x", "h", "w")
+    cell.outputs(h_t=function(x + h @ w))
+    net = ro.Net("model")
+    xs, h0 = net.inputs("xs", "h0")
+    y = ro.recurrent_net(net, cell, inputs=[("x", xs)], initial_cell_inputs=[("h", h0)], links={"h": "h_t"})[0]
+    net.outputs(y=y)
+    return net
+
+
+def feeds() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    return {name: random.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+@pytest.fixture
+def _clean_registry() -> Iterator[None]:
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_an_op() -> None:
+    class Damp(Unary):
+        """`x / (1 + x^2)`."""
+
+        keeps = ("X",)
+        loop = Pointwise("{0} / (1.0 + {0} * {0})")
+
+        def reference(self, call: Any, x: Any) -> Any:
+            return x / (1 + x * x)
+
+        def gradient(self, call: Any, x: Any, y: Any, dy: Any) -> Any:
+            return dy * (1.0 - x * x) / ((1.0 + x * x) * (1.0 + x * x))
+
+    net = net_of(register(Damp()))
+    ro.testing.check_gradient(net, feeds())
+    ro.testing.check_devices(net, feeds())
+    assert "/" in ro.compile(net).plan(SHAPES).source, "it is compiled"
+
+
+def test_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def note_nets(net: Net) -> Net:
+        """A pass that changes nothing."""
+        seen.append(net.name)
+        return net.with_ops(net.ops)
+
+    net, given = net_of(ro.tanh), feeds()
+    wanted = ro.compile(net)(given)["y"]
+    monkeypatch.setattr(pipeline, "REWRITES", (*pipeline.REWRITES[:-1], note_nets, pipeline.REWRITES[-1]))
+    np.testing.assert_array_equal(ro.compile(net)(given)["y"], wanted)
+    assert seen == ["model"]
+
+
+LINE = '    ScalarFunction("soft_root", 1, "exponential", "device_scalars", ulps=(3.0, 3.0)),\n'
+FUNCTION = """
+
+def soft_root(x: Any) -> Any:
+    return x / np.sqrt(x * x + like(x, 1.0))
+"""
+PROGRAM = """
+import numpy as np
+import rnnops as ro
+from rnnops.loops import Pointwise
+from rnnops.ops.base import Unary
+from rnnops.schema import register
+
+class SoftRoot(Unary):
+    differentiable = False
+    loop = Pointwise("soft_root({0})")
+    def reference(self, call, x):
+        return x / np.sqrt(x * x + 1)
+
+cell = ro.Net("cell")
+x, h = cell.inputs("x", "h")
+cell.outputs(h_t=register(SoftRoot())(x + h))
+net = ro.Net("model")
+xs, h0 = net.inputs("xs", "h0")
+y = ro.recurrent_net(net, cell, inputs=[("x", xs)], initial_cell_inputs=[("h", h0)], links={"h": "h_t"})[0]
+net.outputs(y=y)
+feeds = {"xs": np.linspace(-3, 3, 120).reshape(5, 3, 8), "h0": np.zeros((3, 8))}
+wanted = ro.compile(net, device="reference")(feeds)["y"]
+for dtype in ("float32", "float64"):
+    given = {name: array.astype(dtype) for name, array in feeds.items()}
+    np.testing.assert_allclose(ro.compile(net)(given)["y"], wanted, rtol=1e-6)
+print("soft_root(" in ro.compile(net).plan(feeds, backward=False).source)
+"""
+
+
+def test_a_scalar_function(tmp_path: Path) -> None:
+    """In a copy of the library: a line of the table, and a function of that name."""
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "rnnops", tmp_path / "rnnops", ignore=skip)
+    shutil.copytree(ROOT / "kernels", tmp_path / "rnnops" / "kernels", ignore=skip)
+    table, home = (tmp_path / "rnnops" / "kernels" / name for name in ("scalar_functions.py", "cpu/exponential.py"))
+    table.write_text(table.read_text().replace('    ScalarFunction("sqrt"', f'{LINE}    ScalarFunction("sqrt"'))
+    home.write_text(home.read_text() + FUNCTION)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RNNOPS_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@dataclass(frozen=True)
+class Walker(OnOneThread):
+    """A target that walks kernel IR statement by statement."""
+
+    def load(self, text: Any, width: int | None) -> Any:
+        return text.module
+
+    def call(self, function: Any, team: Any, work: Any, may_fail: bool) -> bool:
+        module, (barrier, status, sizes, *arrays) = function, work
+        memory = {"barrier": barrier, "status": status}
+        memory |= {parameter.name: array for parameter, array in zip(module.arrays, arrays, strict=True)}
+        numbers = {"rank": 0, "threads": 1, **dict(zip(module.sizes, map(int, sizes), strict=True))}
+        programs = {program.name: program for program in module.programs}
+        Walk({**memory, **numbers}, programs).body(module.driver.body)
+        return was_wrong(work)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One call of a function: what its names stand for."""
+
+    known: dict[str, Any]
+    programs: Mapping[str, Any]
+
+    def body(self, statements: tuple[Statement, ...]) -> None:
+        for s in statements:
+            if isinstance(s, Assign):
+                self.known[s.name] = self.value(s.value)
+            elif isinstance(s, Store):
+                self.known[s.buffer][self.value(s.index)] = self.value(s.value)
+            elif isinstance(s, For):
+                for i in range(*map(self.value, (s.begin, s.end, s.step))):
+                    self.known[s.index] = i
+                    self.body(s.body)
+            elif isinstance(s, If):
+                self.body(s.body if self.value(s.test) else ())
+            else:
+                self.call(s)
+
+    def call(self, s: Do) -> None:
+        given = list(map(self.argument, s.arguments))
+        if s.function in self.programs:
+            program = self.programs[s.function]
+            names = [parameter.name for parameter in program.parameters]
+            Walk({**self.known, **dict(zip(names, given, strict=True))}, self.programs).body(program.body)
+        else:
+            result = getattr(parts, s.function)(*given)
+            self.known.update(dict.fromkeys(s.results, result))
+
+    def argument(self, a: Any) -> Any:
+        if isinstance(a, ir.Expr):
+            return self.value(a)
+        array = self.known[a.buffer]
+        if isinstance(a, Pointer):
+            return parts.at(array, self.value(a.offset))
+        if isinstance(a, Vector):
+            return parts.vector(array, self.value(a.start), self.value(a.count))
+        if isinstance(a, Matrix):
+            return parts.matrix(array, *map(self.value, (a.start, a.rows, a.stride, a.column, a.columns)))
+        assert isinstance(a, Array)
+        return array
+
+    def value(self, e: ir.Expr) -> Any:
+        operands = [self.value(part) for part in ir.parts_of(e)]
+        if isinstance(e, ir.Literal):
+            return e.value
+        if isinstance(e, ir.Name | ir.Constant):
+            return self.known[e.name] if isinstance(e, ir.Name) else e.value
+        if isinstance(e, ir.Load):
+            return self.known[e.buffer][operands[0]]
+        if isinstance(e, ir.Binary | ir.Comparison):
+            return OPERATORS[e.operator](*operands)
+        if isinstance(e, ir.Logic):
+            return (all if e.operator == "and" else any)(operands)
+        if isinstance(e, ir.Choice):
+            return operands[1] if operands[0] else operands[2]
+        if isinstance(e, ir.Cast):
+            return np.dtype(e.dtype).type(operands[0])
+        if isinstance(e, ir.Negated):
+            return not operands[0] if e.dtype == "bool" else -operands[0]
+        assert isinstance(e, ir.Call)
+        return CALLED[e.function](*operands)
+
+
+OPERATORS: dict[str, Any] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "&": operator.and_,
+    ">>": operator.rshift,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+CALLED: dict[str, Any] = {**FUNCTIONS, "min": min, "max": max, **vars(folds)}
+
+
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_a_target(with_lengths: bool) -> None:
+    """A layer norm LSTM, forward and backward, walked."""
+    net = ro.Net("model")
+    lengths = net.input("lengths", "int32") if with_lengths else None
+    net.outputs(y=ro.LayerNormLSTM(net, net.input("xs"), lengths, None, 4, 5, scope="rnn")[0])
+    given = {**ro.init_params(net, seed=0, dtype="float64"), "xs": feeds()["xs"]}
+    if with_lengths:
+        given["lengths"] = np.array([5, 2, 0], np.int32)
+    walker = {"walker": lambda net: ro.compile(net, tuning=Options(device=Walker()))}
+    ro.testing.check_devices(net, given, walker)
