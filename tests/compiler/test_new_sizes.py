@@ -22,7 +22,7 @@ from rnnops.errors import RnnopsError
 H, WORDS = 8, 11
 Shapes = Mapping[str, tuple[int, ...]]
 Case = tuple[ro.Net, Callable[[int, int], Shapes]]
-SIZES = [(34, 16), (35, 17), (36, 19), (41, 17), (9, 5)]  # the first is planned alone, the second with symbols
+SIZES = [(34, 16), (35, 17), (41, 19), (9, 5)]  # the first is planned alone, the second with symbols
 PRESETS = ("BasicRNN", "LSTM", "GRU", "MILSTM", "LayerNormLSTM", "LayerNormMILSTM")
 
 
@@ -149,14 +149,14 @@ def test_with_policies_and_budgets(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["LSTM", "masked LayerNormLSTM", "language model", "dot attention"])
 def test_results_have_the_bits_of_a_direct_plan(name: str) -> None:
     net, shapes = CASES[name]()
-    run = ro.compile(net, threads=2)
+    run, wanted = ro.compile(net, threads=2), {}
     for T, N in SIZES:
-        feeds = feeds_at(net, shapes(T, N))
-        assert_same_bits(trained(run, feeds), trained(ro.compile(net, threads=2), feeds))
-        assert_same_bits(run(feeds), ro.compile(net, threads=2)(feeds))
+        feeds, direct = feeds_at(net, shapes(T, N)), ro.compile(net, threads=2)
+        wanted[T, N] = trained(direct, feeds)
+        assert_same_bits(trained(run, feeds), wanted[T, N])
+        assert_same_bits(run(feeds), direct(feeds))
     for T, N in SIZES:  # once more: what a plan has worked out at its first run is its own
-        feeds = feeds_at(net, shapes(T, N))
-        assert_same_bits(trained(run, feeds), trained(ro.compile(net, threads=2), feeds))
+        assert_same_bits(trained(run, feeds_at(net, shapes(T, N))), wanted[T, N])
 
 
 @pytest.mark.parametrize("seed", range(24))
