@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -23,15 +23,15 @@ from typing import Any
 
 from bench.environment import limit_threads
 
-ROUNDS = 9
-SETTLE, COUNTED = 0.03, 0.12  # seconds of a block
+ROUNDS, QUICK_ROUNDS = 9, 3
+SECONDS, QUICK_SECONDS = (0.03, 0.12), (0.0, 0.01)  # of a block: before what counts, and counted
 
 
 class Child:
     """A version in a process of its own, which makes a contender and times blocks of it."""
 
-    def __init__(self, python: str, folder: str, threads: int) -> None:
-        command = [python, "-m", "bench.versions", "--child", "--threads", str(threads)]
+    def __init__(self, python: str, folder: str, words: Sequence[str]) -> None:
+        command = [python, "-m", "bench.versions", "--child", *words]
         environment = {**os.environ, "PYTHONPATH": folder}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
@@ -55,7 +55,7 @@ class Child:
         self.process.wait()
 
 
-def answers(threads: int) -> Iterator[Any]:
+def answers(threads: int, seconds: tuple[float, float]) -> Iterator[Any]:
     """What a child does with each line that it gets."""
     from bench.cases import cases_of
     from bench.contender import Bench, Settings, make_contender
@@ -66,7 +66,7 @@ def answers(threads: int) -> Iterator[Any]:
     for line in sys.stdin:
         asked = json.loads(line)
         if "case" not in asked:
-            yield {"seconds": time_block(call, SETTLE, COUNTED)}
+            yield {"seconds": time_block(call, *seconds)}
             continue
         call = None  # its memory goes before that of the next is made
         entry = next(entry for entry in cases[asked["case"]].entries if entry.label == asked["label"])
@@ -89,11 +89,11 @@ def digest(arrays: dict[str, Any]) -> str:
 
 
 @contextmanager
-def children(pythons: list[str], threads: int) -> Iterator[list[Child]]:
+def children(pythons: Sequence[str], words: Sequence[str]) -> Iterator[list[Child]]:
     """A process for each version; this benchmark is what they import, and each has its own rnnops."""
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(Path(__file__).parent, Path(folder, "bench"))
-        made = [Child(python, folder, threads) for python in pythons]
+        made = [Child(python, folder, words) for python in pythons]
         try:
             yield made
         finally:
@@ -101,14 +101,14 @@ def children(pythons: list[str], threads: int) -> Iterator[list[Child]]:
                 child.end()
 
 
-def compare(case: str, label: str, both: list[Child]) -> str:
+def compare(case: str, label: str, both: list[Child], rounds: int) -> str:
     """A line on one contender."""
     made = [child.ask(case=case, label=label) for child in both]
     wrong = [one["error"] for one in made if "error" in one]
     if wrong:
         return f"{case}, {label}: {'; '.join(wrong)}"
     ratios, seconds = [], [0.0, 0.0]
-    for turn in range(ROUNDS):
+    for turn in range(rounds):
         for i in (0, 1) if turn % 2 else (1, 0):
             seconds[i] = both[i].ask()["seconds"]
         ratios.append(seconds[0] / seconds[1])
@@ -119,28 +119,36 @@ def compare(case: str, label: str, both: list[Child]) -> str:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(prog="python -m bench.versions", description=__doc__)
-    options.add_argument("python", nargs="?", help="the Python that has the other version installed")
-    options.add_argument("--only", default="", help="cases that have this in their names; * and ? as in a shell")
-    options.add_argument("--threads", type=int, default=2)
-    options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    chosen = options.parse_args()
-    limit_threads(chosen.threads)
-    if chosen.child:
-        for answer in answers(chosen.threads):
+    parser = argparse.ArgumentParser(prog="python -m bench.versions", description=__doc__)
+    parser.add_argument("python", nargs="?", default=sys.executable, help="the Python that has the other version")
+    parser.add_argument("--only", default="", help="cases that have this in their names; * and ? as in a shell")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="short rounds, which say little")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    limit_threads(options.threads)
+    if options.child:
+        for answer in answers(options.threads, QUICK_SECONDS if options.quick else SECONDS):
             print(json.dumps(answer), flush=True)
         return 0
+    print("median of the ratios here / there, its interval, and how long it takes here")
+    words = ["--threads", str(options.threads), *(["--quick"] if options.quick else [])]
+    with children([sys.executable, options.python], words) as both:
+        for case, label in chosen(options.only):
+            print(compare(case, label, both, QUICK_ROUNDS if options.quick else ROUNDS), flush=True)
+    return 0
+
+
+def chosen(pattern: str) -> Iterator[tuple[str, str]]:
+    """Cases that measure time, and their contenders that are rnnops on processors."""
     from bench.cases import cases_of
     from bench.contender import ENGINES
 
-    print("median of the ratios here / there, its interval, and how long it takes here")
-    with children([sys.executable, chosen.python], chosen.threads) as both:
-        for case in cases_of("cpu", False):
-            if case.measure == "time" and not case.apart and fnmatch(case.name, f"*{chosen.only}*"):
-                for entry in case.entries:
-                    if ENGINES[entry.engine].module == "rnnops_engine" and entry.engine != "reference":
-                        print(compare(case.name, entry.label, both), flush=True)
-    return 0
+    for case in cases_of("cpu", False):
+        if case.measure == "time" and not case.apart and fnmatch(case.name, f"*{pattern}*"):
+            for entry in case.entries:
+                if ENGINES[entry.engine].module == "rnnops_engine" and entry.engine != "reference":
+                    yield case.name, entry.label
 
 
 if __name__ == "__main__":

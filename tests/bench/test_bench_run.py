@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -216,3 +218,15 @@ def test_many_contenders_go_down_the_page() -> None:
     lines = page([CaseResult("random", "1,2,3", measured)], MACHINE, {}, [], []).splitlines()
     assert "| random    | 1,2,3   |" in lines
     assert "| random_1  | 1.00 ms |" in lines
+
+
+def test_two_versions_are_compared() -> None:
+    """One with itself."""
+    command = [sys.executable, "-m", "bench.versions", "--quick", "--only", "lstm forward 50,1,128"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()[1:]
+    assert [line.rsplit("  ", 1)[1] for line in lines] == [
+        "lstm forward 50,1,128, rnnops",
+        "lstm forward 50,1,128, rnnops bound",
+    ]
+    assert all("same bits" in line for line in lines)
