@@ -62,6 +62,7 @@ def test_architecture_names_every_folder_on_three_screens() -> None:
     missing = [str(one) for folder in folders if f"`{(one := folder.relative_to(ROOT))}`" not in text]
     assert not missing
     assert text.count("\n") <= 150
+    assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
 
 
 def test_every_module_says_what_it_is() -> None:
