@@ -6,6 +6,7 @@ is told as its reason and the others go on; only a device that has failed ends t
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import time
@@ -229,7 +230,9 @@ def measure_first_results(it: Measurement) -> list[Measured]:
             problem = it.case.warm_up or it.case.entries[0].problem
             with suppress(MissingPeerError):
                 make_contender(Entry(engine, engine, problem), it.bench).call(0)
-        ready = it.prepare()
+        gc.collect()
+        with no_collections():  # a collection of all libraries' objects takes longer than a cell
+            ready = it.prepare()
     return it.rows(ready, {label: [one.seconds] for label, one in ready.items()})
 
 
