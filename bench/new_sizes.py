@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
 from typing import Any
@@ -17,16 +17,16 @@ WORDS, WIDTH, LAYERS, ROWS = 1000, 64, 2, 8
 LENGTHS = range(110, 70, -1)  # falling, so that scratch of the lengths before is large enough
 
 
-def measure() -> dict[str, float]:
+def measure(words: int = WORDS, width: int = WIDTH, lengths: Sequence[int] = LENGTHS) -> dict[str, float]:
     """Milliseconds of CPU, medians over lengths: of a step at a known length, and beyond it at a new one."""
-    net = build(WORDS, WIDTH, LAYERS)
+    net = build(words, width, LAYERS)
     params = ro.init_params(net, 0, "float32")
     run, rng = ro.compile(net, threads=1), np.random.default_rng(0)
     found = {}
     for name, step in (("call", _call), ("training step", _training)):
         known, beyond = [], []
-        for T in (LENGTHS[0] + 2, LENGTHS[0] + 1, *LENGTHS):
-            text = rng.integers(0, WORDS, (T + 1, ROWS)).astype(np.int32)
+        for T in (lengths[0] + 2, lengths[0] + 1, *lengths):
+            text = rng.integers(0, words, (T + 1, ROWS)).astype(np.int32)
             feeds = {**params, "tokens": text[:-1], "labels": text[1:]}
             new, again = _cpu(step, run, feeds), min(_cpu(step, run, feeds) for _ in range(3))
             known.append(again)
@@ -37,15 +37,15 @@ def measure() -> dict[str, float]:
     return found
 
 
-def lengths_in_turn() -> dict[str, float]:
-    """Milliseconds of a training step, averaged over lengths in turn that are known by then: 20 of them, or 500."""
-    net, rng = build(WORDS, WIDTH, LAYERS), np.random.default_rng(0)
+def lengths_in_turn(words: int = WORDS, width: int = WIDTH, counts: Sequence[int] = (20, 500)) -> dict[str, float]:
+    """Milliseconds of a training step, averaged over so many lengths in turn that are known by then."""
+    net, rng = build(words, width, LAYERS), np.random.default_rng(0)
     params = ro.init_params(net, 0, "float32")
     found = {}
-    for count in (20, 500):
+    for count in counts:
         run, texts = ro.compile(net, threads=1), []
         for T in np.linspace(10, 509, count).astype(int):
-            text = rng.integers(0, WORDS, (T + 1, ROWS)).astype(np.int32)
+            text = rng.integers(0, words, (T + 1, ROWS)).astype(np.int32)
             texts.append({**params, "tokens": text[:-1], "labels": text[1:]})
         for feeds in texts:
             _training(run, feeds)

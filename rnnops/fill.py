@@ -6,7 +6,7 @@ no size in it is shared by all that are filled in, and of the rest each attribut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import FunctionType, MappingProxyType
@@ -49,7 +49,7 @@ def filled_now(value: Any, values: Values) -> Any:
         return values.number(value)
     if isinstance(value, tuple | list):
         parts = [filled_now(part, values) for part in value]
-        return value if all(a is b for a, b in zip(parts, value, strict=True)) else type(value)(parts)
+        return value if all(a is b for a, b in zip(parts, value, strict=True)) else _container(value, parts)
     if isinstance(value, Mapping):
         filled = {key: filled_now(part, values) for key, part in value.items()}
         return value if all(filled[key] is part for key, part in value.items()) else filled
@@ -58,6 +58,11 @@ def filled_now(value: Any, values: Values) -> Any:
     before = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
     after = {name: filled_now(part, values) for name, part in before.items()}
     return value if all(after[name] is part for name, part in before.items()) else type(value)(**after)
+
+
+def _container(like: Any, parts: Iterable[Any]) -> Any:
+    """Parts in a container of the same kind, which may be a named tuple."""
+    return getattr(like, "_make", type(like))(parts)
 
 
 class Template(Generic[Whole]):
@@ -122,7 +127,7 @@ def _recipe(part: Any, depends: Collection[int]) -> Recipe:
     if isinstance(part, dict | MappingProxyType):
         return lambda filling, mapping: {key: filling.filled(one) for key, one in mapping.items()}
     if isinstance(part, CONTAINERS):
-        return lambda filling, container: type(container)(map(filling.filled, container))
+        return lambda filling, container: _container(container, map(filling.filled, container))
     return _object_recipe(part, depends)
 
 
@@ -209,7 +214,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from value.values()
         looked_into = all(map(_is_plain, value))
     elif isinstance(value, CONTAINERS):
-        looked_into = type(value) in CONTAINERS
+        looked_into = type(value) in CONTAINERS or hasattr(value, "_make")
         yield from value
     elif isinstance(value, Shared):
         looked_into = True

@@ -98,27 +98,29 @@ def _inferred(
     return Call(*given, out_types, folded, float_dtype), folded
 
 
-def output_dtypes(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> list[str]:
+def output_dtypes(
+    schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str
+) -> tuple[str, ...]:
     """Dtypes of the outputs; `float_dtype` is what `"float"` stands for.
 
     Raises what `check_dtypes` does, and OpError where the rule has others.
     """
     asked = schema, dtypes, net, float_dtype
-    known, resolved = op.memory.get("dtypes", ((), []))
+    known, resolved = op.memory.get("dtypes", ((), ()))
     if known != asked:
         resolved = _resolved(schema, op, dtypes, net, float_dtype)
         op.memory["dtypes"] = asked, resolved
-    found: list[str] = resolved
+    found: tuple[str, ...] = resolved
     return found
 
 
-def _resolved(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> list[str]:
+def _resolved(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> tuple[str, ...]:
     check_dtypes(schema, op, dtypes, net)
     with named_rule("dtypes", net, op.label):
         found = schema.dtypes(dtypes, op.attributes)
     right = isinstance(found, tuple | list) and all(dtype in KNOWN for dtype in found)
     _check_declared(op, net, "dtypes", found, right)
-    return [float_dtype if dtype == FLOAT else dtype for dtype in found]
+    return tuple(float_dtype if dtype == FLOAT else dtype for dtype in found)
 
 
 def _check_declared(op: Op, net: str, rule: str, came: Any, right: bool) -> None:

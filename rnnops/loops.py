@@ -88,7 +88,7 @@ KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and att
     "uniform": (1, ("ordinal",)),
     "recurrence": (0, ()),
     "recurrence backward": (0, ()),
-    "row program": (0, ("body",)),
+    "pointwise kernel": (0, ("body",)),
 }
 
 

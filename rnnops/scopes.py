@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
@@ -46,8 +46,13 @@ def check_name(name: object, kind: str, net: str | None = None) -> str:
     return name
 
 
+def unused_name(name: str, taken: Container[str]) -> str:
+    """The name, or it with a number behind, such that it is not taken."""
+    return next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
+
+
 def free_name(name: str, taken: set[str]) -> str:
     """The name, or it with a number behind, such that it is not taken; it is from then on."""
-    found = next(free for free in chain([name], (f"{name}_{k}" for k in count(1))) if free not in taken)
+    found = unused_name(name, taken)
     taken.add(found)
     return found

@@ -5,8 +5,9 @@ Nets are dtype-free: a float blob has the dtype `"float"` until a run resolves i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -70,7 +71,10 @@ def is_too_large(shape: Shape) -> bool:
 
 def type_of(array: Array) -> Type:
     """The type of an array."""
-    return Type(str(array.dtype), array.shape)
+    return Type(_name_of(array.dtype), array.shape)
+
+
+_name_of: Callable[[np.dtype[Any]], str] = lru_cache(maxsize=64)(str)  # NumPy works a name out anew each time
 
 
 def dtype_name(dtype: object) -> str:

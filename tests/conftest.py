@@ -5,23 +5,33 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # before anything imports numba
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for processes that tests start: they take twice as long without
 
 import devices
 import pytest
 from covering import covering
+from verified import verified_pass, verified_plan_pass
 
 from rnnops.compiler.ir.verify import verify, verify_device
+from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
+from rnnops.schema import REGISTRY
 
 SLOW = Path(__file__).with_name("slow.txt")
 PYTORCH = Path(__file__).with_name("pytorch")
 PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
+
+
+def pytest_configure() -> None:
+    """Threads of the simulator take turns with the one that polls them: within 0.2 ms, not Python's 5."""
+    sys.setswitchinterval(2e-4)
 
 
 def slow_cases() -> list[str]:
@@ -69,6 +79,15 @@ def mark_beside_covering(cases: list[pytest.Function]) -> None:
         cases[number].add_marker(pytest.mark.slow)
 
 
+@pytest.fixture
+def _clean_registry() -> Iterator[None]:
+    """Ops that a test registers are gone after it."""
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _old_objects_are_not_looked_at() -> None:
     """What earlier modules left (plans, compiled functions) is in no later collection, which would take seconds."""
@@ -78,7 +97,7 @@ def _old_objects_are_not_looked_at() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _kernels_are_verified() -> Iterator[None]:
-    """Every module that a plan writes means something."""
+    """Every module that a plan writes means something, and every step after every pass."""
 
     def verified(write: Any, check: Any) -> Any:
         def written(*arguments: Any) -> Any:
@@ -89,6 +108,10 @@ def _kernels_are_verified() -> Iterator[None]:
         return written
 
     with pytest.MonkeyPatch.context() as patch:
+        for table in ("ROWS_APART", "ROWS_TOGETHER"):
+            patch.setattr(plan_step, table, tuple(verified_pass(one) for one in getattr(plan_step, table)))
+        for table in ("COMPACTED", "WITH_ALL_ROWS"):
+            patch.setattr(plan_step, table, tuple(verified_plan_pass(one) for one in getattr(plan_step, table)))
         patch.setattr(cuda_target, "write_cuda_scan", verified(cuda_target.write_cuda_scan, verify_device))
         patch.setattr(target, "write_scan", verified(target.write_scan, verify))
         yield

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rnnops.compiler.ir.expressions import Call, Constant, Expr, Literal, Load, Name
 from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu.llvm_text import rows_text
-from rnnops.compiler.targets.cpu.native import scalar_functions
+from rnnops.compiler.targets.cpu.scalar_definitions import scalar_functions
 from rnnops.kernels.cpu.native import assembly, compiled, engine_of, optimised
 
 Array = npt.NDArray[Any]
@@ -23,7 +23,7 @@ ELEMENT, ZERO, ONE = Name("i"), Literal(0), Literal(1)
 
 @dataclass(frozen=True)
 class NativeRows:
-    """Row programs that Python calls with arrays and whole numbers, compiled together."""
+    """Pointwise kernels that Python calls with arrays and whole numbers, compiled together."""
 
     functions: tuple[Function, ...]
 

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = ("compiler/test_cuda_device.py", "compiler/test_cuda_run.py", "compiler/test_cuda_ops.py")
+FILES = ("api/test_cuda_run.py", "targets/cuda/test_cuda_device.py", "targets/cuda/test_cuda_ops.py")
 
 
 def test_tests_of_scans_run_on_a_device() -> None:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-p", "no:xdist"]
     chosen = ["-k", "agrees_with_caffe2 or results_are_where or as_the_reference"]
-    files = [str(ROOT / "tests" / name) for name in FILES]
+    files = [str(ROOT / "tests" / "compiler" / name) for name in FILES]
     done = subprocess.run(
         [*command, *chosen, *files], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from rnnops.schema import REGISTRY
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 SHELL = re.compile(r"```sh\n(.*?)```", re.S)
-
-
-@pytest.fixture
-def _clean_registry() -> Iterator[None]:
-    before = dict(REGISTRY)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
 
 
 @pytest.mark.usefixtures("_clean_registry")

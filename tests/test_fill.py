@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,6 +24,11 @@ class Table(Fresh):
 class Tools(Shared):
     def __init__(self) -> None:
         self.function = lambda: self
+
+
+class Pair(NamedTuple):
+    name: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,16 @@ def test_own_objects_are_not_shared_even_without_sizes() -> None:
     assert other is not None
     assert one[0] is not other[0]
     assert one[0].leaves[0] is other[0].leaves[0]
+
+
+def test_named_tuples_stay_named_tuples() -> None:
+    symbols = Symbols([6])
+    pairs = [Pair("sized", symbols.symbol(0)), Pair("plain", 2)]
+    for filled in (Template(pairs, symbols).at([8]), filled_now(pairs, Values([8]))):
+        assert filled is not None
+        assert filled[0] == Pair("sized", 8)
+        assert filled[1] is pairs[1]
+        assert isinstance(filled[0], Pair)
 
 
 def test_what_cannot_be_looked_into_is_no_template() -> None:

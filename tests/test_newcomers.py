@@ -7,26 +7,31 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from verified import verified_pass
 
 import rnnops as ro
 from rnnops.compiler import pipeline
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.ir import expressions as ir
+from rnnops.compiler.ir import expressions as ir, statements as ir_statements
 from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, Matrix, Pointer, Statement, Store, Vector
+from rnnops.compiler.ir.nodes import Node
+from rnnops.compiler.schedule import plan_step
+from rnnops.compiler.schedule.step_plan import Step
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
 from rnnops.kernels.cpu import folds, parts
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.loops import Pointwise
 from rnnops.net import Net
+from rnnops.op import Op
 from rnnops.ops.base import Unary
-from rnnops.schema import REGISTRY, register
+from rnnops.schema import register
 
 ROOT = Path(__file__).parent.parent
 SHAPES = {"xs": (5, 3, 4), "h0": (3, 4), "w": (4, 4)}
@@ -47,14 +52,6 @@ def net_of(function: Any) -> ro.Net:
 def feeds() -> dict[str, Any]:
     random = np.random.default_rng(0)
     return {name: random.normal(size=shape) for name, shape in SHAPES.items()}
-
-
-@pytest.fixture
-def _clean_registry() -> Iterator[None]:
-    before = dict(REGISTRY)
-    yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
 
 
 @pytest.mark.usefixtures("_clean_registry")
@@ -78,18 +75,42 @@ def test_an_op() -> None:
 
 
 def test_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+    def drop_double_negation(net: Net) -> Net:
+        """rewrite: `a = Neg(x); b = Neg(a)`  -->  `b = Identity(x)`, in cells too."""
+        negated = {op.outputs[0]: op.inputs[0] for op in net.ops if op.type == "Neg"}
+        return net.with_ops([_without_double_negation(op, negated) for op in net.ops])
 
-    def note_nets(net: Net) -> Net:
-        """A pass that changes nothing."""
-        seen.append(net.name)
-        return net.with_ops(net.ops)
+    def _without_double_negation(op: Op, negated: Mapping[str, str]) -> Op:
+        cell = op.attributes.get("cell")
+        if cell is not None:
+            return replace(op, attributes={**op.attributes, "cell": drop_double_negation(cell)})
+        twice = op.type == "Neg" and op.inputs[0] in negated
+        return replace(op, type="Identity", inputs=(negated[op.inputs[0]],)) if twice else op
 
-    net, given = net_of(ro.tanh), feeds()
-    wanted = ro.compile(net)(given)["y"]
-    monkeypatch.setattr(pipeline, "REWRITES", (*pipeline.REWRITES[:-1], note_nets, pipeline.REWRITES[-1]))
-    np.testing.assert_array_equal(ro.compile(net)(given)["y"], wanted)
-    assert seen == ["model"]
+    net, given = net_of(lambda x: ro.neg(ro.neg(ro.tanh(x)))), feeds()
+    before = ro.compile(net)
+    monkeypatch.setattr(pipeline, "REWRITES", (drop_double_negation, *pipeline.REWRITES))
+    after = ro.compile(net)
+    np.testing.assert_array_equal(after(given)["y"], before(given)["y"])
+    assert ["= -" in run.plan(SHAPES, backward=False).source for run in (before, after)] == [True, False]
+
+
+def test_a_pass_on_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def double_by_adding(step: Step) -> Step:
+        """rewrite: `y = Mul(x, 2)`  -->  `y = sum(x, x)`"""
+        return replace(step, nodes=tuple(map(_doubled, step.nodes)))
+
+    def _doubled(node: Node) -> Node:
+        if isinstance(node, ir_statements.Statement) and node.form == "apply" and 2 in node.operands:
+            return replace(node, form="sum", operands=(node.operands[0], node.operands[0]))
+        return node
+
+    net, given, found = net_of(lambda x: ro.tanh(x * 2.0)), feeds(), []
+    for table in (plan_step.ROWS_APART, (*plan_step.ROWS_APART, verified_pass(double_by_adding))):
+        monkeypatch.setattr(plan_step, "ROWS_APART", table)
+        run = ro.compile(net)
+        found.append((run(given)["y"].tobytes(), "add_0 * k" in run.plan(SHAPES, backward=False).source))
+    assert found == [(found[0][0], True), (found[0][0], False)]
 
 
 LINE = '    ScalarFunction("soft_root", 1, "exponential", "device_scalars", ulps=(3.0, 3.0)),\n'

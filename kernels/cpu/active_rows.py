@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rnnops.kernels.cpu.instructions import WORD_BYTES, loaded, stored
+from rnnops.kernels.cpu.instructions import loaded, stored
+from rnnops.kernels.cpu.team_memory import WORD_BYTES
 from rnnops.kernels.cpu.words import Address
 
 

@@ -17,13 +17,8 @@ keeps its core busy where no other wants it.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from rnnops.kernels.cpu.drivers import HEADER
 from rnnops.kernels.cpu.instructions import (
-    WORD_BYTES,
     acquire_lock,
     added,
     call_driver,
@@ -37,26 +32,11 @@ from rnnops.kernels.cpu.instructions import (
     shown,
     stored,
 )
+from rnnops.kernels.cpu.team_memory import DONE_GATE, DRIVER, LINE_BYTES, RANK, THREADS, WORD_BYTES, WORDS
 from rnnops.kernels.cpu.words import Address
 
-LINE_BYTES = 64
-LINE = LINE_BYTES // WORD_BYTES
 PAUSES, PATIENCE = 64, 4096  # tries between two gifts of the processor, tries until it is always given or slept
 CLOSED, OPEN, SLEEPER = 0, 1, 2  # states of a gate, which is two numbers: the state, the address of a lock
-DONE_GATE, JOB, MAILBOX_LINES = LINE_BYTES, 2 * LINE_BYTES, 3  # a mailbox: gate to a worker, gate from it, its job
-DRIVER, RANK, THREADS, WORDS = (JOB + i * WORD_BYTES for i in range(4))  # a job
-
-
-def cache_lines(count: int) -> Any:
-    """Zeros, int64, that fill cache lines of their own."""
-    numbers = np.zeros((count + 1) * LINE, np.int64)
-    start = -numbers.ctypes.data % LINE_BYTES // WORD_BYTES
-    return numbers[start : start + count * LINE]
-
-
-def new_barrier() -> Any:
-    """The memory of a barrier: the count and the phase."""
-    return cache_lines(2)
 
 
 def rest(tries: int) -> int:

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from rnnops.kernels.cpu.instructions import address_of, room
 from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, zeros_name
 from rnnops.kernels.cpu.packing import first_panel, full_panels, make_copy_panel, panel_vectors, vector_count
-from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
+from rnnops.kernels.cpu.vector_width import ITEM_SIZES, lanes
 from rnnops.kernels.cpu.words import Address
 
 K_BLOCK = 512  # rows of a panel that lies on the stack

@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.team_memory import WORD_BYTES
+from rnnops.kernels.cpu.vector_width import ARM, X86
 from rnnops.kernels.cpu.words import Instruction
 
-X86 = ("x86_64", "amd64", "i386", "i686")
-ARM = ("aarch64", "arm64")
-WORD_BYTES = 8
 OF_BYTES: dict[int, Any] = {4: ctypes.c_uint32, 8: ctypes.c_int64}
 
 

@@ -30,7 +30,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, lanes, loop_to, strided
+from rnnops.kernels.cpu.vector_width import lanes
+from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, loop_to, strided
 from rnnops.kernels.cpu.words import Part
 
 LINE = 64  # bytes

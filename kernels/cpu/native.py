@@ -34,14 +34,14 @@ class NativeFunction:
     engine: Any
 
 
-def native_function(text: str, name: str) -> NativeFunction:
+def native_function(text: str, name: str, write: Callable[[], str] | None = None) -> NativeFunction:
     """A function of an LLVM module, compiled or from the disk.
 
     Args:
-        text: of the module.
+        text, write: as for `object_of`.
         name: of the function in it; no other module of this process may have the same.
     """
-    engine = engine_of(object_of(text))
+    engine = engine_of(object_of(text, write))
     return NativeFunction(address_of(engine, name), engine)
 
 

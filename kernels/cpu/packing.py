@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from rnnops.kernels.cpu.instructions import copied, zeroed
 from rnnops.kernels.cpu.micro_kernel import copy_part
-from rnnops.kernels.cpu.vectors import ITEM_SIZES, lanes
+from rnnops.kernels.cpu.vector_width import ITEM_SIZES, lanes
 from rnnops.kernels.cpu.words import Address
 
 SQUARE = 16
@@ -43,11 +43,6 @@ def first_panel(vectors: int, column: int, count: int) -> int:
 def vector_count(columns: int, count: int) -> int:
     """Vectors of `count` lanes that hold a row."""
     return (columns + count - 1) // count
-
-
-def packed_size(K: int, N: int, count: int) -> int:
-    """Numbers in a packed matrix, padding included."""
-    return K * vector_count(N, count) * count
 
 
 def make_copy_panel(dtype: str, width: int) -> Callable[..., None]:

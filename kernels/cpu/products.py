@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu import runtime
-from rnnops.kernels.cpu.packing import packed_size
-from rnnops.kernels.cpu.vector_width import vector_width
-from rnnops.kernels.cpu.vectors import lanes
+from rnnops.kernels.cpu.vector_width import lanes, vector_width
 
 PART = 4  # row_begin, row_end, column_begin, column_end
 
@@ -53,8 +51,9 @@ class Products:
         self._call["gemm_tn"](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
 
     def packed_size(self, K: int, N: int) -> int:
-        """Numbers in a packed matrix [K, N]."""
-        return packed_size(K, N, lanes(self.width, self.dtype))
+        """Numbers in a packed matrix [K, N]: K rows of whole vectors."""
+        count = lanes(self.width, self.dtype)
+        return K * -(-N // count) * count
 
     def pack_into(self, B: Any, packed: Any) -> None:
         """B [K, N] into an array of `packed_size(K, N)` numbers."""
@@ -68,12 +67,6 @@ class Products:
         """B [K, N] as a new packed array."""
         packed = np.empty(self.packed_size(*B.shape), self.dtype)
         self.pack_into(B, packed)
-        return packed
-
-    def pack_transposed(self, B: Any) -> Any:
-        """The transpose of B [N, K] as a new packed array."""
-        packed = np.empty(self.packed_size(*B.shape[::-1]), self.dtype)
-        self.pack_transposed_into(B, packed)
         return packed
 
     def _pack(self, function: str, B: Any, packed: Any, K: int, N: int) -> None:

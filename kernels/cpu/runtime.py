@@ -14,24 +14,14 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from rnnops.kernels.cpu import active_rows, barrier, openmp
-from rnnops.kernels.cpu.gemm import make_products
-from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
-from rnnops.kernels.cpu.packing import make_packers
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.vector_width import vector_width
-from rnnops.kernels.cpu.words import Text
+from rnnops.lazy import LazyModule
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
-THREADS: dict[str, Callable[..., Any]] = {
-    "wait": barrier.wait,
-    "list_rows": active_rows.list_rows,
-    "lead": barrier.lead,
-    "serve": barrier.serve,
-    "open_gate": barrier.open_gate,
-    "lead_region": openmp.lead_region,
-}
+THREADS = ("wait", "list_rows", "lead", "serve", "open_gate", "lead_region")
+write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,25 +62,14 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
 @cache
 def products(dtype: str, width: int) -> Library:
     """Products and packing of one dtype with vectors of one width."""
-
-    def write(symbols: Mapping[str, str]) -> str:
-        functions = {**make_products(dtype, width), **make_packers(dtype, width)}
-        return micro_kernels(dtype, width) + _text(symbols, functions)
-
-    return _library(f"products_{dtype}_{width}", PRODUCTS, write)
+    name = f"products_{dtype}_{width}"
+    return _library(name, PRODUCTS, lambda symbols: write_runtime.products(symbols, dtype, width))
 
 
 @cache
 def threads() -> Library:
     """Barriers, what starts drivers, and lists of rows."""
-    return _library("threads", THREADS, lambda symbols: _text(symbols, THREADS))
-
-
-def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:
-    text = Text()
-    for name, function in functions.items():
-        text.export(symbols[name], function)
-    return str(text)
+    return _library("threads", THREADS, lambda symbols: write_runtime.threads(symbols))
 
 
 def _library(name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str]) -> Library:

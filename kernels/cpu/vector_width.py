@@ -14,9 +14,10 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from rnnops.kernels.cpu.instructions import ARM, X86
-from rnnops.kernels.cpu.vectors import WIDTHS
-
+X86 = ("x86_64", "amd64", "i386", "i686")
+ARM = ("aarch64", "arm64")
+WIDTHS = (512, 256, 128, 64)
+ITEM_SIZES = {"float32": 4, "float64": 8}
 BASELINE_NAMES = ("", "generic", "x86-64", "x86-64-v2", "nocona", "core2")
 
 
@@ -27,6 +28,11 @@ class Processor:
     machine: str
     name: str
     features: frozenset[str]
+
+
+def lanes(width: int, dtype: str) -> int:
+    """Numbers in a vector of `width` bits."""
+    return 1 if width == 64 else width // 8 // ITEM_SIZES[dtype]
 
 
 def vector_width(forced: int | None = None) -> int:

@@ -15,16 +15,11 @@ from typing import Any
 
 from llvmlite import ir
 
-WIDTHS = (512, 256, 128, 64)
+from rnnops.kernels.cpu.vector_width import ITEM_SIZES
+
 I32, I64 = ir.IntType(32), ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()
 FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-ITEM_SIZES = {"float32": 4, "float64": 8}
-
-
-def lanes(width: int, dtype: str) -> int:
-    """Numbers in a vector of `width` bits."""
-    return 1 if width == 64 else width // 8 // ITEM_SIZES[dtype]
 
 
 class Vectors:

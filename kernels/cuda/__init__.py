@@ -7,4 +7,5 @@ from importlib.util import find_spec
 from rnnops.errors import DeviceError
 
 if find_spec("numba") is None:
-    raise DeviceError("CUDA kernels are made by numba, which is missing", hint="Install rnnops with its extra 'cuda'.")
+    hint = "Install rnnops with its extra 'cuda', or choose device='cpu'."
+    raise DeviceError("CUDA kernels are made by numba, which is missing", wanted="a package numba", hint=hint)

@@ -75,12 +75,6 @@ class Streams:
         epoch, index = divmod(position, self.windows_per_epoch)
         return self._window(slice(index * self.steps, (index + 1) * self.steps), position, epoch)
 
-    def windows_from(self, position: int) -> Iterator[Window]:
-        """Yield the window at `position` and all that follow, without end."""
-        while True:
-            yield self.window(position)
-            position += 1
-
     def one_epoch(self, partial: bool = False) -> Iterator[Window]:
         """Yield the windows of one epoch; with `partial` also a last shorter one, so that only N - 1 or fewer targets
         are left out."""

@@ -3,9 +3,3 @@
 from rnnops.compiler.api.planned_run import PlannedRun as PlannedRun
 from rnnops.compiler.api.pullback import Pullback as Pullback
 from rnnops.compiler.api.run import DEVICES as DEVICES, Run as Run, compile as compile
-from rnnops.compiler.report.memory_table import (
-    MemoryRow as MemoryRow,
-    MemoryTable as MemoryTable,
-    PassMemory as PassMemory,
-)
-from rnnops.compiler.report.profile import Profile as Profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -12,10 +12,10 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
 from rnnops.compiler.buffers.order_ops import order_ops
-from rnnops.compiler.execute.compile_programs import Compiled, compile_programs, demands_of
-from rnnops.compiler.execute.compiled_scan import Options, steps_of_tile
-from rnnops.compiler.execute.parted_kernels import parted_kernels
-from rnnops.compiler.execute.recycle import Lives, find_lives, place_lives
+from rnnops.compiler.execute.compile_programs import compile_programs
+from rnnops.compiler.execute.compiled import Compiled, Runners, demands_of
+from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
+from rnnops.compiler.execute.recycle import Lives, find_lives
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
@@ -36,8 +36,8 @@ class ForwardPlan:
 
     program: Program
     compiled: Compiled = field(default_factory=Compiled)
-    options: Options | None = None
-    lives: tuple[Lives, ...] = ()
+    options: Options = REFERENCE
+    lives: tuple[Lives, ...] = ((),)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TrainingPlan:
         backward: the ops to run again, then the gradient ops.
         compiled: the ops that do not run in the interpreter.
         unfused: the forward net in training form as it was before ops were fused.
-        options: those of the CPU device, None for the interpreter.
+        options: of the device.
         lives: what may share memory within the forward pass, and within the backward pass.
         derived: backward passes cut into layers, made when they are asked for.
     """
@@ -62,8 +62,8 @@ class TrainingPlan:
     backward: Program
     compiled: Compiled
     unfused: Program
-    options: Options | None
-    lives: tuple[Lives, ...] = ()
+    options: Options
+    lives: tuple[Lives, ...] = ((), ())
     derived: PlanCache[Any] = field(default_factory=lambda: PlanCache(limit=8), compare=False, repr=False)
 
 
@@ -93,46 +93,23 @@ def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program
     return program
 
 
-def plan_forward(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None) -> ForwardPlan:
-    """Plan a forward pass of a live net; `options` are those of the CPU device, None for the interpreter.
+def forward_structure(
+    net: Net, types: Mapping[str, Type], float_dtype: str, options: Options = REFERENCE
+) -> ForwardPlan:
+    """Plan a forward pass of a live net, less what needs plain numbers: that is up to `with_memory`.
 
     Raises OutOfMemoryError where a plan needs more memory than there is.
     """
-    return with_memory(forward_structure(net, types, float_dtype, options))
-
-
-def forward_structure(
-    net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None = None
-) -> ForwardPlan:
-    """As `plan_forward`, less what needs plain numbers: where in shared memory what lies."""
     with _planning(net, types, float_dtype):
         return _forward_plan(net, types, float_dtype, options)
 
 
-def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options | None) -> ForwardPlan:
-    program = _fused(_rewritten(net, types, float_dtype), (), options)
-    if options is None:
-        return ForwardPlan(program)
+def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options) -> ForwardPlan:
+    program = _rewritten(net, types, float_dtype)
+    program = fuse_ops(program, (), options.least_work, options.all_ops)
     compiled = compile_programs(options, program)
-    if options.recycle:
-        program = order_ops(program, demands_of(compiled.forward))
-        return ForwardPlan(program, compiled, options, (find_lives(program, compiled.forward),))
-    return ForwardPlan(program, compiled, options)
-
-
-def plan_training(
-    net: Net,
-    types: Mapping[str, Type],
-    float_dtype: str,
-    wrt: tuple[str, ...],
-    options: Options | None = None,
-    saving: Saving = DEFAULT_SAVING,
-) -> TrainingPlan:
-    """Plan a forward and a backward pass of a live net; `options` as for `plan_forward`.
-
-    Raises CheckpointError where what is to be saved does not fit the net, else what `plan_forward` raises.
-    """
-    return with_memory(training_structure(net, types, float_dtype, wrt, options, saving))
+    program, lives = _ordered(program, compiled.forward, options)
+    return ForwardPlan(program, compiled, options, (lives,))
 
 
 def training_structure(
@@ -140,10 +117,13 @@ def training_structure(
     types: Mapping[str, Type],
     float_dtype: str,
     wrt: tuple[str, ...],
-    options: Options | None = None,
+    options: Options = REFERENCE,
     saving: Saving = DEFAULT_SAVING,
 ) -> TrainingPlan:
-    """As `plan_training`, less what needs plain numbers: where in shared memory what lies."""
+    """Plan a forward and a backward pass of a live net, as `forward_structure` does.
+
+    Raises CheckpointError where what is to be saved does not fit the net, else what `forward_structure` raises.
+    """
     with _planning(net, types, float_dtype):
         return _training_plan(net, types, float_dtype, wrt, options, saving)
 
@@ -153,27 +133,30 @@ def _training_plan(
     types: Mapping[str, Type],
     float_dtype: str,
     wrt: tuple[str, ...],
-    options: Options | None,
+    options: Options,
     saving: Saving,
 ) -> TrainingPlan:
     live = _rewritten(net, types, float_dtype)
-    program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options or Options()))
+    program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options))
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
-    unfused, program = program, _fused(program, (*residuals.kept, *residuals.free), options)
-    backward = _fused(backward, (), options)
-    if options is None:
-        compiled = Compiled(parted=parted_kernels(None, program, backward))
-    else:
-        compiled = compile_programs(options, program, backward)
-    if options is not None and options.recycle:
-        program = order_ops(program, demands_of(compiled.forward), (*residuals.kept, *residuals.free))
-        backward = order_ops(backward, demands_of(compiled.backward), given=residuals.kept)
-    plan = TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options)
-    if options is not None and options.recycle:
-        ahead = find_lives(program, compiled.forward, (*residuals.kept, *residuals.free))
-        plan = replace(plan, lives=(ahead, find_lives(backward, compiled.backward)))
-    return plan
+    unfused, held = program, (*residuals.kept, *residuals.free)
+    program = fuse_ops(program, held, options.least_work, options.all_ops)
+    backward = fuse_ops(backward, (), options.least_work, options.all_ops)
+    compiled = compile_programs(options, program, backward)
+    program, ahead = _ordered(program, compiled.forward, options, held)
+    backward, behind = _ordered(backward, compiled.backward, options, given=residuals.kept)
+    return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options, (ahead, behind))
+
+
+def _ordered(
+    program: Program, runners: Runners, options: Options, keep: Collection[str] = (), given: Collection[str] = ()
+) -> tuple[Program, Lives]:
+    """The ops in an order in which little is alive, and what may share memory; nothing changes where nothing may."""
+    if not options.recycle:
+        return program, ()
+    program = order_ops(program, demands_of(runners), keep, given)
+    return program, find_lives(program, runners, keep)
 
 
 AnyPlan = TypeVar("AnyPlan", bound=ForwardPlan | TrainingPlan)
@@ -191,12 +174,7 @@ def prepared(plan: AnyPlan) -> AnyPlan:
 
 def with_memory(plan: AnyPlan) -> AnyPlan:
     """The plan with a place for all that shares memory within a pass, and scratch that all its scans share."""
-    options, compiled = plan.options, plan.compiled
-    if options is None:
-        return plan
-    if not options.recycle:
-        return replace(plan, compiled=compiled.with_one_block())
-    return replace(plan, compiled=compiled.sharing(options.pool, *map(place_lives, plan.lives)))
+    return replace(plan, compiled=plan.compiled.sharing(plan.options.pool, *plan.lives))
 
 
 @contextmanager
@@ -214,10 +192,6 @@ def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[s
     """What each policy would save of a live net."""
     live = _rewritten(net, types, float_dtype)
     return lambda policy: by_policy(live, types, wrt, policy)
-
-
-def _fused(program: Program, keep: Iterable[str], options: Options | None) -> Program:
-    return program if options is None else fuse_ops(program, keep, options.least_work, options.all_ops)
 
 
 def input_types(net: Net) -> dict[str, Type]:

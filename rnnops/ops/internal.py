@@ -1,4 +1,4 @@
-"""Ops that rnnops inserts by itself: most have no ONNX name, none has a gradient."""
+"""Ops that rnnops inserts by itself: most have no ONNX name, and none a gradient of its own."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.schema import Call
 from rnnops.scopes import free_name
 
@@ -43,7 +43,7 @@ def merge_products(program: Program, narrow: int = NARROW, many: int = MANY) -> 
 
 
 def _with_merged_cell(call: Call, narrow: int, many: int) -> Op:
-    if call.op.type != "RecurrentNetwork" or "backward" in call.op.attributes:
+    if call.op.type != "RecurrentNetwork" or is_training_form(call.op):
         return call.op
     recurrence = Recurrence(call.op, call.net)
     if recurrence.steps_and_batch(input_types(recurrence, call))[0] < many:

@@ -10,7 +10,7 @@ from rnnops.interpreter import Program, prepare
 from rnnops.loops import Kernel
 from rnnops.op import Op
 from rnnops.recurrent.backward import run_backward
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
 from rnnops.recurrent.stepping import run_forward
 from rnnops.recurrent.verify import verify_recurrence
 from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
@@ -83,7 +83,7 @@ class RecurrentNetwork(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob | None) -> Gradients:
         recurrence = Recurrence(call.op, call.net)
-        backward, parted = call.op.attributes["backward"], call.op.attributes.get("schedule")
+        backward, parted = call.op.attributes["backward"], runs_in_parts(call.op)
         n = len(call.op.inputs)
         inputs, workspaces, grads = blobs[:n], blobs[n + len(call.op.outputs) - 1], blobs[n + len(call.op.outputs) : -1]
         read = [

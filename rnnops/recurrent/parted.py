@@ -22,7 +22,7 @@ States = tuple[Array, ...]
 Grads = tuple[Array | None, ...]
 
 
-class Journey(Protocol):
+class Segments(Protocol):
     """What kernels carry from part to part of one pass."""
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ class Parted:
 
     parts: Parts
     actions: tuple[Action, ...]
-    begin: Callable[[], Journey]
+    begin: Callable[[], Segments]
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
         """All outputs of the op; those that nobody reads are None."""
@@ -99,7 +99,7 @@ class Parted:
         try:
             run.go()
         finally:
-            run.journey.end()
+            run.segments.end()
         return (*run.outputs, run.held)
 
     def backward(self, arrays: Sequence[Any], context: RunContext) -> Grads:
@@ -114,7 +114,7 @@ class Parted:
                 run.go()
                 run.back()
         finally:
-            run.journey.end()
+            run.segments.end()
         return run.gradients()
 
     def _start(self, bound: Mapping[str, Array]) -> States:
@@ -140,7 +140,7 @@ class _Run:
     parted: Parted
     bound: Mapping[str, Array]
     held: PartedResiduals
-    journey: Journey
+    segments: Segments
     running: States = ()
     outputs: list[Array | None] = field(default_factory=list)
     given: dict[int, Array | None] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class _Run:
 
     def _step(self, what: str, number: int) -> tuple[Any, ...]:
         part = self.parts.part(number)
-        results = self.journey.run(what, part, self._inputs(part, self.running), self._context(part))
+        results = self.segments.run(what, part, self._inputs(part, self.running), self._context(part))
         self.held.forward_steps += part.steps
         if self.outputs:
             self._collect(part, results)
@@ -221,7 +221,7 @@ class _Run:
         inputs = self._inputs(part, self.held.start)
         reads = [a if n in self._read() else None for a, n in zip(inputs, self.recurrence.ports(), strict=True)]
         grads, beyond = self._grads(part)
-        results = self.journey.run("backward", part, [*reads, kept, *grads], self._context(part))
+        results = self.segments.run("backward", part, [*reads, kept, *grads], self._context(part))
         self._take(part, results, beyond)
 
     def _read(self) -> frozenset[str]:

@@ -17,6 +17,16 @@ from rnnops.op import Op
 from rnnops.types import Shape, Type
 
 
+def is_training_form(op: Op) -> bool:
+    """Whether an op is a recurrence in training form, which keeps what backward reads of its steps."""
+    return op.type == "RecurrentNetwork" and "backward" in op.attributes
+
+
+def runs_in_parts(op: Op) -> bool:
+    """Whether an op is a recurrence, or the gradient of one, that runs in parts of its steps."""
+    return bool(op.attributes.get("schedule"))
+
+
 @dataclass(frozen=True)
 class Link:
     """A state input reads earlier values of a step output.

@@ -19,7 +19,7 @@ from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.mask_padding import mask_padding
 from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.schema import Call, schema_of
 from rnnops.types import is_float
 
@@ -55,7 +55,7 @@ def _masked(program: Program, same: Collection[str]) -> Program:
 
 def plain_form(op: Op) -> Op:
     """A recurrence that keeps nothing, whether it was in training form or not."""
-    if "backward" not in op.attributes:
+    if not is_training_form(op):
         return op
     attributes = {key: value for key, value in op.attributes.items() if key not in ("keep", "backward", "output_grads")}
     return replace(op, outputs=op.outputs[:-1], attributes=attributes)

@@ -2,7 +2,7 @@
 
 With `f` at x - h, x and x + h the slope is `(f+ - f-) / 2h` and the bend `|(f+ - f0) / h - (f0 - f-) / h|`. A kink or a
 jump within h of x makes the slope wrong by half the bend, wherever it lies. A smooth function bends too, by `h |f''|`,
-but that shrinks with h while its slope stays; at an eighth of h a kink either still bends as much or is out of reach
+but that compacts with h while its slope stays; at an eighth of h a kink either still bends as much or is out of reach
 and the slope has moved. So a second look at `h / 8` tells the two apart.
 """
 

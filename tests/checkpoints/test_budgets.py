@@ -103,6 +103,7 @@ def test_the_fastest_way_that_fits_is_taken() -> None:
 def test_an_impossible_budget_names_the_least_that_would_do() -> None:
     net = model()
     feeds = feeds_of(net)
+    feeds["x"] = feeds["x"][:20]  # within the least bytes time grows with the square of steps
     with pytest.raises(ro.BudgetError, match=r"at least \d+ bytes") as caught:
         make(net, "plain", memory_budget=100).vjp(feeds)
     least = int(str(caught.value.wanted).split()[2])

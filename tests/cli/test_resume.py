@@ -20,6 +20,7 @@ from rnnops.model import saving
 # Two layers with dropout: parameters, both of Adam's moments, carried states and the seeds of masks must all be right.
 OPTIONS = (*TINY, "--layers", "2", "--dropout", "0.3")
 STEPS = 50  # past the end of an epoch
+QUIET = ("--sample", "0")  # what a resumed run samples is printed alone, and takes as long as all else
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_goes_on_from_any_step(text: Path, undisturbed: Path, tmp_path: Path) ->
     target = tmp_path / "model.npz"
     assert train(text, *OPTIONS, "--steps", 0, "--save", target) == 0
     for step in (1, 7, 20, 46, STEPS):
-        assert train("--resume", target, "--steps", step) == 0
+        assert train("--resume", target, "--steps", step, *QUIET) == 0
         assert steps_of(target) == step
     assert outcome(target) == outcome(undisturbed)
 
@@ -73,7 +74,7 @@ def test_a_resumed_run_may_save_elsewhere(stopped: Path, undisturbed: Path, tmp_
 
 
 def test_recompute_and_threads_may_change(stopped: Path, undisturbed: Path) -> None:
-    assert train("--resume", stopped, "--steps", STEPS, "--recompute", "--checkpoint-every", 0) == 0
+    assert train("--resume", stopped, "--steps", STEPS, "--recompute", "--checkpoint-every", 0, *QUIET) == 0
     assert outcome(stopped) == outcome(undisturbed)
 
 
@@ -86,7 +87,7 @@ def test_killed_at_any_moment(step: int, text: Path, undisturbed: Path, tmp_path
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     reached = steps_of(target)
-    assert train("--resume", target, "--steps", max(STEPS, reached)) == 0
+    assert train("--resume", target, "--steps", max(STEPS, reached), *QUIET) == 0
     if reached > STEPS:  # the machine was in a hurry
         assert train(text, *OPTIONS, "--steps", reached, "--save", tmp_path / "longer.npz") == 0
         undisturbed = tmp_path / "longer.npz"
@@ -108,7 +109,7 @@ def test_interrupted(number: signal.Signals, text: Path, tmp_path: Path) -> None
     assert "this model" in out
     steps = int(match[1].replace(",", ""))
     assert steps_of(target) == steps
-    assert train("--resume", target, "--steps", steps + 5) == 0
+    assert train("--resume", target, "--steps", steps + 5, *QUIET) == 0
     assert train(text, *OPTIONS, "--steps", steps + 5, "--save", whole) == 0
     assert outcome(target) == outcome(whole)
 
@@ -188,7 +189,7 @@ def test_another_text(stopped: Path, text: Path, tmp_path: Path, capsys: pytest.
     assert "was trained on another text" in refused(capsys, "--resume", stopped, "--max-bytes", 2500)
     same = tmp_path / "same.txt"
     same.write_text(text.read_text())
-    assert train(same, "--resume", stopped, "--steps", 4) == 0
+    assert train(same, "--resume", stopped, "--steps", 4, *QUIET) == 0
 
 
 def test_a_text_that_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +209,7 @@ def test_a_setting_that_contradicts(
 
 
 def test_a_setting_that_agrees(stopped: Path) -> None:
-    assert train("--resume", stopped, "--steps", 4, "--hidden", 6, "--cell", "gru", "--dropout", 0.3) == 0
+    assert train("--resume", stopped, "--steps", 4, "--hidden", 6, "--cell", "gru", "--dropout", 0.3, *QUIET) == 0
 
 
 def test_no_file_decides_which_code_is_run(text: Path, tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_no_file_decides_which_code_is_run(text: Path, tmp_path: Path) -> None:
     target, ran = tmp_path / "model.npz", tmp_path / "ran"
     cell = ["--cell", "own:build"]
     first = [*COMMAND, str(text), *TINY, "--steps", "1", "--save", str(target), *cell]
-    again = [*COMMAND, "--resume", str(target), "--steps", "2"]
+    again = [*COMMAND, "--resume", str(target), "--steps", "2", *QUIET]
     assert subprocess.run(first, cwd=tmp_path, capture_output=True).returncode == 0
     ran.unlink()
     result = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True)

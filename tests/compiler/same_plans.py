@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.compiler.execute.recycle import Recycled
 from rnnops.fill import Fresh, Shared
 from rnnops.sizes import Size
 
@@ -39,10 +38,6 @@ class _Comparison:
         self.seen[id(one), id(other)] = one, other
         if type(one) is Size or one.__class__ is not other.__class__:
             return [f"{path}: {type(one).__name__}, {type(other).__name__}"]
-        if isinstance(one, Recycled):  # by ids of buffers
-            one, other = (
-                (each.nbytes, each.scratch, [list(p.values()) for p in each.places.values()]) for each in (one, other)
-            )
         if isinstance(one, np.ndarray):
             return [] if one.dtype == other.dtype and np.array_equal(one, other, equal_nan=True) else [path]
         if isinstance(one, tuple | list):

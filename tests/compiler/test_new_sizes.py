@@ -121,14 +121,16 @@ def assert_same_bits(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarr
 
 def filled_in(net: ro.Net, shapes: Callable[[int, int], Shapes], backward: bool, **options: Any) -> int:
     """How many plans were filled in; each is compared with one that was made for its sizes."""
-    run, filled = ro.compile(net, **options), 0
-    for T, N in SIZES:
+    (first, *others), filled = SIZES, 0
+    run = ro.compile(net, **options)
+    run.plan(feeds_at(net, shapes(*first)), backward=backward)  # made directly itself
+    for T, N in others:
         before, feeds = templates(run), feeds_at(net, shapes(T, N))
         planned = run.plan(feeds, backward=backward)
         direct = ro.compile(net, **options).plan(feeds, backward=backward)
         assert differences(planned, direct) == [], (T, N)
         filled += before == templates(run)
-    return filled - 1  # the first plan is made without symbols
+    return filled
 
 
 CALLS = ("LSTM", "masked GRU", "language model")  # of which passes without a backward one are looked at too
@@ -142,8 +144,8 @@ def test_filled_plans_are_those_made_directly(name: str, backward: bool) -> None
 
 @pytest.mark.parametrize("options", [{"checkpoints": "all"}, {"checkpoints": "memory"}, {"memory_budget": 0.5}])
 def test_with_policies_and_budgets(options: dict[str, Any]) -> None:
-    filled_in(*preset("LSTM"), backward=True, threads=1, **options)
-    filled_in(*preset("GRU", masked=True), backward=True, threads=1, recycle=False, **options)
+    assert filled_in(*preset("LSTM"), backward=True, threads=1, **options) >= 1
+    assert filled_in(*preset("GRU", masked=True), backward=True, threads=1, recycle=False, **options) >= 1
 
 
 @pytest.mark.parametrize("name", ["LSTM", "masked LayerNormLSTM", "language model", "dot attention"])
@@ -209,7 +211,7 @@ def test_hundreds_of_lengths_in_turn_are_planned_once(monkeypatch: pytest.Monkey
     run, made = ro.compile(net, threads=1, tuning=PLAIN), []
     structure = run_module.training_structure
     monkeypatch.setattr(run_module, "training_structure", lambda *given: made.append(given) or structure(*given))
-    lengths = [2 + 5 * i for i in range(80)]
+    lengths = [2 + 10 * i for i in range(40)]
     for T in lengths:
         run.plan(feeds_at(net, shapes(T, 4)))
     assert len(made) <= 20
@@ -224,7 +226,7 @@ def test_what_a_plan_works_out_later_is_its_own() -> None:
     net, shapes = language_model()
     run = ro.compile(net, threads=1)
     bound = run.bind(**feeds_at(net, {}))
-    for T in (20, 21, 22, 23, 21):
+    for T in (20, 21, 22, 21):
         feeds = feeds_at(net, shapes(T, 4))
         alone = ro.compile(net, threads=1)
         _, pullback = run.vjp(feeds)
@@ -241,20 +243,8 @@ def test_sizes_that_happen_to_be_equal_are_a_structure_of_their_own() -> None:
     net, shapes = cell_of_moves()
     run = ro.compile(net, threads=1)
     for T, N in (
-        (6, 5),
-        (7, 6),
-        (9, 8),
-        (8, 8),
-        (5, 8),
-        (4, 6),
-        (9, 4),
-        (16, 12),
-        (12, 16),
-        (6, 6),
-        (1, 7),
-        (7, 1),
-        (0, 5),
-    ):
+        (6, 5), (7, 6), (8, 8), (5, 8), (9, 4), (12, 16), (6, 6), (1, 7), (7, 1), (0, 5),
+    ):  # fmt: skip
         feeds = feeds_at(net, shapes(T, N))
         assert_same_bits(trained(run, feeds), trained(ro.compile(net, threads=1), feeds))
 

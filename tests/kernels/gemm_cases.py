@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu.products import Products
-from rnnops.kernels.cpu.vectors import lanes
+from rnnops.kernels.cpu.vector_width import lanes
 
 EXACTER = {"float32": np.float64, "float64": np.longdouble}
 

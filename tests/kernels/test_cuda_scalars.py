@@ -41,22 +41,31 @@ def device_function(name: str) -> Any:
     return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
+FLOATS_OF_TWO = ("maximum", "minimum", "add_any_order", "pow")
+INTEGERS_OF_TWO = (*FLOATS_OF_TWO, "divide_towards_zero")
+
+
 @cache
-def over_arrays(name: str, operands: int) -> Callable[..., None]:
-    """A loop over arrays for the processor: result, then operands."""
-    names = [f"x{i}" for i in range(operands)]
-    elements = ", ".join(f"{name}[i]" for name in names)
-    text = f"def run(y, {', '.join(names)}):\n    for i in range(y.size):\n        y[i] = function({elements})"
-    module: dict[str, Any] = {"function": device_function(name)}
-    exec(text, module)
+def over_arrays(names: tuple[str, ...], operands: int) -> Callable[..., None]:
+    """A loop over arrays for the processor that fills one result for each function: results, then operands."""
+    results, given = [f"y{k}" for k in range(len(names))], [f"x{i}" for i in range(operands)]
+    elements = ", ".join(f"{name}[i]" for name in given)
+    lines = "".join(f"        {y}[i] = function{k}({elements})\n" for k, y in enumerate(results))
+    module: dict[str, Any] = {f"function{k}": device_function(name) for k, name in enumerate(names)}
+    exec(f"def run({', '.join(results + given)}):\n    for i in range(y0.size):\n{lines}", module)
     compiled: Callable[..., None] = numba.njit(error_model="numpy")(module["run"])
     return compiled
 
 
 def run(name: str, *operands: Array) -> Array:
-    result = np.empty_like(operands[0])
-    over_arrays(name, len(operands))(result, *operands)
-    return result
+    """What a function makes of arrays; those that take the same are compiled together, which takes most of the time."""
+    floats, kinds = operands[0].dtype.kind == "f", {x.dtype for x in operands}
+    pairs_of = FLOATS_OF_TWO if floats else INTEGERS_OF_TWO
+    together = tuple(UNARY) if len(operands) == 1 and floats else pairs_of if len(operands) == 2 else ()
+    names = together if name in together and len(kinds) == 1 and operands[0].dtype != bool else (name,)
+    results = [np.empty_like(operands[0]) for _ in names]
+    over_arrays(names, len(operands))(*results, *operands)
+    return results[names.index(name)]
 
 
 def values(dtype: str) -> Array:

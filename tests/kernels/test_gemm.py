@@ -15,7 +15,7 @@ from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, 
 from rnnops.kernels.cpu import parts as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK, PACKED_BLOCK_BYTES
 from rnnops.kernels.cpu.products import Products, products_of
-from rnnops.kernels.cpu.vectors import WIDTHS, lanes
+from rnnops.kernels.cpu.vector_width import WIDTHS, lanes
 
 DTYPES = ("float32", "float64")
 
@@ -89,8 +89,10 @@ def test_packing(kernels: Products) -> None:
             B = operands(1, K, N, kernels.dtype)[1]
             packed = kernels.pack(B)
             assert packed.size == kernels.packed_size(K, N)
-            np.testing.assert_array_equal(packed, kernels.pack_transposed(B.T.copy()))
-            np.testing.assert_array_equal(packed, kernels.pack_transposed(framed(B.T, np.nan)[0]))
+            for turned in (B.T.copy(), framed(B.T, np.nan)[0]):
+                again = np.full_like(packed, np.nan)
+                kernels.pack_transposed_into(turned, again)
+                np.testing.assert_array_equal(packed, again)
             np.testing.assert_array_equal(packed, kernels.pack(framed(B, np.nan)[0]))
             assert np.sort(packed[packed != 0]).tolist() == np.sort(B.ravel()).tolist()
 

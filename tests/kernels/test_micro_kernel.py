@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 
 from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, Tile, define_tile, tile_rows, tiles
-from rnnops.kernels.cpu.vectors import WIDTHS
+from rnnops.kernels.cpu.vector_width import WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
 

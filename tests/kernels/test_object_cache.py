@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -149,17 +150,18 @@ def test_many_write_and_read_at_once() -> None:
 
 
 PROGRAM = """
+import hashlib
 import numpy as np
 import rnnops as ro
 
-cell, net = ro.Net("cell"), ro.Net("net")
-x, h, w = cell.inputs("x", "h", "w")
-cell.outputs(h=ro.sin(x + h @ w))
-y, *_ = ro.recurrent_net(net, cell, [("x", net.input("xs"))], [("h", net.input("h0"))], {"h": "h"})
+T, N, H = 20, 7, 48  # sums of a row are vector loops, whose order is LLVM's choice
+net, rng = ro.Net("net"), np.random.default_rng(0)
+y, *_ = ro.LayerNormLSTM(net, net.input("x"), None, None, H, H, scope="s")
 net.outputs(y=y)
-shapes = dict(xs=(5, 2, 3), h0=(2, 3), w=(3, 3))
-feeds = {name: np.arange(np.prod(shape)).reshape(shape) / 30 for name, shape in shapes.items()}
-print(ro.compile(net)(feeds)["y"].tobytes().hex())
+feeds = {"x": rng.normal(size=(T, N, H)).astype("f"), **ro.init_params(net, seed=1)}
+outputs, pullback = ro.compile(net, threads=1).vjp(feeds)
+found = {**outputs, **pullback({"y": rng.normal(size=outputs["y"].shape).astype("f")})}
+print(hashlib.sha256(b"".join(found[name].tobytes() for name in sorted(found))).hexdigest())
 """
 
 
@@ -168,21 +170,21 @@ def start(cache: Path, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-def test_processes_compute_the_same_whatever_the_disk_holds(folder: Path) -> None:
+def test_processes_compute_the_same_bits_whatever_the_disk_holds(folder: Path) -> None:
     cache = folder.parent
     wanted, _ = start(cache, PYTHONHASHSEED="1").communicate(timeout=300)
+    assert len(wanted) > 60
     files = {path: path.read_bytes() for path in folder.iterdir()}
-    assert files
+    assert len(files) > 1
     assert start(cache, PYTHONHASHSEED="2").communicate(timeout=300)[0] == wanted
     assert {*folder.iterdir()} == {*files}, "a process that finds its kernels compiles nothing"
-    for damage in (DAMAGES[1], DAMAGES[4]):
-        for path, content in files.items():
-            path.write_bytes(damage(content))
-        assert start(cache).communicate(timeout=300)[0] == wanted
-        assert {path: path.read_bytes() for path in folder.iterdir()} == files, "they heal, and are the same"
+    for damage, (path, content) in zip(cycle((DAMAGES[1], DAMAGES[4])), files.items(), strict=False):
+        path.write_bytes(damage(content))
+    assert start(cache).communicate(timeout=300)[0] == wanted
+    assert {path: path.read_bytes() for path in folder.iterdir()} == files, "they heal, and are the same"
     for path in files:
         path.unlink()
-    together = [start(cache) for _ in range(4)]
+    together = [start(cache) for _ in range(2)]
     assert {one.communicate(timeout=300)[0] for one in together} == {wanted}
 
 

@@ -7,13 +7,14 @@ import warnings
 import pytest
 
 from rnnops.kernels.cpu.vector_width import (
+    WIDTHS,
     Processor,
     host,
+    lanes,
     vector_width,
     warn_if_hidden,
     width_of,
 )
-from rnnops.kernels.cpu.vectors import WIDTHS, lanes
 
 AVX512 = frozenset({"sse2", "avx", "avx2", "fma", "avx512f"})
 AVX2 = AVX512 - {"avx512f"}

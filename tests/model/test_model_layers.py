@@ -80,7 +80,7 @@ LENGTHS = np.array([4, 1, 3], np.int32)
 )
 def test_gradients(layer: Layer, inputs: Arrays) -> None:
     net, feeds = built(layer, **inputs)
-    check_gradient(net, feeds, seed=1, sample=4)
+    check_gradient(net, feeds, seed=1, sample=2)  # and directions through all elements
 
 
 def test_dense_and_norm_by_hand() -> None:

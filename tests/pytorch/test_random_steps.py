@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import kstest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+kstest = pytest.importorskip("scipy.stats").kstest  # here, as it takes a second to load
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 import rnnops.torch as rt  # noqa: E402

@@ -142,7 +142,7 @@ def test_results_and_gradients(device: str, recompute: list[str] | None, monkeyp
 
 
 def test_gradients_by_differences() -> None:
-    ro.testing.check_gradient(gated(), feeds_of(), sample=20)
+    ro.testing.check_gradient(gated(), feeds_of(), sample=4)  # and directions through all elements
 
 
 @pytest.mark.parametrize("seed", range(30))

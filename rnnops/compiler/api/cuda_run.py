@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.api.feeds import is_on_cuda
@@ -17,7 +17,8 @@ from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Feeds, Run
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.layers.layer_steps import LayerGradients
+from rnnops.compiler.execute.parted_kernels import InParts
+from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.targets.cuda.references import DeviceReference
 from rnnops.compiler.targets.cuda.target import cuda_target
@@ -30,6 +31,9 @@ from rnnops.kernels.cuda.memory import current_stream, in_stream
 from rnnops.net import Net
 from rnnops.schema import Call
 from rnnops.types import Array
+
+if TYPE_CHECKING:
+    from rnnops.compiler.layers.layer_steps import LayerGradients
 
 EITHER_SIDE = (
     "ro.on_device(array) copies to the device, array.to_host() from it; run.bind(name=array) takes parameters from "
@@ -222,8 +226,8 @@ def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:
 
 def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
     """Whether a plan steps a recurrence from Python, with arrays of the host."""
-    compiled = plan.compiled
-    return any((*compiled.stepped, compiled.parted.forward, compiled.parted.backward))
+    runners = (*plan.compiled.forward.values(), *plan.compiled.backward.values())
+    return any(isinstance(runner, Stepped | InParts) for runner in runners)
 
 
 def _adopted(net: str, name: str, value: Any) -> DeviceArray:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.report.describe import compiled_ops, describe_plan
-from rnnops.compiler.report.memory_table import MemoryTable
-from rnnops.compiler.report.memory_timeline import memory_of
+from rnnops.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from rnnops.compiler.report import describe as describe, memory_timeline as memory_timeline
+    from rnnops.compiler.report.memory_table import MemoryTable
+else:
+    describe = LazyModule("rnnops.compiler.report.describe")
+    memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
 
 
 @dataclass(frozen=True)
@@ -25,18 +30,18 @@ class PlannedRun:
 
     def describe(self) -> str:
         """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
-        return describe_plan(self.plan, self.device)
+        return describe.describe_plan(self.plan, self.device)
 
     def memory(self) -> MemoryTable:
         """What is allocated when each pass needs most."""
-        return memory_of(self.plan)
+        return memory_timeline.memory_of(self.plan)
 
     @property
     def source(self) -> str:
         """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
-        found = [(title, kernel) for title, _, kernel in compiled_ops(self.plan)]
-        scans = [(title, kernel) for title, kernel in found if kernel is not None and not isinstance(kernel, Stepped)]
-        return "\n\n".join(f"# {title}\n{kernel.compiled.text.shown()}" for title, kernel in scans)
+        runners = ((title, runner) for title, _, runner in describe.compiled_ops(self.plan) if runner is not None)
+        found = [(title, runner.compiled) for title, runner in runners]
+        return "\n\n".join(f"# {title}\n{scan.text.shown()}" for title, scan in found if scan is not None)
 
     def __str__(self) -> str:
         return self.describe()

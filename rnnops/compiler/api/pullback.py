@@ -5,21 +5,27 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnops.compiler.api.feeds import as_array
 from rnnops.compiler.execute.residuals import ScanResiduals
-from rnnops.compiler.layers.layer_steps import LayerGradients, run_steps, steps_of
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.memory_in_use import MemoryInUse
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Workspace, execute
+from rnnops.lazy import LazyModule
 from rnnops.recurrent.parted import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.layers import layer_steps as layer_steps
+    from rnnops.compiler.layers.layer_steps import LayerGradients
+else:  # a backward pass in one piece does without
+    layer_steps = LazyModule("rnnops.compiler.layers.layer_steps")
 
 RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 
@@ -84,9 +90,9 @@ class Pullback:
         given = self._checked(grads)
         if self._held is None:
             raise self._used()
-        steps = steps_of(self._plan, output, freeze)
+        steps = layer_steps.steps_of(self._plan, output, freeze)
         workspace, fed = self._take(given)
-        iterator = run_steps(steps, workspace, self._context, fed, self)
+        iterator = layer_steps.run_steps(steps, workspace, self._context, fed, self)
         weakref.finalize(iterator, self._release)  # where it is dropped before it was started
         return iterator
 

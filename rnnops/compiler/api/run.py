@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from rnnops.compiler.api.feeds import (
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
-from rnnops.compiler.execute.compiled_scan import Options, steps_of_tile
+from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
 from rnnops.compiler.pipeline import (
     ForwardPlan,
     PlanCache,
@@ -40,17 +40,29 @@ from rnnops.compiler.pipeline import (
     with_memory,
 )
 from rnnops.compiler.plan_templates import PlanTemplates
-from rnnops.compiler.report.estimates import Estimate, EstimateTable, estimate_of, estimates
-from rnnops.compiler.report.profile import Profile, WatchedPlans, profile_run
-from rnnops.compiler.report.saved_residuals import SavedResiduals, saved_residuals
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
 from rnnops.compiler.targets.cpu.team import check_threads, default_threads
 from rnnops.errors import DeviceError, FeedError, NetError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
+from rnnops.lazy import LazyModule
 from rnnops.net import Net, require_net
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.report import (
+        estimates as estimates,
+        profile as profile,
+        saved_residuals as saved_residuals,
+    )
+    from rnnops.compiler.report.estimates import Estimate, EstimateTable
+    from rnnops.compiler.report.profile import Profile
+    from rnnops.compiler.report.saved_residuals import SavedResiduals
+else:  # a first call does without
+    estimates = LazyModule("rnnops.compiler.report.estimates")
+    profile = LazyModule("rnnops.compiler.report.profile")
+    saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
 
 DEVICES = ("reference", "cpu")  # those that every machine has
 CUDA = "cuda"
@@ -95,8 +107,9 @@ def compile(  # noqa: A001
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
-    options = None if device == "reference" else replace(tuning or Options(), threads=count, recycle=bool(recycle))
-    if options is not None and device == CUDA:
+    chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
+    options = REFERENCE if device == "reference" else chosen
+    if device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
         made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget, weights)
         return made
@@ -113,7 +126,7 @@ class Run:
         self,
         net: Net,
         device: str,
-        options: Options | None = None,
+        options: Options = REFERENCE,
         bound: Feeds | None = None,
         saving: Saving = DEFAULT_SAVING,
     ) -> None:
@@ -203,7 +216,7 @@ class Run:
         """What `vjp` keeps for its pullback, blob by blob; arguments as for `plan`, and nothing is computed."""
         planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
         assert isinstance(planned, TrainingPlan)
-        return saved_residuals(planned)
+        return saved_residuals.saved_residuals(planned)
 
     def memory_estimate(
         self, checkpoints: Any = None, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any
@@ -219,11 +232,11 @@ class Run:
         saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
         if checkpoints is None and self._saving.budget is not None:
             policy = fit_budget(saved, self._saving.budget, tile).policy
-        return estimate_of(saved, policy)
+        return estimates.estimate_of(saved, policy)
 
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
         """Bytes against predicted time for all that a budget chooses from; arguments as for `plan`."""
-        return estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+        return estimates.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
 
     def profile(
         self,
@@ -248,14 +261,16 @@ class Run:
         Raises what a call raises, and FeedError for numbers of rounds that make no sense.
         """
         watched, active = copy(self), backward if training is None else training
-        plans = WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
+        plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         if backward:
             watched._training = plans
-            return profile_run(
+            return profile.profile_run(
                 lambda: watched.vjp(*dicts, seed=seed, training=active, wrt=wrt, **feeds), plans, True, rounds, warm_up
             )
         watched._forward = plans
-        return profile_run(lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up)
+        return profile.profile_run(
+            lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up
+        )
 
     def bind(self, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken)."""
@@ -263,7 +278,7 @@ class Run:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params}, self._fed)
-        options = None if self._options is None else replace(self._options, fixed=frozenset(arrays))
+        options = replace(self._options, fixed=frozenset(arrays))
         copies = {name: array.copy().view() for name, array in arrays.items()}
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
@@ -275,7 +290,7 @@ class Run:
         """What each policy saves with feeds of certain shapes, and the steps of tiles."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt))
-        return saved, partial(steps_of_tile, self._options or Options())
+        return saved, partial(steps_of_tile, self._options)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
         """Checked feeds by input, and what plans depend on: their dtypes and shapes."""

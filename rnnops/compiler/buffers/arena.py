@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from random import Random
 
+from rnnops.compiler.buffers.allocations import MOMENTS, Allocation
 from rnnops.compiler.buffers.memory import rounded
 
 STARTS = 4  # layouts that the local search begins at; the first one has most of the rounds
@@ -35,12 +37,17 @@ class Arena:
     nbytes: int = 0
 
 
+def intervals_of(allocations: Iterable[Allocation]) -> list[Interval]:
+    """From which op to which memory is there; what an op asks for lies apart, whatever its moment."""
+    return [Interval(one.nbytes, one.first // MOMENTS, one.last // MOMENTS) for one in allocations]
+
+
 def plan_arena(intervals: Sequence[Interval]) -> Arena:
     """Offsets for buffers, such that no two that are alive at once overlap."""
     if not intervals:
         return Arena()
     lines = [Interval(rounded(one.nbytes), one.first, one.last) for one in intervals]
-    least = most_at_once(lines)
+    least, _ = most_at_once(lines)
     starts: list[Arena] = []
     for key in ORDERS:
         order = sorted(range(len(lines)), key=lambda i: (key(lines[i]), i))
@@ -62,16 +69,16 @@ def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: in
     return best
 
 
-def most_at_once(intervals: Iterable[Interval]) -> int:
-    """The largest sum of bytes that are alive at once."""
+def most_at_once(intervals: Iterable[Interval | Allocation]) -> tuple[int, int]:
+    """The largest sum of bytes that are alive at once, and the first moment when so many are."""
     changes: dict[int, int] = {}
     for one in intervals:
         changes[one.first] = changes.get(one.first, 0) + one.nbytes
         changes[one.last + 1] = changes.get(one.last + 1, 0) - one.nbytes
-    alive = most = 0
+    alive, most = 0, (0, 0)
     for moment in sorted(changes):
         alive += changes[moment]
-        most = max(most, alive)
+        most = max(most, (alive, moment), key=itemgetter(0))
     return most
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rnnops.compiler.buffers.lifetimes import Demands, Lifetimes, lifetimes_of, most_alive
+from rnnops.compiler.buffers.allocations import Demands
+from rnnops.compiler.buffers.lifetimes import Lifetimes, lifetimes_of, most_alive
 from rnnops.compiler.graph.topological import makers_before, topological_order
 from rnnops.interpreter import Program
 

@@ -1,4 +1,4 @@
-"""Row programs: one function of pointers and sizes for all elementwise work between two products of a row."""
+"""Pointwise kernels: one function of pointers and sizes for all elementwise work between two products of a row."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Sizes:
 
 
 @dataclass
-class RowProgram:
-    """One row program, and what it wants to be called with.
+class PointwiseKernel:
+    """One pointwise kernel, and what it wants to be called with.
 
     Args:
         name: of the function.
@@ -104,8 +104,8 @@ class RowProgram:
         return Function(self.name, (*scalars, *pointers, *map(Parameter, self.sizes)), tuple(self.body))
 
 
-class RowWriter:
-    """Writes the nests of one row program."""
+class PointwiseWriter:
+    """Writes the nests of one pointwise kernel."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class RowWriter:
         sizes: Sizes,
         constants: Constants,
     ) -> None:
-        self.result = RowProgram(name)
+        self.result = PointwiseKernel(name)
         self.types, self.batch_axes, self.stored, self.known_scalars = types, batch_axes, stored, scalars
         self.module_sizes, self.constants = sizes, constants
         self.variables: dict[str, Expr] = {}  # owners of one element in a row -> variable
@@ -125,7 +125,7 @@ class RowWriter:
         self.lines: list[Line] = []  # of the loop that is being written
         self.count = 0
 
-    def write(self, nests: Sequence[Nest]) -> RowProgram:
+    def write(self, nests: Sequence[Nest]) -> PointwiseKernel:
         self.writes = Counter(s.target.owner for nest in nests for s in nest.statements)
         for nest, needed in zip(nests, _read_elsewhere(nests), strict=True):
             self._nest(nest, needed)

@@ -1,4 +1,4 @@
-"""A step plan as kernel IR: row programs, and one driver that all threads run."""
+"""A step plan as kernel IR: pointwise kernels, and one driver that all threads run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 
 from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.pointwise_kernel import RowProgram, RowWriter, Sizes
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
 from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
@@ -37,19 +37,19 @@ from rnnops.compiler.ir.kernel import (
     Statement as Line,
     Vector,
 )
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.shown import shown
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.schedule.products import Contraction, Packing, Product, packing_of
-from rnnops.compiler.schedule.stages import Node, Stage, node_reads
+from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
 from rnnops.types import BOOL
 
-HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "going", "columns")
+HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
 COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
 ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
@@ -60,7 +60,7 @@ T, N, K, TILE, STEPS, LOW, STEP, IN_TILE = map(Name, ("T", "N", "K", "tile", "st
 N0, N1, R0, R1 = map(Name, ("n0", "n1", "r0", "r1"))
 ZERO, ONE, TRUE = Literal(0), Literal(1), Literal(True, dtype=BOOL)
 BACKWARDS, BY_COLUMNS = compare("!=", Name("backwards"), 0), compare("!=", Name("columns"), 0)
-GOES_ON = any_of(TILE > 0, Name("going") > 0)  # sums have a start that is not 0
+GOES_ON = any_of(TILE > 0, Name("carry") > 0)  # sums have a start that is not 0
 WAIT = Do("wait", (Array("barrier"), THREADS))
 
 
@@ -128,7 +128,7 @@ class ScanWriter:
     dtype: str
     constants: Constants = field(default_factory=Constants)
     sizes: Sizes = field(default_factory=Sizes)
-    programs: list[RowProgram] = field(default_factory=list)
+    programs: list[PointwiseKernel] = field(default_factory=list)
     packed: dict[Packed, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)  # of the loop that is being written
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
@@ -138,7 +138,7 @@ class ScanWriter:
     def written(self) -> ScanModule:
         """The module."""
         body = self._driver()
-        arrays = tuple(map(self._parameter, self._arrays()))
+        arrays = tuple(self._arrays())
         sizes = *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
         driver = Function("scan", DRIVER_PARAMETERS, tuple(body))
         programs = tuple(program.function(self.plan.types) for program in self.programs)
@@ -146,16 +146,10 @@ class ScanWriter:
         names = tuple(parameter.name for parameter in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
 
-    def _arrays(self) -> list[str]:
-        scratch = [f"w_{dtype}" for dtype in self.layouts.scratch]
-        rows = ROW_ARRAYS if self.plan.lengths else ()
-        return [*self.layouts.arrays.values(), *scratch, *self.packed.values(), *rows]
-
-    def _parameter(self, array: str) -> Parameter:
-        """An array parameter; bools come as bytes."""
-        owners = {name: owner for owner, name in self.layouts.arrays.items()}
-        dtype = array_dtype(array, owners, self.scan, self.plan, self.dtype)
-        return Parameter(array, f"{dtype}[]", owners.get(array, ""))
+    def _arrays(self) -> list[Parameter]:
+        packed = [Parameter(name, f"{self.dtype}[]") for name in self.packed.values()]
+        rows = [Parameter(name, "int64[]") for name in ROW_ARRAYS if self.plan.lengths]
+        return [*array_parameters(self.scan, self.plan, self.layouts), *packed, *rows]
 
     # -- the driver ----------------------------------------------------------------------------------------------
 
@@ -255,7 +249,7 @@ class ScanWriter:
         outside = {owner for owner in written if not self.part.readers.get(owner, own) <= own}
         stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
-        writer = RowWriter(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
+        writer = PointwiseWriter(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
         program = writer.write(fuse_nests(statements))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
@@ -264,7 +258,7 @@ class ScanWriter:
         self.lines.append(self.part.shares.each_row([Do(name, (*scalars, *pointers, *map(Name, program.sizes)))]))
 
     def _scalar(self, name: str) -> Expr | Pointer:
-        """What a row program is given for a number that it takes."""
+        """What a pointwise kernel is given for a number that it takes."""
         if name == "n":
             return Name("n") if self.plan.batch_axes else ZERO
         return SCALARS.get(name, Name(name))
@@ -358,7 +352,7 @@ class ScanWriter:
         return self.sizes.of(value)
 
 
-STARTS = TILE, Name("going")  # 0 where sums begin
+STARTS = TILE, Name("carry")  # 0 where sums begin
 DRIVER_PARAMETERS = (
     Parameter("rank"),
     Parameter("threads"),
@@ -371,22 +365,13 @@ SCALARS: Mapping[str, Expr | Pointer] = {
 }
 
 
-def array_dtype(array: str, owners: Mapping[str, str], scan: Scan, plan: StepPlan, dtype: str) -> str:
-    """The dtype of an array parameter; bools come as bytes.
-
-    Args:
-        owners: array parameter -> whose memory it is.
-        dtype: of products.
-    """
-    if array in ROW_ARRAYS:
-        return "int64"
-    owner = owners.get(array)
-    if owner is None:
-        found = array.removeprefix("w_") if array.startswith("w_") else dtype
-    else:
-        tensor = scan.tensors.get(owner.removeprefix("tensor "))
-        found = tensor.dtype if owner.startswith("tensor ") and tensor else plan.types[owner].dtype
-    return "uint8" if found == BOOL else found
+def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[Parameter]:
+    """What the caller gives, and scratch; bools come as bytes."""
+    tensors = [(array, scan.tensors[name].dtype, f"tensor {name}") for name, array in layouts.tensors.items()]
+    arrays = [(array, plan.types[owner].dtype, owner) for owner, array in layouts.arrays.items()]
+    scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
+    given = (*tensors, *arrays, *scratch)
+    return [Parameter(name, "uint8[]" if dtype == BOOL else f"{dtype}[]", blob) for name, dtype, blob in given]
 
 
 def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from rnnops.compiler.buffers.demand import Demand, made_before
 from rnnops.compiler.buffers.memory import GRADIENT, SCRATCH, Buffer, Memory
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
+from rnnops.compiler.execute.compiled_scan import Carry, CompiledScan, Options, compile_scan, with_whole_tensors
 from rnnops.compiler.execute.forward import fixed_references, refuse_empty, run_before
 from rnnops.compiler.execute.gradient_slots import Places, StateGradient, state_gradients, step_grads
 from rnnops.compiler.execute.once import BEFORE, Once
@@ -16,6 +16,7 @@ from rnnops.compiler.execute.row_pass import compile_once
 from rnnops.compiler.execute.totals import Totals, totals_of
 from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.ir.scan import Scan, Slot, Tensor
+from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.compiler.lower.hoist_invariants import Hoisted, hoist_invariants
 from rnnops.compiler.lower.state_slots import state_tensors
@@ -26,6 +27,12 @@ from rnnops.recurrent.op import backward_program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type
+
+MADE = {  # what memory is made for, unless an array from outside is borrowed, and what it is for people
+    Role.RESULT: "gradient of ",
+    Role.GRADIENT: "gradient of state ",
+    Role.GIVEN: "given ",
+}
 
 
 @dataclass
@@ -45,61 +52,62 @@ class BackwardScan:
         self,
         arrays: Sequence[Array | None],
         context: RunContext,
-        going: Going | None = None,
+        carry: Carry | None = None,
         make: Memory | None = None,
     ) -> tuple[Array | None, ...]:
         """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
-        recurrence, tensors, target = self.recurrence, self.compiled.scan.tensors, self.compiled.options.target
+        target = self.compiled.options.target
         make = make or target.memory(arrays)
-        bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
-        residuals = arrays[len(recurrence.ports())]
+        bound = {name: a for name, a in zip(self._ports, arrays, strict=False) if a is not None}
+        residuals = arrays[len(self._ports)]
         assert isinstance(residuals, ScanResiduals)
-        memory = {f"tensor {name}": bound[name] for name in recurrence.sequences if name in tensors}
-        memory.update(
-            (f"tensor kept {name}", array) for name, array in residuals.kept.items() if f"kept {name}" in tensors
-        )
-        memory.update(
-            (f"tensor state {name}", array) for name, array in residuals.states.items() if f"state {name}" in tensors
-        )
-        blobs = recurrence.cell.output_blobs
-        memory.update(
-            (f"tensor output {blobs[name]}", array)
-            for name, array in residuals.outputs.items()
-            if f"output {blobs[name]}" in tensors
-        )
+        memory = self._memory(bound, residuals, arrays, make)
+        references = run_before(self.hoisted, self.before, bound, target)
+        sums = self.compiled.run(memory, references, residuals.context, carry, make)
+        sums = self.totals.results(sums, references, make, target) if carry is None or carry.last else {}
+        return tuple(self._result(name, memory, sums, make) for name in self._ports)
+
+    def _memory(
+        self, bound: dict[str, Array], residuals: ScanResiduals, arrays: Sequence[Array | None], make: Memory
+    ) -> dict[TensorName, Array]:
+        """What the forward pass has left, and gradients as they are before the first step."""
+        tensors, blobs = self.compiled.scan.tensors, self.recurrence.cell.output_blobs
+        outputs = {blobs[name]: array for name, array in residuals.outputs.items()}
+        left = {Role.SEQUENCE: bound, Role.STATE: residuals.states, Role.OUTPUT: outputs, Role.KEPT: residuals.kept}
+        memory = {name: left[name.role][name.blob] for name in tensors if name.role in left}
         for name, buffer in self.tensors.items():
-            memory[f"tensor {name}"] = make(buffer, zeros=buffer.kind != GRADIENT)
+            memory[name] = make(buffer, zeros=buffer.kind != GRADIENT)
         for state in self.states:
             if state.name in tensors:
-                state.fill(memory[f"tensor {state.name}"], arrays)
+                state.fill(memory[state.name], arrays)
         for name, (every, last) in self.given.items():
             if name in self.tensors:
-                self._add_given(memory[f"tensor {name}"], every, last, arrays)
+                self._add_given(memory[name], every, last, arrays)
             elif name in tensors and every is not None:
-                memory[f"tensor {name}"] = arrays[every]
-        memory.update(run_before(self.hoisted, self.before, bound, target))
-        sums = self.compiled.run(memory, residuals.context, going, make)
-        sums = self.totals.results(sums, memory, make, target) if going is None or going.last else {}
-        return tuple(self._result(name, memory, sums, make) for name in recurrence.ports())
+                memory[name] = arrays[every]  # type: ignore[assignment]
+        return memory
 
     @cached_property
-    def given(self) -> dict[str, Places]:
+    def _ports(self) -> list[str]:
+        return self.recurrence.ports()
+
+    @cached_property
+    def given(self) -> dict[TensorName, Places]:
         """Tensors of gradients from outside -> the op's inputs for `_all` and `_last`, which states add themselves."""
-        states = {f"given {state.grad}": (state.every, None) for state in self.states}
-        return {**states, **{f"given {name}": places for name, places in self.step_grads.items()}}
+        states = {state.grad: (state.every, None) for state in self.states}
+        return {Role.GIVEN.of(grad): places for grad, places in {**states, **self.step_grads}.items()}
 
     @cached_property
-    def tensors(self) -> dict[str, Buffer]:
+    def tensors(self) -> dict[TensorName, Buffer]:
         """Memory for all steps of gradients; those from outside are borrowed where one array holds them."""
         found = {}
         for name, tensor in self.compiled.scan.tensors.items():
             every, last = self.given.get(name, (None, None))
             borrowed = every is not None and last is None
-            if name.startswith(("result ", "grad ", "given ")) and not borrowed:
-                use, what = name.split(" ", 1)
-                label = {"result": f"gradient of {what}", "grad": f"gradient of state {what}"}.get(use, name)
-                kind = GRADIENT if use == "result" else SCRATCH
-                found[name] = Buffer(label, kind, tensor.dtype, (tensor.length, *tensor.shape))
+            if name.role in MADE and not borrowed:
+                kind = GRADIENT if name.role is Role.RESULT else SCRATCH
+                shape = tensor.length, *tensor.shape
+                found[name] = Buffer(MADE[name.role] + name.blob, kind, tensor.dtype, shape)
         return found
 
     @cached_property
@@ -114,7 +122,7 @@ class BackwardScan:
         sums = {**compiled.accumulators, **totals}
         return Demand(
             made=(*self.tensors.values(), *before),
-            results=tuple(self._lies_in(name, sums) for name in self.recurrence.ports()),
+            results=tuple(self._lies_in(name, sums) for name in self._ports),
             sums=(*compiled.accumulators.values(), *totals.values()),
             late=tuple(self.initials.values()),
             lent=tuple(compiled.lent.values()),
@@ -128,7 +136,7 @@ class BackwardScan:
 
     def _lies_in(self, name: str, sums: Mapping[str, Buffer]) -> tuple[Buffer, ...]:
         found = self.initials.get(name) or sums.get(self.compiled.plan.sums.get(name, "")) or None
-        found = found or self.tensors.get(f"result {name}")
+        found = found or self.tensors.get(Role.RESULT.of(name))
         return () if found is None else (found,)
 
     def _add_given(self, tensor: Array, every: int | None, last: int | None, arrays: Sequence[Array | None]) -> None:
@@ -137,17 +145,17 @@ class BackwardScan:
         if last is not None:
             tensor[0 if self.recurrence.reverse else -1] += arrays[last][0]  # type: ignore[index]
 
-    def _result(self, name: str, memory: dict[str, Array], sums: dict[str, Array], make: Memory) -> Array | None:
+    def _result(self, name: str, memory: dict[TensorName, Array], sums: dict[str, Array], make: Memory) -> Array | None:
         for state in self.states:
             if state.state.state.input == name:
-                there = f"tensor {state.name}" in memory
+                there = state.name in memory
                 result = make(self.initials[name], zeros=not there)
                 if there:
-                    state.initial(memory[f"tensor {state.name}"], result)
+                    state.initial(memory[state.name], result)
                 return result
         if name in sums:
             return sums[name].reshape(self.types[name].shape)
-        return memory.get(f"tensor result {name}")
+        return memory.get(Role.RESULT.of(name))
 
 
 def compile_backward(call: Call, options: Options) -> BackwardScan:
@@ -155,7 +163,7 @@ def compile_backward(call: Call, options: Options) -> BackwardScan:
     return with_whole_tensors(lambda whole: _compile(call, options, whole))
 
 
-def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardScan:
+def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> BackwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
@@ -173,19 +181,19 @@ def _compile(call: Call, options: Options, whole: frozenset[str]) -> BackwardSca
         hoisted.step,
         steps,
         batch,
-        not recurrence.reverse,
-        reads,
-        hoisted.references,
-        recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
-        tuple(writes),
-        tuple(additions),
-        {name: results[name] for name in recurrence.references if name in results},
-        {name: tensor for name, tensor in tensors.items() if name in used},
-        tuple(s.state.name for s in states),
-        _batch_axes(recurrence, states),
-        {s.state.state.input: s.state.access() for s in states if s.state.state.input in reads},
-        frozenset([*(f"result {name}" for name in recurrence.sequences), *(s.name for s in states)]),
-        frozenset(name for name in tensors if name.startswith(("grad ", "given "))),
+        reverse=not recurrence.reverse,
+        reads=reads,
+        references=hoisted.references,
+        timestep=recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
+        writes=tuple(writes),
+        additions=tuple(additions),
+        sums={name: results[name] for name in recurrence.references if name in results},
+        tensors={name: tensor for name, tensor in tensors.items() if name in used},
+        states=tuple(s.state.name for s in states),
+        batch_axes=_batch_axes(recurrence, states),
+        accesses={s.state.state.input: s.state.access() for s in states if s.state.state.input in reads},
+        row_tensors=frozenset([*map(Role.RESULT.of, recurrence.sequences), *(s.name for s in states)]),
+        gradients=frozenset(name for name in tensors if name.role in (Role.GRADIENT, Role.GIVEN)),
     )
     compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
     totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
@@ -236,45 +244,46 @@ def _bindings(
     hoisted: Hoisted,
     results: Mapping[str, str],
     steps: int,
-) -> tuple[dict[str, Tensor], dict[str, Slot], list[tuple[str, Slot]], list[tuple[str, Slot, Layout]]]:
+) -> tuple[dict[TensorName, Tensor], dict[str, Slot], list[tuple[str, Slot]], list[tuple[str, Slot, Layout]]]:
     blobs = recurrence.cell.output_blobs
     step = hoisted.step
     there = set(step.net.input_names) - {*hoisted.references, recurrence.timestep}
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[TensorName, Tensor] = {}
     reads: dict[str, Slot] = {}
     writes: list[tuple[str, Slot]] = []
     additions: list[tuple[str, Slot, Layout]] = []
 
-    def read(blob: str, tensor: str, slot: Slot | None = None, kind: Tensor | None = None) -> None:
+    def read(blob: str, tensor: TensorName, slot: Slot | None = None, kind: Tensor | None = None) -> None:
         if blob in there and blob not in reads:  # some blobs lie in several places
             step_type = step.types[blob]
             tensors[tensor] = kind or Tensor(step_type.dtype, step_type.shape, steps)
             reads[blob] = slot or Slot(tensor)
 
     for name in recurrence.sequences:
-        read(name, name)
+        read(name, Role.SEQUENCE.of(name))
         if name in results:
-            tensors[f"result {name}"] = Tensor(types[name].dtype, types[name].shape[1:], steps)
-            writes.append((results[name], Slot(f"result {name}")))
+            result = Role.RESULT.of(name)
+            tensors[result] = Tensor(types[name].dtype, types[name].shape[1:], steps)
+            writes.append((results[name], Slot(result)))
     for tensor in state_tensors(recurrence, types):
         read(blobs[tensor.state.output], tensor.name, tensor.write(), tensor.tensor(False))
         read(tensor.state.input, tensor.name, tensor.read(), tensor.tensor(False))
     for name in recurrence.keep:
-        read(name, f"kept {name}")
+        read(name, Role.KEPT.of(name))
     for name in recurrence.step_outputs:
-        read(blobs[name], f"output {blobs[name]}")
+        read(blobs[name], Role.OUTPUT.of(blobs[name]))
     for state in states:
         ahead = replace(state.state.write(), tensor=state.name)
         behind = replace(state.state.read(), tensor=state.name)
         read(state.carried() if state.rolls else state.grad, state.name, ahead, state.tensor())
-        read(state.given(), f"given {state.grad}")
+        read(state.given(), Role.GIVEN.of(state.grad))
         if state.state.state.input in results:
             tensors[state.name] = state.tensor()
-            result = results[state.state.state.input]
+            blob = results[state.state.state.input]
             if state.rolls:
-                writes.append((result, behind))
+                writes.append((blob, behind))
             else:
-                additions.append((result, behind, state.state.access().layout))
+                additions.append((blob, behind, state.state.access().layout))
     for grad in step_grads:
-        read(grad, f"given {grad}")
+        read(grad, Role.GIVEN.of(grad))
     return tensors, reads, writes, additions

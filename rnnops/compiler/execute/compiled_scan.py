@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,24 +24,25 @@ from rnnops.compiler.buffers.memory import (
 )
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, ScanModule
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.schedule.compaction import shrink_rows
+from rnnops.compiler.ir.tensor_name import TensorName
+from rnnops.compiler.schedule.check_rings import RingError
 from rnnops.compiler.schedule.places import Layouts
+from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.row_order import order_rows
-from rnnops.compiler.schedule.set_apart import set_apart
 from rnnops.compiler.schedule.share_work import Team
-from rnnops.compiler.schedule.stages import Stage, node_reads, node_writes
-from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners, plan_step
+from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.fill import Own, Shared
-from rnnops.kernels.cpu.barrier import new_barrier
 from rnnops.kernels.cpu.products import products_of
+from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 from rnnops.sizes import said
 from rnnops.types import Array, Shape
 
 Made = TypeVar("Made")
+UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 
 
@@ -59,6 +61,7 @@ class Options:
         all_ops: whether ops that do not work row by row are compiled as well.
         pool: where scans borrow scratch, and passes what they share.
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
+        interpreted: whether recurrences are left to the interpreter.
     """
 
     threads: int = 1
@@ -71,11 +74,15 @@ class Options:
     all_ops: bool = False
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
+    interpreted: bool = False
 
     @property
     def target(self) -> Target:
         """What scans are made for."""
         return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
+
+
+REFERENCE = Options(least_work=inf, recycle=False, interpreted=True)  # the reference device: nothing is compiled
 
 
 @dataclass
@@ -114,7 +121,7 @@ class Lasting(Shared):
 
 
 @dataclass
-class Going:
+class Carry:
     """What a recurrence that runs in parts carries from part to part.
 
     Args:
@@ -149,43 +156,52 @@ class CompiledScan(Own):
     options: Options
     float_dtype: str
     fixed: frozenset[str] = frozenset()
-    unseen: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     kept: Lasting = field(default_factory=Lasting)
 
     def run(
-        self, arrays: Mapping[str, Array], context: RunContext, going: Going | None = None, make: Memory = PLAIN
+        self,
+        tensors: Mapping[TensorName, Array],
+        references: Mapping[str, Array],
+        context: RunContext,
+        carry: Carry | None = None,
+        make: Memory = PLAIN,
     ) -> dict[str, Array]:
         """Run all steps.
 
         Args:
-            arrays: `tensor <name>` -> its memory, and by name references.
-            going: what is carried from part to part of a recurrence that runs in parts; scratch is from the pool then.
+            tensors, references: their memory.
+            carry: what is carried from part to part of a recurrence that runs in parts; scratch is from the pool then.
             make: where sums and scratch come from.
 
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
-        held = None if going is None else going.blocks.get(id(self))
+        held = None if carry is None else carry.blocks.get(id(self))
         target = self.options.target
-        memory = make if going is None else PLAIN
+        memory = make if carry is None else PLAIN
         block, start = memory.borrow(self.options.pool, self.block) if held is None else (held, 0)
         scratch = self._scratch()
-        goes_on = going is not None and bool(going.sums)
-        sums = self._sums(going, memory)
-        given = {**scratch.arrays, **block.parts(self, self.lent, start), **self._constants, **arrays, **sums}
+        goes_on = carry is not None and bool(carry.sums)
+        sums = self._sums(carry, memory)
+        lent = {**scratch.arrays, **block.parts(self, self.lent, start)}
+        owned = {**self._constants, **references, **sums}
         if self.plan.lengths:
             part = (context.first, context.all_steps(self.scan.steps))
-            order_rows(arrays[self.plan.lengths], self.scan.steps, given["order"], given["ends"], part)
-        values = [target.flat(given[name]) for name in self._given]
+            order_rows(references[self.plan.lengths], self.scan.steps, lent["order"], lent["ends"], part)
+        given = (
+            *map(tensors.__getitem__, self.layouts.tensors),
+            *map(owned.__getitem__, self.layouts.arrays),
+            *map(lent.__getitem__, self._lent_names),
+        )
         sizes = self._sizes(context, scratch.packed, held is not None, goes_on)
-        work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *values)
+        work = (scratch.arrays["barrier"], scratch.arrays["status"], sizes, *map(target.flat, given))
         wrong = target.call(self._function, self.team, work, self.plan.may_fail)
         scratch.packed = True
         self._idle.append(scratch)
-        if going is None:
+        if carry is None:
             memory.give_back(self.options.pool, block)
         else:
-            going.blocks[id(self)] = block
+            carry.blocks[id(self)] = block
         if wrong:
             raise TypeRuleError(
                 "an index or a label is out of range, or an integer's power below 0", net=self.scan.program.net.name
@@ -194,13 +210,12 @@ class CompiledScan(Own):
 
     def prepare(self) -> None:
         """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
-        _ = self._given, self._constants, self._known, self.plan.may_fail
+        _ = self._lent_names, self._constants, self._known, self.plan.may_fail
 
     @cached_property
-    def _given(self) -> list[str]:
-        """What each array parameter stands for."""
-        owners = {name: owner for owner, name in self.layouts.arrays.items()}
-        return [owners.get(name, name) for name in self.text.arrays]
+    def _lent_names(self) -> tuple[str, ...]:
+        """Array parameters behind those of what is given and of sums."""
+        return self.text.arrays[len(self.layouts.tensors) + len(self.layouts.arrays) :]
 
     @cached_property
     def _constants(self) -> dict[str, Array]:
@@ -226,20 +241,19 @@ class CompiledScan(Own):
 
     def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
-        place = HEADER_SIZES.index("unpacked")
         unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
         draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first
         drawn = (_signed(context.seed or 0), draw_t0, context.training)
-        sizes[place : place + 7] = (unpacked, *drawn, context.first, goes_on, self.team.by_columns)
+        sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, context.first, goes_on, self.team.by_columns)
         return sizes
 
-    def _sums(self, going: Going | None, make: Memory) -> dict[str, Array]:
+    def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:
         """What is summed over steps: zeros, or what the parts before have summed."""
-        if going is not None and going.sums:
-            return going.sums
+        if carry is not None and carry.sums:
+            return carry.sums
         sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
-        if going is not None:
-            going.sums = sums
+        if carry is not None:
+            carry.sums = sums
         return sums
 
     @property
@@ -314,21 +328,13 @@ class CompiledScan(Own):
         return Scratch(scratch)
 
 
-class RingError(Exception):
-    """Tensors that must hold all steps, as more than one loop over time touches them."""
-
-    def __init__(self, tensors: frozenset[str]) -> None:
-        super().__init__(f"no ring will do for {', '.join(sorted(tensors))}")
-        self.tensors = tensors
-
-
-def with_whole_tensors(compile_with: Callable[[frozenset[str]], Made]) -> Made:
+def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) -> Made:
     """What is compiled with rings for all tensors but those that must hold all steps.
 
     Args:
         compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.
     """
-    whole: frozenset[str] = frozenset()
+    whole: frozenset[TensorName] = frozenset()
     while True:
         try:
             return compile_with(whole)
@@ -338,45 +344,21 @@ def with_whole_tensors(compile_with: Callable[[frozenset[str]], Made]) -> Made:
             whole |= error.tensors
 
 
-def _check_rings(scan: Scan, plan: StepPlan) -> None:
-    wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
-    if wrong:
-        raise RingError(wrong)
-
-
-def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[str]:
-    """Rings that several stages touch, or one that runs once for all steps of a tile."""
-    touched: dict[str, set[int]] = {}
-    for number, stage in enumerate(stages):
-        for node in stage.nodes:
-            for owner in (*node_reads(node), node_writes(node)):
-                slot = plan.slots.get(owner)
-                if slot is not None and scan.tensors[slot.tensor].ring:
-                    touched.setdefault(slot.tensor, set()).add(number if stage.loop else -1)
-    return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
-
-
 def compile_scan(
     scan: Scan,
     float_dtype: str,
     options: Options,
     fixed: frozenset[str] = frozenset(),
-    unseen: frozenset[str] = frozenset(),
 ) -> CompiledScan:
     """Plan a scan and write its module.
 
     Args:
         fixed: references that are the same at every call.
-        unseen: tensors that nobody reads where a row is over.
 
     Raises UnsupportedError and RingError.
     """
-    target, plan = options.target, plan_step(scan)
-    if target.shrinks:
-        plan = shrink_rows(scan, plan, unseen)
-    else:
-        plan = replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
-    _check_rings(scan, plan)
+    target = options.target
+    plan = plan_step(scan, target.compacts)
     tile = steps_of_tile(options, scan.steps, scan.batch)
     written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)
     return CompiledScan(
@@ -389,7 +371,6 @@ def compile_scan(
         options,
         float_dtype,
         fixed,
-        unseen,
         written.notes,
     )
 

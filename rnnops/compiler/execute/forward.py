@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnops.compiler.buffers.demand import Demand, made_before
+from rnnops.compiler.buffers.interpreted_memory import results_of
 from rnnops.compiler.buffers.memory import KEPT, OUTPUT, Buffer, Memory, contiguous, on_host
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Going, Options, compile_scan, with_whole_tensors
+from rnnops.compiler.execute.compiled_scan import Carry, CompiledScan, Options, compile_scan, with_whole_tensors
 from rnnops.compiler.execute.once import BEFORE, Once
 from rnnops.compiler.execute.residuals import PastEnd, ScanResiduals
 from rnnops.compiler.execute.row_pass import compile_once
 from rnnops.compiler.ir.lowered import NothingToDoError
 from rnnops.compiler.ir.scan import Scan, Slot, Tensor
+from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.compiler.lower.hoist_invariants import Hoisted, hoist_invariants
-from rnnops.compiler.lower.state_slots import StateTensor, state_tensors
+from rnnops.compiler.lower.state_slots import StateTensor, read_by_backward, state_tensors
 from rnnops.compiler.targets.target import Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program
@@ -26,16 +28,6 @@ from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import OPAQUE, Array
 
 
-@dataclass(frozen=True)
-class Keys:
-    """What each call looks up, written out once: names of inputs, and `tensor <name>` with what it holds."""
-
-    ports: list[str]
-    made: list[tuple[str, Buffer]]
-    sequences: list[tuple[str, str]]
-    states: list[tuple[str, str, StateTensor]]
-
-
 @dataclass
 class ForwardScan:
     """Runs a RecurrentNetwork op."""
@@ -43,70 +35,70 @@ class ForwardScan:
     call: Call
     recurrence: Recurrence
     states: list[StateTensor]
-    rings: set[str]
     hoisted: Hoisted
     before: Once | None
     compiled: CompiledScan
 
     def __call__(
-        self, arrays: Sequence[Array], context: RunContext, going: Going | None = None, make: Memory | None = None
+        self, arrays: Sequence[Array], context: RunContext, carry: Carry | None = None, make: Memory | None = None
     ) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
-        keys, target = self._keys, self.compiled.options.target
+        target = self.compiled.options.target
         make = make or target.memory(arrays)
-        bound = dict(zip(keys.ports, arrays, strict=True))
-        memory = {key: make(buffer) for key, buffer in keys.made}
-        for key, name in keys.sequences:
-            memory[key] = bound[name]
-        for key, name, state in keys.states:
-            state.fill(memory[key], bound[name])
-        memory.update(run_before(self.hoisted, self.before, bound, target))
+        bound = dict(zip(self._ports, arrays, strict=True))
+        memory = {name: make(buffer) for name, buffer in self.tensors.items()}
+        for name in self._sequences:
+            memory[name] = bound[name.blob]
+        for name, state, _ in self._states:
+            state.fill(memory[name], bound[name.blob])
+        references = run_before(self.hoisted, self.before, bound, target)
         try:
-            self.compiled.run(memory, context, going, make)
+            self.compiled.run(memory, references, context, carry, make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        return self._results(memory, context)
+        return self._results(memory, references, context)
 
     @cached_property
-    def _keys(self) -> Keys:
+    def _ports(self) -> list[str]:
+        return self.recurrence.ports()
+
+    @cached_property
+    def _sequences(self) -> list[TensorName]:
+        return [name for name in self.compiled.scan.tensors if name.role is Role.SEQUENCE]
+
+    @cached_property
+    def _states(self) -> list[tuple[TensorName, StateTensor, bool]]:
+        """With their names, and whether they roll."""
         tensors = self.compiled.scan.tensors
-        return Keys(
-            self.recurrence.ports(),
-            [(f"tensor {name}", buffer) for name, buffer in self.tensors.items()],
-            [(f"tensor {name}", name) for name in self.recurrence.sequences if name in tensors],
-            [(f"tensor {one.name}", one.state.input, one) for one in self.states if one.name in tensors],
-        )
+        return [(state.name, state, tensors[state.name].ring) for state in self.states]
 
     @cached_property
-    def tensors(self) -> dict[str, Buffer]:
+    def _outputs(self) -> list[TensorName]:
+        return [Role.OUTPUT.of(name) for name in self.recurrence.step_outputs]
+
+    @cached_property
+    def _read_by_backward(self) -> list[TensorName]:
+        return read_by_backward(self.recurrence)
+
+    @cached_property
+    def tensors(self) -> dict[TensorName, Buffer]:
         """Memory for all steps of states, of what is kept, and of step outputs."""
-        tensors = self.compiled.scan.tensors
-        names = [name for name in tensors if name not in self.recurrence.sequences]
-        shapes = {name: (tensors[name].length, *tensors[name].shape) for name in names}
-        labels = {name: name.removeprefix("kept ") for name in names}
-        return {name: Buffer(labels[name], self._kind(name), tensors[name].dtype, shapes[name]) for name in names}
-
-    def _kind(self, tensor: str) -> str:
-        read, blobs = self.recurrence.backward_reads, self.recurrence.cell.output_blobs
-        for state in self.states:
-            if state.name == tensor:
-                return KEPT if {state.state.input, blobs[state.state.output]} & read else OUTPUT
-        name = tensor.removeprefix("output ")
-        return KEPT if name == tensor or blobs[name] in read else OUTPUT
+        read, found = self._read_by_backward, {}
+        for name, tensor in self.compiled.scan.tensors.items():
+            if name.role is not Role.SEQUENCE:
+                what = name.blob if name.role is Role.KEPT else str(name)
+                shape = tensor.length, *tensor.shape
+                found[name] = Buffer(what, KEPT if name in read else OUTPUT, tensor.dtype, shape)
+        return found
 
     def demand(self) -> Demand:
         """The memory that a run takes."""
         compiled, tensors = self.compiled, self.tensors
-        results: list[tuple[Buffer, ...]] = []
-        for name in (*(s.name for s in self.states), *(f"output {name}" for name in self.recurrence.step_outputs)):
-            results += [(tensors[name],) if name in tensors else ()] * 2
-        if self.recurrence.keeps_workspaces:
-            results.append(tuple(buffer for buffer in tensors.values() if buffer.kind == KEPT))
         before = made_before(self.hoisted)
         return Demand(
             made=(*tensors.values(), *before),
-            results=tuple(results),
+            results=tuple(results_of(self.call, tensors)),
             lent=tuple(compiled.lent.values()),
             lasting=tuple(compiled.lasting.values()),
             interpreted=before,
@@ -116,41 +108,32 @@ class ForwardScan:
         """Nets that run once, by when."""
         return {BEFORE: self.before} if self.before else {}
 
-    def _results(self, memory: dict[str, Array], context: RunContext) -> tuple[object, ...]:
-        recurrence = self.recurrence
+    def _results(
+        self, memory: Mapping[TensorName, Array], references: Mapping[str, Array], context: RunContext
+    ) -> tuple[object, ...]:
         results: list[object] = []
-        for state in self.states:
-            tensor = memory[f"tensor {state.name}"]
-            ring = state.state.input in self.rings
-            results += [None if ring else state.every(tensor), state.last(tensor)]
-        last = slice(0, 1) if recurrence.reverse else slice(self.compiled.scan.steps - 1, None)
-        for name in recurrence.step_outputs:
-            collected = memory.get(f"tensor output {name}")
+        for name, state, rolls in self._states:
+            tensor = memory[name]
+            results += [None if rolls else state.every(tensor), state.last(tensor)]
+        last = slice(0, 1) if self.recurrence.reverse else slice(self.compiled.scan.steps - 1, None)
+        for name in self._outputs:
+            collected = memory.get(name)
             results += [collected, None if collected is None else collected[last]]
-        if recurrence.keeps_workspaces:
-            results.append(self._residuals(memory, context))
+        if self.recurrence.keeps_workspaces:
+            held: dict[Role, dict[str, Array]] = {Role.STATE: {}, Role.OUTPUT: {}, Role.KEPT: {}}
+            for name in self._read_by_backward:
+                held[name.role][name.blob] = memory[name]
+            kept = held[Role.STATE], held[Role.OUTPUT], held[Role.KEPT]
+            results.append(ScanResiduals(*kept, context, tuple(self.states), self._past_end(references)))
         return tuple(results)
 
-    def _residuals(self, memory: dict[str, Array], context: RunContext) -> ScanResiduals:
-        recurrence = self.recurrence
-        read, blobs = recurrence.backward_reads, recurrence.cell.output_blobs
-        states = {
-            state.state.input: memory[f"tensor {state.name}"]
-            for state in self.states
-            if {state.state.input, blobs[state.state.output]} & read
-        }
-        outputs = {
-            name: memory[f"tensor output {name}"] for name in recurrence.wanted_step_outputs if blobs[name] in read
-        }
-        kept = {name: memory[f"tensor kept {name}"] for name in recurrence.keep}
-        return ScanResiduals(states, outputs, kept, context, tuple(self.states), self._past_end(memory))
-
-    def _past_end(self, memory: dict[str, Array]) -> PastEnd | None:
-        plan, unseen = self.compiled.plan, self.compiled.unseen
+    def _past_end(self, references: Mapping[str, Array]) -> PastEnd | None:
+        plan, unseen = self.compiled.plan, self.compiled.scan.unseen
         if not plan.lengths:
             return None
-        axes = {slot.tensor: plan.batch_axes.get(owner) for owner, slot in plan.slots.items() if slot.tensor in unseen}
-        return PastEnd(memory[plan.lengths], {tensor.removeprefix("kept "): axis for tensor, axis in axes.items()})
+        slots = [(owner, slot.tensor) for owner, slot in plan.slots.items() if slot.tensor in unseen]
+        axes = {tensor.blob: plan.batch_axes.get(owner) for owner, tensor in slots}
+        return PastEnd(references[plan.lengths], axes)
 
 
 def run_before(hoisted: Hoisted, before: Once | None, bound: dict[str, Array], target: Target) -> dict[str, Array]:
@@ -161,7 +144,7 @@ def run_before(hoisted: Hoisted, before: Once | None, bound: dict[str, Array], t
     return {name: bound[name] if name in bound else contiguous(workspace[name]) for name in hoisted.references}
 
 
-def compile_forward(call: Call, options: Options, read_past_end: frozenset[str] | None) -> ForwardScan:
+def compile_forward(call: Call, options: Options, read_past_end: frozenset[TensorName] | None) -> ForwardScan:
     """Compile a RecurrentNetwork op. Raises UnsupportedError where an op of the cell has no compiled form.
 
     Args:
@@ -170,7 +153,9 @@ def compile_forward(call: Call, options: Options, read_past_end: frozenset[str] 
     return with_whole_tensors(lambda whole: _compile(call, options, read_past_end, whole))
 
 
-def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None, whole: frozenset[str]) -> ForwardScan:
+def _compile(
+    call: Call, options: Options, read_past_end: frozenset[TensorName] | None, whole: frozenset[TensorName]
+) -> ForwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
@@ -179,7 +164,7 @@ def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None,
     states = state_tensors(recurrence, types)
     program = expand_ops(cell_program(recurrence, call))
     blobs = program.net.output_blobs
-    rings = {name for name in _rings(recurrence, states) if f"state {name}" not in whole}
+    rings = _rings(recurrence, states) - whole
     hoisted = hoist_invariants(
         program,
         recurrence.references,
@@ -189,20 +174,21 @@ def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None,
             *recurrence.keep,
         ],
     )
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[TensorName, Tensor] = {}
     reads: dict[str, Slot] = {}
-    for name in recurrence.sequences:
-        if name in hoisted.step.types:
-            tensors[name] = Tensor(types[name].dtype, types[name].shape[1:], steps)
-            reads[name] = Slot(name)
+    for blob in recurrence.sequences:
+        if blob in hoisted.step.types:
+            name = Role.SEQUENCE.of(blob)
+            tensors[name] = Tensor(types[blob].dtype, types[blob].shape[1:], steps)
+            reads[blob] = Slot(name)
     writes: list[tuple[str, Slot]] = []
     for state in states:
-        tensors[state.name] = state.tensor(state.state.input in rings)
+        tensors[state.name] = state.tensor(state.name in rings)
         if state.state.input in hoisted.step.types:
             reads[state.state.input] = state.read()
         writes.append((blobs[state.state.output], state.write()))
-    stored = {f"output {name}": blobs[name] for name in recurrence.wanted_step_outputs}
-    stored.update((f"kept {name}", name) for name in recurrence.keep)
+    kept = {Role.KEPT.of(blob): blob for blob in recurrence.keep}
+    stored = {**{Role.OUTPUT.of(name): blobs[name] for name in recurrence.wanted_step_outputs}, **kept}
     for name, blob in stored.items():
         kind = program.types[blob]
         tensors[name] = Tensor(kind.dtype, kind.shape, steps)
@@ -211,24 +197,23 @@ def _compile(call: Call, options: Options, read_past_end: frozenset[str] | None,
         hoisted.step,
         steps,
         batch,
-        recurrence.reverse,
-        reads,
-        hoisted.references,
-        recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
-        tuple(writes),
-        (),
-        {},
-        tensors,
-        tuple(state.name for state in states),
-        {**dict.fromkeys(recurrence.sequences, 0), **{s.state.input: s.batch_axis for s in states}},
-        {state.state.input: state.access() for state in states if state.state.input in reads},
-        frozenset([*recurrence.sequences, *(state.name for state in states)]),
+        reverse=recurrence.reverse,
+        reads=reads,
+        references=hoisted.references,
+        timestep=recurrence.timestep if recurrence.timestep in hoisted.step.types else None,
+        writes=tuple(writes),
+        additions=(),
+        sums={},
+        tensors=tensors,
+        states=tuple(state.name for state in states),
+        batch_axes={**dict.fromkeys(recurrence.sequences, 0), **{s.state.input: s.batch_axis for s in states}},
+        accesses={state.state.input: state.access() for state in states if state.state.input in reads},
+        row_tensors=frozenset([*map(Role.SEQUENCE.of, recurrence.sequences), *(state.name for state in states)]),
+        unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end),
     )
-    kept = {f"kept {name}" for name in recurrence.keep}
-    unseen = frozenset() if read_past_end is None else frozenset(kept - read_past_end)
-    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options), unseen)
+    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
     before = compile_once(hoisted.before, options) if hoisted.before else None
-    return ForwardScan(call, recurrence, states, rings, hoisted, before, compiled)
+    return ForwardScan(call, recurrence, states, hoisted, before, compiled)
 
 
 def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]:
@@ -244,12 +229,8 @@ def refuse_empty(call: Call, steps: int, step: Program) -> None:
         raise NothingToDoError(f"{call.op.label}: no steps, or a blob without elements")
 
 
-def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[str]:
+def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[TensorName]:
     """States of which nobody reads all steps."""
-    blobs, read = recurrence.cell.output_blobs, recurrence.backward_reads
-    names = recurrence.op.outputs[: 2 * len(states) : 2]
-    return {
-        state.state.input
-        for state, every in zip(states, names, strict=True)
-        if not every and not {state.state.input, blobs[state.state.output]} & read and state.can_roll()
-    }
+    every, read = recurrence.op.outputs[: 2 * len(states) : 2], read_by_backward(recurrence)
+    pairs = zip(states, every, strict=True)
+    return {state.name for state, name in pairs if not name and state.name not in read and state.can_roll()}

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnops.compiler.ir.scan import Tensor
+from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.lower.state_slots import StateTensor, state_tensors
+from rnnops.lazy import cached_property
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
 from rnnops.types import Array, Type, is_float
@@ -30,9 +32,9 @@ class StateGradient:
     every: int | None
     last: int | None
 
-    @property
-    def name(self) -> str:
-        return f"grad {self.state.state.input}"
+    @cached_property
+    def name(self) -> TensorName:
+        return Role.GRADIENT.of(self.state.state.input)
 
     def carried(self) -> str:
         return f"{self.grad}/carried"
@@ -68,7 +70,7 @@ class StateGradient:
 
 
 def state_gradients(
-    recurrence: Recurrence, call: Call, types: Mapping[str, Type], whole: frozenset[str]
+    recurrence: Recurrence, call: Call, types: Mapping[str, Type], whole: frozenset[TensorName]
 ) -> list[StateGradient]:
     """The gradients of all float states; those in `whole` have memory for all steps."""
     grads, names = dict(call.op.attributes["output_grads"]), recurrence.output_names()
@@ -76,7 +78,7 @@ def state_gradients(
     for tensor in state_tensors(recurrence, types):
         if is_float(tensor.dtype):
             every, last = _places(call, names.index(tensor.state.output))
-            rolls = tensor.is_plain() and f"grad {tensor.state.input}" not in whole
+            rolls = tensor.is_plain() and Role.GRADIENT.of(tensor.state.input) not in whole
             result.append(StateGradient(tensor, grads.get(tensor.state.output, ""), rolls, every, last))
     return result
 

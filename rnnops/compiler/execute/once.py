@@ -11,7 +11,7 @@ from rnnops.interpreter import Program, Workspace, execute
 from rnnops.schema import RunContext
 from rnnops.types import Array
 
-BEFORE, ON_SUMS = "before the first step", "on sums"
+BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
 
 
 @dataclass(frozen=True)

@@ -7,30 +7,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnops.checkpoints.slot_schedule import slots
-from rnnops.compiler.execute.backward import BackwardScan, compile_backward
-from rnnops.compiler.execute.compiled_scan import Going, Options
-from rnnops.compiler.execute.forward import ForwardScan, compile_forward
+from rnnops.compiler.execute.backward import compile_backward
+from rnnops.compiler.execute.compiled import Compiled, Runner
+from rnnops.compiler.execute.compiled_scan import Carry, Options
+from rnnops.compiler.execute.forward import compile_forward
+from rnnops.compiler.execute.once import Once
 from rnnops.compiler.execute.stepped_kernels import CompileStep, Stepped, compile_steps, interpreted_steps
 from rnnops.compiler.ir.lowered import UnsupportedError
-from rnnops.interpreter import Program
-from rnnops.recurrent.parted import Journey, Parted
+from rnnops.recurrent.parted import Parted, Segments
 from rnnops.recurrent.parts import Part, PartCalls, Parts
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
 
-Kernels = dict[str, Callable[..., tuple[Any, ...]]]
-
 
 @dataclass
-class SteppedJourney:
+class SteppedSegments:
     """Runs parts step by step.
 
     Args:
         kernels: of a part, by its number of steps.
     """
 
-    kernels: Mapping[int, PartSteps]
+    kernels: Mapping[int, PartRunners]
     sums: dict[str, Array] = field(default_factory=dict)
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
@@ -49,41 +48,32 @@ class SteppedJourney:
 
 
 @dataclass(frozen=True)
-class PartSteps:
-    """What runs the ops of a part step by step."""
-
-    advance: Stepped
-    keep: Stepped
-    backward: Stepped
-
-
-@dataclass(frozen=True)
-class PartKernels:
+class PartRunners:
     """What runs the ops of a part."""
 
-    advance: ForwardScan
-    keep: ForwardScan
-    backward: BackwardScan
+    advance: Runner
+    keep: Runner
+    backward: Runner
 
 
 @dataclass
-class CompiledJourney:
+class CompiledSegments:
     """Runs parts by compiled scans.
 
     Args:
         kernels: of a part, by its number of steps.
     """
 
-    kernels: Mapping[int, PartKernels]
-    forward: Going
-    backward: Going
+    kernels: Mapping[int, PartRunners]
+    forward: Carry
+    backward: Carry
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
         """Run one op; only the last `backward` gives sums over steps."""
         kernel = getattr(self.kernels[part.steps], what)
-        going = self.backward if what == "backward" else self.forward
-        going.last = what == "backward" and part.first == 0
-        results: tuple[Any, ...] = kernel(arrays, context, going)
+        carry = self.backward if what == "backward" else self.forward
+        carry.last = what == "backward" and part.first == 0
+        results: tuple[Any, ...] = kernel(arrays, context, carry)
         return results
 
     def end(self) -> None:
@@ -93,91 +83,81 @@ class CompiledJourney:
 
 
 @dataclass(frozen=True)
-class PartedKernels:
-    """Kernels by the key of an op, for both passes.
+class InParts:
+    """Runs a recurrence in parts, or the gradient of one.
 
     Args:
-        interpreted: label of an op within a step -> why it is not compiled.
-        scans, stepped: key of an op -> what runs the last part, on the CPU device: a scan, or steps one by one.
+        run: all parts.
+        last: what runs the last part; None in the interpreter.
     """
 
-    forward: Kernels = field(default_factory=dict)
-    backward: Kernels = field(default_factory=dict)
-    interpreted: dict[str, str] = field(default_factory=dict)
-    scans: dict[str, ForwardScan | BackwardScan] = field(default_factory=dict)
-    stepped: dict[str, Stepped] = field(default_factory=dict)
+    run: Callable[..., tuple[Any, ...]]
+    last: Runner | None
+    compiled: None = None
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        return self.run(arrays, context)
+
+    def demand(self) -> None:
+        """None: parts ask for memory as they run."""
+
+    def beside(self) -> dict[str, Once]:
+        """None: scans of parts share no block with others."""
+        return {}
 
 
-def parted_kernels(
-    options: Options | None, forward: Program, backward: Program, compile_step: CompileStep | None = None
-) -> PartedKernels:
-    """Kernels of the recurrences that have a schedule.
+def runner_shown(runner: Runner | None) -> Runner | None:
+    """What a plan says of an op: what runs it, or the last of its parts."""
+    return runner.last if isinstance(runner, InParts) else runner
+
+
+def compile_parts(
+    call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
+) -> None:
+    """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
 
     Args:
-        options: those of the CPU device, None for the interpreter.
         compile_step: compiles the steps of recurrences that are no scans.
     """
-    gradients = {call.op.inputs[len(call.output_types)]: call for call in backward.calls if _is_gradient(call)}
-    found = PartedKernels()
-    for call in forward.calls:
-        twin = gradients.get(call.op.outputs[-1])
-        if twin is not None and call.op.attributes.get("schedule"):
-            _add_parted(found, options, call, twin, compile_step)
-    return found
-
-
-def _is_gradient(call: Call) -> bool:
-    return call.op.type == "RecurrentNetworkGradient"
-
-
-def _add_parted(
-    found: PartedKernels, options: Options | None, call: Call, twin: Call, compile_step: CompileStep | None
-) -> None:
-    """Add what runs a recurrence and its gradient, and what there is to know of its parts."""
     unit, m, kind, cost = call.op.attributes["schedule"]
-    parts = Parts(call, _given(call, twin), unit)
+    parts = Parts(call, _given(call, backward_call), unit)
     calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
-    kernels = {steps: _part_kernels(one, options, compile_step) for steps, one in calls.items()}
-    parted = Parted(parts, slots(parts.count, m, kind, cost), _journeys(kernels, options))
-    found.forward[call.op.key], found.backward[twin.op.key] = parted.forward, parted.backward
-    last = kernels[parts.part(parts.count - 1).steps]
-    if isinstance(last, PartKernels):
-        found.scans.update({call.op.key: last.keep, twin.op.key: last.backward})
-    elif options is not None:
-        found.stepped.update({call.op.key: last.keep, twin.op.key: last.backward})
-        found.interpreted.update(last.keep.interpreted)
+    runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
+    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options))
+    last = runners[parts.part(parts.count - 1).steps]
+    ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
+    found.forward[call.op.key] = InParts(parted.forward, ahead)
+    found.backward[backward_call.op.key] = InParts(parted.backward, behind)
+    if isinstance(ahead, Stepped):
+        found.interpreted.update(ahead.interpreted)
 
 
-def _journeys(kernels: Mapping[int, PartKernels | PartSteps], options: Options | None) -> Callable[[], Journey]:
+def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
     """What begins a pass; all parts are scans, or none is."""
-    scans = {steps: one for steps, one in kernels.items() if isinstance(one, PartKernels)}
-    stepped = {steps: one for steps, one in kernels.items() if isinstance(one, PartSteps)}
-    if options is None or stepped:
-        return lambda: SteppedJourney(stepped)
-    return lambda: CompiledJourney(scans, Going(options.pool), Going(options.pool))
+    if any(one.keep.compiled is None for one in runners.values()):
+        return lambda: SteppedSegments(runners)
+    return lambda: CompiledSegments(runners, Carry(options.pool), Carry(options.pool))
 
 
-def _part_kernels(
-    calls: PartCalls, options: Options | None, compile_step: CompileStep | None
-) -> PartKernels | PartSteps:
-    if options is None or compile_step is None:
-        return PartSteps(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
+def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:
+    if options.interpreted:
+        return PartRunners(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
     try:
         backward = compile_backward(calls.backward, options)
         advance, keep = (compile_forward(call, options, None) for call in (calls.advance, calls.keep))
-        return PartKernels(advance, keep, backward)
+        return PartRunners(advance, keep, backward)
     except UnsupportedError as reason:
         why = str(reason)
     advancing, _ = compile_steps(calls.advance, None, options, compile_step, why)
     keeping, gradient = compile_steps(calls.keep, calls.backward, options, compile_step, why)
     assert gradient is not None
-    return PartSteps(advancing, keeping, gradient)
+    return PartRunners(advancing, keeping, gradient)
 
 
-def _given(call: Call, twin: Call) -> tuple[tuple[bool, bool], ...]:
+def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:
     """For each output, whether gradients of `_all` and of `_last` come from outside."""
-    first = len(twin.output_types) + 1
-    there = [bool(name) for name in twin.op.inputs[first:]]
+    first = len(backward_call.output_types) + 1
+    there = [bool(name) for name in backward_call.op.inputs[first:]]
     count = len(call.output_types[:-1])
     there += [False] * (count - len(there))
     return tuple(zip(there[::2], there[1::2], strict=True))

@@ -12,8 +12,9 @@ from rnnops.compiler.execute.once import Once
 from rnnops.compiler.execute.totals import Totals, totals_of
 from rnnops.compiler.ir.lowered import UnsupportedError
 from rnnops.compiler.ir.scan import Scan, Slot, Tensor
+from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.rewrite.fuse_ops import body_program, fuse_ops
-from rnnops.compiler.rewrite.fusion_groups import RowGroup, group_of
+from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_of
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program
 from rnnops.lazy import cached_property
@@ -34,27 +35,25 @@ class RowPass:
         target = self.compiled.options.target
         make = make or target.memory(arrays)
         given = dict(zip(self.program.net.input_names, arrays, strict=True))
-        slots = self.compiled.scan.reads
-        memory = {f"tensor {slots[name].tensor}" if name in slots else name: array for name, array in given.items()}
-        memory.update((f"tensor {name}", make(buffer)) for name, buffer in self.tensors.items())
+        references = {name: given[name] for name in self.compiled.scan.references}
+        made = {name: make(buffer) for name, buffer in self.tensors.items()}
+        read = {slot.tensor: given[name] for name, slot in self.compiled.scan.reads.items()}
         try:
-            sums = self.compiled.run(memory, context, make=make)
+            sums = self.compiled.run({**read, **made}, references, context, make=make)
         except TypeRuleError:  # the reference says at which op, and what came
             schema_of(self.call.op.type).reference(self.call, *map(on_host, arrays), context=context)
             raise
-        totals = self.totals.results(sums, memory, make, target)
-        return tuple(
-            totals[name].reshape(self.program.types[name].shape) if name in totals else memory[f"tensor result {name}"]
-            for name in self.program.net.output_blobs
-        )
+        totals = self.totals.results(sums, references, make, target)
+        results = {name.blob: array for name, array in made.items()}
+        results.update((name, total.reshape(self.program.types[name].shape)) for name, total in totals.items())
+        return tuple(results[name] for name in self.program.net.output_blobs)
 
     @cached_property
-    def tensors(self) -> dict[str, Buffer]:
+    def tensors(self) -> dict[TensorName, Buffer]:
         """Memory for results that have rows."""
         tensors = self.compiled.scan.tensors
         names = [slot.tensor for _, slot in self.compiled.scan.writes]
-        label = "result "
-        return {n: Buffer(n.removeprefix(label), OUTPUT, tensors[n].dtype, tensors[n].shape) for n in names}
+        return {name: Buffer(name.blob, OUTPUT, tensors[name].dtype, tensors[name].shape) for name in names}
 
     def demand(self) -> Demand:
         """The memory that a run takes."""
@@ -75,19 +74,19 @@ class RowPass:
         return self.totals.beside()
 
     def _lies_in(self, name: str, sums: dict[str, Buffer]) -> tuple[Buffer, ...]:
-        found = self.tensors.get(f"result {name}") or sums.get(self.compiled.plan.sums.get(name, ""))
+        found = self.tensors.get(Role.RESULT.of(name)) or sums.get(self.compiled.plan.sums.get(name, ""))
         return () if found is None else (found,)
 
 
-def compile_fused(call: Call, program: Program, rows: RowGroup, options: Options) -> RowPass:
+def compile_fused(call: Call, program: Program, rows: FusionGroup, options: Options) -> RowPass:
     """Compile a FusedOps op. Raises UnsupportedError where an op has no compiled form.
 
     Args:
         rows: the ops of its body as a group.
     """
     names, results = program.net.input_names, program.net.output_blobs.values()
-    reads = {name: Slot(f"input {name}") for name in names if name in rows.axes}
-    writes = tuple((name, Slot(f"result {name}")) for name in results if name not in rows.sums)
+    reads = {name: Slot(Role.INPUT.of(name)) for name in names if name in rows.axes}
+    writes = tuple((name, Slot(Role.RESULT.of(name))) for name in results if name not in rows.sums)
     kinds = {slot.tensor: program.types[name] for name, slot in (*reads.items(), *writes)}
     scan = Scan(
         program,

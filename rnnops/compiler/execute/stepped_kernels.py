@@ -7,11 +7,13 @@ them, and each kernel of a step costs some tens of microseconds, so that a step 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnops.compiler.execute.compiled import Compiled, Runners
 from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.once import Once
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.interpreter import Program
 from rnnops.recurrent.backward import run_backward
@@ -21,9 +23,7 @@ from rnnops.recurrent.stepping import run_forward
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
 
-Kernels = Mapping[str, Any]
-CompiledStep = tuple[Kernels, Kernels, Mapping[str, str]]
-CompileStep = Callable[[Options, Program, Program | None], CompiledStep]
+CompileStep = Callable[[Options, Program, Program | None], Compiled]
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ class Stepped:
 
     call: Call
     program: Program
-    kernels: Kernels = field(default_factory=dict)
+    kernels: Runners = field(default_factory=dict)
     interpreted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    compiled: None = None
 
     def __call__(
         self, arrays: Sequence[Any], context: RunContext, start: Mapping[str, Array] | None = None
@@ -57,13 +58,12 @@ class Stepped:
         types = self.call.output_types
         return run_backward(recurrence, self.program, types, arrays, context, start, self.kernels)
 
-    def scans(self) -> Iterator[Any]:
-        """All kernels inside that are scans, however deep."""
-        for kernel in self.kernels.values():
-            if isinstance(kernel, Stepped):
-                yield from kernel.scans()
-            else:
-                yield kernel
+    def demand(self) -> None:
+        """None: its results are the interpreter's."""
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run within it, by when."""
+        return {"in each step": Once(self.program, self.kernels)}
 
 
 def interpreted_steps(call: Call) -> Stepped:
@@ -74,23 +74,22 @@ def interpreted_steps(call: Call) -> Stepped:
 
 
 def compile_steps(
-    call: Call, twin: Call | None, options: Options, compile_step: CompileStep, reason: str
+    call: Call, backward_call: Call | None, options: Options, compile_step: CompileStep, reason: str
 ) -> tuple[Stepped, Stepped | None]:
     """What runs a recurrence, and its gradient, step by step, with all that can be compiled of a step.
 
     Args:
-        twin: the gradient op that reads what the forward pass keeps.
-        compile_step: compiles the program of a step, and that of a backward step: kernels of both by key, and the
-            ops for which there is none, with the reason.
+        backward_call: the gradient op that reads what the forward pass keeps.
+        compile_step: compiles the program of a step, and that of a backward step.
     """
     options = replace(options, fixed=frozenset(), least_work=0)  # all of a step, however little work it is
     forward = interpreted_steps(call)
     ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), 0, all_ops=True), None
-    if twin is not None:
-        behind = fuse_ops(interpreted_steps(twin).program, (), 0, all_ops=True)
-    forward_kernels, backward_kernels, interpreted = compile_step(options, ahead, behind)
-    within = {f"{call.op.label}: {label}": why for label, why in interpreted.items()}
-    forward = Stepped(call, ahead, forward_kernels, within, reason)
-    if twin is None or behind is None:
+    if backward_call is not None:
+        behind = fuse_ops(interpreted_steps(backward_call).program, (), 0, all_ops=True)
+    found = compile_step(options, ahead, behind)
+    within = {f"{call.op.label}: {label}": why for label, why in found.interpreted.items()}
+    forward = Stepped(call, ahead, found.forward, within, reason)
+    if backward_call is None or behind is None:
         return forward, None
-    return forward, Stepped(twin, behind, backward_kernels, reason=reason)
+    return forward, Stepped(backward_call, behind, found.backward, reason=reason)

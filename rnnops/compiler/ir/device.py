@@ -43,8 +43,8 @@ class DeviceModule:
     Args:
         dtype: of its products.
         weights: the dtype in which kernels keep weights.
-        folds: that row programs call, beside those that all modules have.
-        programs: row programs, which lanes of a block call together or each by itself.
+        folds: that pointwise kernels call, beside those that all modules have.
+        programs: pointwise kernels, which lanes of a block call together or each by itself.
         driver: launches kernels and products of `arrays`.
         sizes: names of the numbers that driver and kernels read, in order.
     """

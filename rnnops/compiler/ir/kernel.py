@@ -1,7 +1,8 @@
 """Kernel IR: functions of loops, loads and stores, scalar expressions, products and barriers.
 
-A module of a scan has row programs, functions of pointers and numbers for the elementwise work of a row, and a driver,
-which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which runs.
+A module of a scan has pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a
+driver, which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which
+runs.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class If:
 
 @dataclass(frozen=True)
 class Do:
-    """A function is called: a row program of the module, a product, a barrier.
+    """A function is called: a pointwise kernel of the module, a product, a barrier.
 
     Args:
         results: variables that get what it returns, int64 all.
@@ -234,7 +235,7 @@ class Module:
 
     Args:
         dtype: of its products.
-        programs: row programs.
+        programs: pointwise kernels.
         driver: the function that threads start, whose memory is `arrays`.
         arrays: what it is handed, in order.
         sizes: names of the numbers that it reads from its `sizes`, in order.

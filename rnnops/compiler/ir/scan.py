@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.interpreter import Program
 from rnnops.types import Shape
 
@@ -34,7 +35,7 @@ class Tensor:
 class Slot:
     """The position of a tensor that step t touches: t + shift, and as many steps on as the blob has more axes."""
 
-    tensor: str
+    tensor: TensorName
     shift: int = 0
 
 
@@ -57,6 +58,7 @@ class Scan:
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
         accesses: how inputs lie at their slots, where that is not row by row.
         row_tensors: tensors each step of which has the batch axis first.
+        unseen: tensors that nobody reads where a row is over.
         gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
     """
 
@@ -70,9 +72,10 @@ class Scan:
     writes: tuple[tuple[str, Slot], ...]
     additions: tuple[tuple[str, Slot, Layout], ...]
     sums: Mapping[str, str]
-    tensors: Mapping[str, Tensor]
-    states: tuple[str, ...] = ()
+    tensors: Mapping[TensorName, Tensor]
+    states: tuple[TensorName, ...] = ()
     batch_axes: Mapping[str, int] = field(default_factory=dict)
     accesses: Mapping[str, Access] = field(default_factory=dict)
-    row_tensors: frozenset[str] = frozenset()
-    gradients: frozenset[str] = frozenset()
+    row_tensors: frozenset[TensorName] = frozenset()
+    gradients: frozenset[TensorName] = frozenset()
+    unseen: frozenset[TensorName] = frozenset()

@@ -20,8 +20,13 @@ AnyModule = TypeVar("AnyModule", bound=Module | DeviceModule)
 NAMES = ("name", "buffer")  # fields that name variables and memory
 
 
+def beside(blob: str) -> str:
+    """A comment that says whose memory an array is; empty where a name could end the line."""
+    return f"  # {' '.join(blob.split())}" if blob.isprintable() and blob else ""
+
+
 def shown(module: AnyModule) -> AnyModule:
-    """The same module with row programs that name blobs."""
+    """The same module with pointwise kernels that name blobs."""
     return replace(module, programs=tuple(map(_shown, module.programs)))
 
 

@@ -43,7 +43,7 @@ class Statement:
     Args:
         blob: what is computed, for people.
         form: `apply` (the call's Pointwise form), `element` and `finish` (those of its Reduction form), one of `FORMS`,
-            or what row programs have words for: `sum`, `uniform`, `dropped`, `labels`.
+            or what pointwise kernels have words for: `sum`, `uniform`, `dropped`, `labels`.
         call: the op it comes from, None for copies.
         fold: `""`, or how the values that meet in one element of the target are joined: one of `FOLDS`, or the
             `combine` of the call's Reduction form.

@@ -64,7 +64,7 @@ def verify(module: Module) -> None:
 def verify_device(module: DeviceModule) -> None:
     """The same for kernels of a device and what launches them.
 
-    Limit: row programs of a device, whose lanes fold numbers beside their places, are not looked into.
+    Limit: pointwise kernels of a device, whose lanes fold numbers beside their places, are not looked into.
     """
     called = {program.name: len(program.parameters) for program in module.programs}
     for kernel in module.kernels:
@@ -113,7 +113,7 @@ class _Scope:
             self._need(not bounds & changed, f"a loop over {s.index} that changes where it ends")
             self._inner(s.body, s.index)
         elif isinstance(s, If):
-            self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}: {s.test}")
+            self._need(s.test.dtype == BOOL, f"a test that is {s.test.dtype}", s.test)
             self._inner(s.body)
         else:
             self._call(s)
@@ -150,7 +150,7 @@ class _Scope:
     def _place(self, buffer: str, index: Expr, dtype: str) -> None:
         self._need(buffer in self.memory, f"no memory is called {buffer}")
         self._need(self.memory[buffer] == dtype, f"{buffer} holds {self.memory[buffer]}, and meets {dtype}")
-        self._need(index.dtype == INDEX, f"a place in {buffer} that is {index.dtype}: {index}")
+        self._need(index.dtype == INDEX, f"a place in {buffer} that is {index.dtype}", index)
 
     def _expression(self, e: Expr) -> None:
         for part in parts_of(e):
@@ -162,11 +162,12 @@ class _Scope:
         elif isinstance(e, Load):
             self._place(e.buffer, e.index, e.dtype)
         else:
-            self._need(_is_typed(e), f"operands that do not fit: {e}")
+            self._need(_is_typed(e), "operands that do not fit", e)
 
-    def _need(self, holds: bool, problem: str) -> None:
+    def _need(self, holds: bool, problem: str, where: Expr | None = None) -> None:
+        """Raise KernelError for what does not hold; the text of an expression is made for an error only."""
         if not holds:
-            raise KernelError(f"in {self.function}: {problem}")
+            raise KernelError(f"in {self.function}: {problem}" + ("" if where is None else f": {where}"))
 
 
 def _is_typed(e: Expr) -> bool:

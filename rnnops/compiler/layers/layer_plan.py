@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from rnnops.compiler.execute.compile_programs import Kernel
+from rnnops.compiler.execute.compiled import Runner
 from rnnops.compiler.execute.row_pass import compile_groups
 from rnnops.compiler.layers.layered_backward import LayeredBackward, layered_backward
 from rnnops.compiler.pipeline import TrainingPlan
@@ -38,7 +38,7 @@ class LayerStep:
     """
 
     program: Program
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, Runner]
     dead: tuple[tuple[str, ...], ...]
     params: Pairs
     inputs: Pairs
@@ -103,9 +103,9 @@ class _Cut:
         program, kernels = self._compiled(prepare(net, {name: whole.types[name] for name in read}, whole.float_dtype))
         return LayerStep(program, kernels, _dead(program, stay, needed), params, inputs)
 
-    def _compiled(self, program: Program) -> tuple[Program, dict[str, Kernel]]:
+    def _compiled(self, program: Program) -> tuple[Program, dict[str, Runner]]:
         options = self.plan.options
-        program = program if options is None else fuse_ops(program, (), options.least_work)
+        program = fuse_ops(program, (), options.least_work)
         kernels = {
             op.key: self.layered.kernels[name]
             for op in program.net.ops
@@ -113,9 +113,7 @@ class _Cut:
             for name in op.outputs
             if name in self.layered.kernels
         }
-        if options is not None:
-            kernels |= compile_groups(program, options, {})
-        return program, kernels
+        return program, {**kernels, **compile_groups(program, options, {})}
 
     def _params(self) -> dict[int, list[tuple[str, str]]]:
         """Step -> inputs of the net whose gradients are complete and which no later step reads."""

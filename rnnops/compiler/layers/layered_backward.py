@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from rnnops.checkpoints.residuals import backward_net
 from rnnops.compiler.execute.backward import compile_backward
-from rnnops.compiler.execute.compile_programs import Kernel
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.stepped_kernels import Stepped
+from rnnops.compiler.execute.compiled import Runner
+from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
 from rnnops.compiler.ir.lowered import UnsupportedError
+from rnnops.compiler.ir.tensor_name import Role
 from rnnops.compiler.layers.find_layers import Layer, OpPart, find_layers, result_names
 from rnnops.compiler.layers.split_recurrence import Part, backward_parts, handed_down, split_gradient
 from rnnops.compiler.pipeline import TrainingPlan, input_types
@@ -22,7 +22,7 @@ from rnnops.compiler.schedule.compaction import past_end_reads
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
 from rnnops.op import Op
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call
 
 
@@ -42,7 +42,7 @@ class LayeredBackward:
     layers: tuple[Layer, ...]
     program: Program
     owners: Mapping[str, OpPart]
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, Runner]
     numbers: Mapping[OpPart, int]
     contributions: Sequence[tuple[str, str, str]]
 
@@ -65,7 +65,7 @@ def layered_backward(plan: TrainingPlan) -> LayeredBackward:
 
 def _layered(plan: TrainingPlan) -> LayeredBackward:
     net = backward_net(plan.unfused, plan.gradient, plan.residuals)
-    runs = plan.compiled.by_layers
+    runs = plan.compiled.backward
     kernels = {
         name: runs[call.op.key]
         for call in plan.backward.calls
@@ -77,8 +77,8 @@ def _layered(plan: TrainingPlan) -> LayeredBackward:
     for key in list(parts):
         calls = [call for call in program.calls if owners.get(call.op.key, ("", 0))[0] == key]
         whole = next((kernels[name] for call in calls for name in call.op.outputs if name in kernels), None)
-        if whole is not None and plan.options is not None:
-            compiled = None if isinstance(whole, Stepped) else _compile_parts(calls, whole, plan.options)
+        if whole is not None:
+            compiled = whole.compiled and _compile_parts(calls, whole.compiled, plan.options)
             if compiled is None:
                 del parts[key]
             kernels.update(compiled or {})
@@ -91,8 +91,7 @@ def _layered(plan: TrainingPlan) -> LayeredBackward:
 
 def _may_split(call: Call) -> bool:
     """Whether a recurrence may become several layers; one that runs in parts of its steps does not."""
-    attributes = call.op.attributes
-    return "backward" in attributes and not attributes.get("schedule") and not call.op.layer
+    return is_training_form(call.op) and not runs_in_parts(call.op) and not call.op.layer
 
 
 def _split(net: Net, parts: Mapping[str, Sequence[Part]], plan: TrainingPlan) -> tuple[Program, dict[str, OpPart]]:
@@ -121,13 +120,13 @@ def _between_parts(net: Net, parts: Mapping[str, Sequence[Part]], plan: Training
                 yield from ((names[goal], key, handed_down(op, name)) for name, goal in part.given.items() if goal)
 
 
-def _compile_parts(calls: Sequence[Call], whole: Kernel, options: Options) -> dict[str, Kernel] | None:
+def _compile_parts(calls: Sequence[Call], whole: CompiledScan, options: Options) -> dict[str, Runner] | None:
     """Kernels of the parts of a recurrence, by blob; None where they would read what the forward pass left out.
 
     Args:
         whole: the backward pass in one piece; past the end of a row the forward pass stores what that reads.
     """
-    found: dict[str, Kernel] = {}
+    found: dict[str, Runner] = {}
     for call in calls:
         if call.op.type != "RecurrentNetworkGradient":
             continue
@@ -135,8 +134,8 @@ def _compile_parts(calls: Sequence[Call], whole: Kernel, options: Options) -> di
             kernel = compile_backward(call, options)
         except UnsupportedError:
             return None
-        kept = {f"kept {name}" for name in call.op.attributes["keep"]}
-        if not past_end_reads(kernel.compiled.plan) & kept <= past_end_reads(whole.compiled.plan):
+        kept = {Role.KEPT.of(name) for name in call.op.attributes["keep"]}
+        if not past_end_reads(kernel.compiled.plan) & kept <= past_end_reads(whole.plan):
             return None
         found.update((name, kernel) for name in call.op.outputs if name)
     return found

@@ -9,6 +9,8 @@ from math import prod
 from rnnops.compiler.ir.layouts import Layout, dense
 from rnnops.compiler.ir.scan import Slot, Tensor
 from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.ir.tensor_name import Role, TensorName
+from rnnops.lazy import cached_property
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import Array, Shape, Type
@@ -30,9 +32,9 @@ class StateTensor:
     dtype: str
     reverse: bool
 
-    @property
-    def name(self) -> str:
-        return f"state {self.state.input}"
+    @cached_property
+    def name(self) -> TensorName:
+        return Role.STATE.of(self.state.input)
 
     @property
     def length(self) -> int:
@@ -113,3 +115,11 @@ def state_tensors(recurrence: Recurrence, types: Mapping[str, Type]) -> list[Sta
         length, *shape = tensor_shape(kind.shape, state.feature_rank, steps, batch)
         result.append(StateTensor(state, length - steps, steps, tuple(shape), kind.dtype, recurrence.reverse))
     return result
+
+
+def read_by_backward(recurrence: Recurrence) -> list[TensorName]:
+    """Tensors that the forward pass fills and the backward pass reads."""
+    read, blobs = recurrence.backward_reads, recurrence.cell.output_blobs
+    states = [Role.STATE.of(state.input) for state in recurrence.states if {state.input, blobs[state.output]} & read]
+    outputs = [Role.OUTPUT.of(name) for name in recurrence.wanted_step_outputs if blobs[name] in read]
+    return [*states, *outputs, *map(Role.KEPT.of, recurrence.keep)]

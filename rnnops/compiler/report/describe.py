@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from rnnops.checkpoints.policy import Slots
-from rnnops.compiler.execute.compile_programs import Kernel
+from rnnops.compiler.execute.backward import BackwardScan
+from rnnops.compiler.execute.compiled import Runner, Runners
+from rnnops.compiler.execute.forward import ForwardScan
+from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.execute.row_pass import RowPass
 from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.lower.strided_views import stays_there
@@ -14,14 +17,13 @@ from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.report.describe_scan import describe_scan
 from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.interpreter import Program
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
 from rnnops.schema import Call
 
 INDENT, WIDTH = "  ", 120
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
-Runs = Kernel | Stepped | None  # what runs an op, None for the interpreter
 
 
 def describe_plan(plan: Plan, device: str) -> str:
@@ -31,16 +33,16 @@ def describe_plan(plan: Plan, device: str) -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
-    if device != "cuda" and not any(kernel for _, _, kernel in compiled_ops(plan)):
+    if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
         others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
         for where, calls in _around(others, device).items():
             lines.append(f"around recurrences, {where}, {title}: {_listed(calls) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
-    for title, call, kernel in compiled_ops(plan):
+    for title, call, runner in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence
-        lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in what(call, kernel))]
+        lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in what(call, runner))]
     return "\n".join(part for line in lines for part in _wrapped(line))
 
 
@@ -68,39 +70,34 @@ def _wrapped(line: str) -> list[str]:
     return wrap(line, WIDTH, subsequent_indent=f"{indent}{INDENT * 2}", **options) or [line]  # type: ignore[arg-type]
 
 
-def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runs]]:
+def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runner | None]]:
     """Recurrences and fused ops of each pass, those in steps that run one by one too: title, op, what runs it."""
     names: dict[str, str] = {}
-    compiled, parted = plan.compiled, plan.compiled.parted
-    passes = ((compiled.forward, compiled.stepped[0]), (compiled.backward, compiled.stepped[1]))
-    for (title, program), runs in zip(_programs(plan).items(), passes, strict=False):
-        kernels = {key: kernel for some in (*runs, parted.scans, parted.stepped) for key, kernel in some.items()}
-        yield from _ops_of(program, kernels, title, names)
+    passes = (plan.compiled.forward, plan.compiled.backward)
+    for (title, program), runners in zip(_programs(plan).items(), passes, strict=False):
+        yield from _ops_of(program, runners, title, names)
 
 
 def _ops_of(
-    program: Program, kernels: Mapping[str, Runs], title: str, names: dict[str, str]
-) -> Iterator[tuple[str, Call, Runs]]:
+    program: Program, runners: Runners, title: str, names: dict[str, str]
+) -> Iterator[tuple[str, Call, Runner | None]]:
     """Those of one program.
 
     Args:
         names: workspaces of a recurrence -> its name, which its gradient has as well.
     """
     for call in program.calls:
-        kernel = kernels.get(call.op.key)
+        runner = runner_shown(runners.get(call.op.key))
         if call.op.type in RECURRENT:
             forward = call.op.type == RECURRENT[0]
             name = call.op.key if forward else names.get(call.op.inputs[len(call.output_types)], call.op.key)
             names.update(dict.fromkeys(call.op.outputs, name))
-            yield f"recurrence '{name}', {title}", call, kernel
-            if isinstance(kernel, Stepped):
-                yield from _ops_of(kernel.program, kernel.kernels, f"in each step of '{name}', {title}", names)
+            yield f"recurrence '{name}', {title}", call, runner
         elif call.op.type == FUSED:
             name = call.op.key
-            yield f"fused ops '{name}', {title}", call, kernel
-        if kernel is not None and not isinstance(kernel, Stepped):
-            for when, once in kernel.beside().items():
-                yield from _ops_of(once.program, once.kernels, f"once, {when} of '{name}', {title}", names)
+            yield f"fused ops '{name}', {title}", call, runner
+        for when, once in runner.beside().items() if runner else ():
+            yield from _ops_of(once.program, once.kernels, f"{when} of '{name}', {title}", names)
 
 
 def _programs(plan: Plan) -> dict[str, Program]:
@@ -108,16 +105,16 @@ def _programs(plan: Plan) -> dict[str, Program]:
     return {**programs, "backward": plan.backward} if isinstance(plan, TrainingPlan) else programs
 
 
-def _fused(call: Call, kernel: Runs) -> Iterator[str]:
+def _fused(call: Call, runner: Runner | None) -> Iterator[str]:
     body = call.op.attributes["body"]
     yield f"{', '.join(call.op.inputs)} -> {', '.join(call.op.outputs)}: {', '.join(op.type for op in body.ops)}"
-    if kernel is None or isinstance(kernel, Stepped):
-        yield "run in the interpreter, op by op"
+    if isinstance(runner, RowPass):
+        yield from describe_scan(runner.compiled, None, runner.demand())
     else:
-        yield from describe_scan(kernel.compiled, None, kernel.demand())
+        yield "run in the interpreter, op by op"
 
 
-def _recurrence(call: Call, kernel: Runs) -> Iterator[str]:
+def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
     recurrence = Recurrence(call.op, call.net)
     if call.op.type == RECURRENT[0]:
         yield from _kept(recurrence)
@@ -125,19 +122,18 @@ def _recurrence(call: Call, kernel: Runs) -> Iterator[str]:
         again = runs_again(recurrence.cell, call.op.attributes["backward"])
         yield f"computed again: {', '.join(again) or 'nothing'}"
     yield from _parts(call)
-    if kernel is None:
-        yield "runs in the interpreter, step by step"
-    elif isinstance(kernel, Stepped):
-        yield f"steps are called one by one, as {kernel.reason}; what is compiled of each follows"
-        yield f"in the interpreter, at each step: {_others(kernel.program) or 'nothing'}"
+    if isinstance(runner, Stepped):
+        yield f"steps are called one by one, as {runner.reason}; what is compiled of each follows"
+        yield f"in the interpreter, at each step: {_others(runner.program) or 'nothing'}"
+    elif isinstance(runner, ForwardScan | BackwardScan):
+        yield from describe_scan(runner.compiled, runner.hoisted, runner.demand())
     else:
-        hoisted = None if isinstance(kernel, RowPass) else kernel.hoisted
-        yield from describe_scan(kernel.compiled, hoisted, kernel.demand())
+        yield "runs in the interpreter, step by step"
 
 
 def _parts(call: Call) -> Iterator[str]:
     """How a recurrence runs in parts, where it does; what follows is said of a part."""
-    if call.op.attributes.get("schedule"):
+    if runs_in_parts(call.op):
         steps, count, kind, cost = call.op.attributes["schedule"]
         yield f"in parts: {Slots(count, kind, steps, cost)}; each of them:"
 

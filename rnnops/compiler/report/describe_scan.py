@@ -8,15 +8,15 @@ from itertools import groupby
 import numpy as np
 
 from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.memory import Buffer
+from rnnops.compiler.buffers.memory import PACKED, Buffer
 from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.lower.hoist_invariants import Hoisted
 from rnnops.compiler.report.memory_table import readable
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Node, Stage
-from rnnops.compiler.schedule.step_plan import StepPlan, views_of
+from rnnops.compiler.schedule.plan_step import views_of
+from rnnops.compiler.schedule.step_plan import StepPlan
 
 INDENT = "  "
 
@@ -54,8 +54,8 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
         yield "few rows a thread: threads share out columns of products in loops, and wait for each other around these"
     if plan.lengths:
         yield f"rows end by '{plan.lengths}': past their end they are in no product that it masks"
-    elif plan.unshrunk:
-        yield f"rows cost as much past their end: {plan.unshrunk}"
+    elif plan.uncompacted:
+        yield f"rows cost as much past their end: {plan.uncompacted}"
     yield from compiled.notes
 
 
@@ -72,9 +72,9 @@ def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
         yield "once, before the first step:"
         yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.before.calls)
     for when, buffers in (("packed once a run", compiled.lent), ("packed once, as it is bound", compiled.lasting)):
-        packed = {name: buffer for name, buffer in buffers.items() if name.startswith("packed")}
+        packed = [buffer for buffer in buffers.values() if buffer.kind == PACKED]
         if packed:
-            yield f"{when}: {', '.join(map(_sized, packed.values()))}"
+            yield f"{when}: {', '.join(map(_sized, packed))}"
 
 
 # -- stages ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from rnnops.compiler.buffers.part_bytes import part_bytes
 from rnnops.compiler.report.memory_table import aligned, spaced
 from rnnops.compiler.saving.fit_budget import By, held_bytes, ways
 from rnnops.compiler.saving.predicted_time import predicted_time
+from rnnops.recurrent.recurrence import runs_in_parts
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
 def estimate_of(by: By, policy: Policy) -> Estimate:
     """The estimate of one policy."""
     saved = by(policy)
-    calls = [call for call in saved[0].calls if call.op.attributes.get("schedule")]
+    calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
     if policy.slots is None or not calls:
         return Estimate(str(policy), held_bytes(saved), predicted_time(saved))
     sizes = [part_bytes(call) for call in calls]

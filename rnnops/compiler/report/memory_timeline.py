@@ -1,4 +1,4 @@
-"""What memory a run holds from op to op: the plan walked through as a run would, and the moment when it holds most.
+"""What memory a run holds from op to op: the allocations of both passes, and the moment when each pass holds most.
 
 Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come
 from outside, and what the interpreter needs within an op: temporaries of NumPy, the steps of a recurrence.
@@ -6,261 +6,198 @@ from outside, and what the interpreter needs within an op: temporaries of NumPy,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.interpreted_memory import buffers_of, results_of
+from rnnops.compiler.buffers.allocations import MOMENTS, Allocation, Demands, allocations_by, last_moments
+from rnnops.compiler.buffers.arena import most_at_once
 from rnnops.compiler.buffers.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer
-from rnnops.compiler.buffers.part_bytes import PARTS, held_in_parts
-from rnnops.compiler.execute.compile_programs import Kernel
+from rnnops.compiler.execute.compiled import Runner, Runners, compiled_in, demands_of
+from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.execute.recycle import Recycled
 from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.report.alive_rows import AliveRows, Rows
 from rnnops.compiler.report.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.interpreter import Program
+from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
 from rnnops.schema import Call
-from rnnops.types import OPAQUE, Type
+from rnnops.types import OPAQUE
 
 NOTE = "Not counted: what the interpreter needs within an op."
 STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
 PARTS_NOTE = "Not counted: scratch, and copies of results, of recurrences in parts."
 PART = 3 / 4  # a kept blob that is less of its memory is copied, so that it keeps nothing else alive
-
-
-@dataclass(frozen=True)
-class _Moment:
-    """A moment of a pass.
-
-    Args:
-        nbytes: all that is held.
-        event, lasting: of the logs of what is alive, and of what lasts.
-        more: rows of the op that runs, beside those of blobs.
-        rest: bytes of the block that nobody uses.
-        at: the op that runs.
-    """
-
-    nbytes: int = 0
-    event: int = 0
-    lasting: int = 0
-    more: Rows = ()
-    rest: int = 0
-    at: str = ""
+REST = "scratch that others use"
+BEFORE, FOREVER = -1, 1 << 62  # moments before a pass, and after all
+Rows = Sequence[Allocation]
 
 
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
     compiled = plan.compiled
-    ahead, behind = ({**stepped, **compiled.parted.stepped} for stepped in compiled.stepped)
-    timeline = _Timeline(compiled.forward, ahead, compiled.recycled[0])
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
-    timeline.walk(plan.program, keep, {**_kinds(plan.program, OUTPUT), **dict.fromkeys(keep, KEPT)})
-    outputs = timeline.copy_outputs(plan.program)
-    forward = PassMemory("forward", timeline.rows_of_most(), timeline.most.at)
+    forward = _Pass(plan.program, compiled.forward, compiled.recycled[0])
+    forward.walk(OUTPUT, keep)
+    outputs = forward.copy_outputs()
     if isinstance(plan, ForwardPlan):
-        return MemoryTable(forward, note=" ".join(timeline.notes))
-    names = (*plan.residuals.kept, *plan.residuals.free)
-    held = {name: timeline.alive.rows(name) for name in names}
-    alive = {**held, **{f"output {name}": rows for name, rows in outputs.items()}}
-    timeline.begin(compiled.backward, behind, compiled.recycled[1], alive)
-    timeline.walk(plan.backward, (), _kinds(plan.backward, GRADIENT), plan.residuals.kept)
-    timeline.copy_gradients(plan.backward)
-    return MemoryTable(
-        forward, PassMemory("backward", timeline.rows_of_most(), timeline.most.at), " ".join(timeline.notes)
-    )
-
-
-def _kinds(program: Program, kind: str) -> dict[str, str]:
-    return dict.fromkeys(program.net.output_blobs.values(), kind)
+        return MemoryTable(forward.most("forward"), note=" ".join(forward.notes))
+    backward = _Pass(plan.backward, compiled.backward, compiled.recycled[1], forward.names, forward.notes)
+    backward.begin(forward, (*keep, *plan.residuals.free), outputs, keep)
+    backward.walk(GRADIENT)
+    backward.copy_gradients()
+    return MemoryTable(forward.most("forward"), backward.most("backward"), " ".join(backward.notes))
 
 
 @dataclass
-class _Timeline:
-    """The walk.
+class _Pass:
+    """One pass.
 
     Args:
-        kernels, stepped: what runs ops of this pass, and recurrences step by step, by key.
+        runners: what runs ops, by key.
         recycled: which of their buffers share a block.
-        alive: blobs and the memory they lie in, none for what is borrowed; several blobs may lie in one row.
-        borrowed: bytes of the block that ops or passes borrow in turn, once it is there.
-        scratch: what the op that runs has cut from it.
         names: workspaces of a recurrence -> its first result.
-        inside: all rows that lie in it, by id.
-        lasting: what recurrences keep for the next call.
-        most: the moment with the most bytes.
         notes: what is not counted, each once.
+        there: all that is there at some moment; what lies in the block has an address.
+        lasting: what is there for good: the block, and what recurrences keep for the next call.
     """
 
-    kernels: Mapping[str, Kernel]
-    stepped: Mapping[str, Stepped]
+    program: Program
+    runners: Runners
     recycled: Recycled
-    borrowed: int = 0
-    scratch: Rows = ()
-    inside: dict[int, MemoryRow] = field(default_factory=dict)
-    most: _Moment = _Moment()
-    notes: dict[str, None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    there: list[Allocation] = field(default_factory=list)
+    lasting: list[Allocation] = field(default_factory=list)
+    demands: Demands = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.alive, self.lasting = AliveRows(self.inside, {}), AliveRows(self.inside, {})
+    @property
+    def end(self) -> int:
+        """The moment after the last op."""
+        return MOMENTS * len(self.program.calls)
 
-    def begin(
-        self,
-        kernels: Mapping[str, Kernel],
-        stepped: Mapping[str, Stepped],
-        recycled: Recycled,
-        alive: Mapping[str, Rows],
-    ) -> None:
-        """Begin another pass with these blobs alive."""
-        self.kernels, self.stepped, self.recycled = kernels, stepped, recycled
-        self.alive, self.most = AliveRows(self.inside, alive), _Moment()
-        self._note(None)
+    def begin(self, before: _Pass, held: Collection[str], outputs: Rows, given: Collection[str]) -> None:
+        """Begin with what another pass has left: its outputs, and blobs that are held.
 
-    def walk(
-        self, program: Program, keep: Collection[str], kinds: Mapping[str, str], given: Collection[str] = ()
-    ) -> None:
-        """Run all ops; blobs in `keep` stay, beside outputs and inputs that are not in `given`."""
-        stay = {*keep, *program.net.output_blobs.values(), *set(program.net.input_names).difference(given)}
-        for call, _, dead in program.steps:
-            self.scratch = ()
-            results = self._run(call, kinds)
-            for name, rows in zip(call.op.outputs, results, strict=True):
-                if name:
-                    self.alive.begin(name, self._owned(call, program.types.get(name), rows) if name in keep else rows)
-            self._note(call)
-            for name in set(dead) - stay:
-                self.alive.end(name)
+        Args:
+            given: blobs that go after their last use.
+        """
+        last = last_moments(self.program, set(self.program.net.input_names).difference(given))
+        lies_in, lent = _lies_in(before.there), {id(one.buffer): one for one in outputs}
+        ends = {name: last.get(name, self.end) for name in held}
+        for key, one in {**{id(one.buffer): one for name in held for one in lies_in.get(name, ())}, **lent}.items():
+            end = self.end if key in lent else max(ends[name] for name in one.blobs if name in ends)
+            self.there.append(replace(one, first=BEFORE, last=end))
+        self.lasting = [replace(one, first=BEFORE) for one in before.lasting]
 
-    def copy_outputs(self, program: Program) -> dict[str, Rows]:
+    def walk(self, kind: str, keep: Collection[str] = ()) -> None:
+        """Run all ops.
+
+        Args:
+            kind: of outputs.
+            keep: blobs that stay, beside outputs.
+        """
+        kinds = {**dict.fromkeys(self.program.net.output_blobs.values(), kind), **dict.fromkeys(keep, KEPT)}
+        last, self.demands = last_moments(self.program, keep), demands_of(self.runners)
+        for number, call in enumerate(self.program.calls):
+            if is_training_form(call.op):
+                self.names[call.op.outputs[-1]] = call.op.key
+            made = [self._named(call, one, kinds) for one in allocations_by(number, call, self.demands, last)]
+            self.there += self._owned(call, made, [name for name in call.op.outputs if kinds.get(name) == KEPT], last)
+            self._scans(number, call, runner_shown(self.runners.get(call.op.key)))
+
+    def _named(self, call: Call, one: Allocation, kinds: Mapping[str, str]) -> Allocation:
+        """Memory under the name of its recurrence; what the interpreter makes for a blob goes by the blob's."""
+        if call.op.key not in self.demands and one.blobs == (one.buffer.what,):
+            kind = kinds.get(one.buffer.what, one.buffer.kind)
+            return replace(one, of=one.buffer.what, buffer=replace(one.buffer, kind=kind))
+        address = self.recycled.places.get(one.of, {}).get(id(one.buffer))
+        return replace(one, of=self._name(call), address=address)
+
+    def _owned(self, call: Call, made: Rows, keep: Collection[str], last: Mapping[str, int]) -> Iterator[Allocation]:
+        """What an op makes; a kept blob that is a small part of its memory is copied when the op has run."""
+        lies_in = _lies_in(made)
+        copied = [name for name in keep if not self._is_whole(name, lies_in.get(name, ()))]
+        for one in made:
+            blobs = tuple(name for name in one.blobs if name not in copied)
+            gone = MOMENTS * one.op + 1
+            end = max((last.get(name, gone) for name in blobs), default=gone)
+            yield one if blobs == one.blobs else replace(one, blobs=blobs, last=end)
+        for name in copied:
+            yield self._copy(name, KEPT, call.op.key, (name,), MOMENTS * made[0].op + 2)
+
+    def _is_whole(self, name: str, rows: Rows) -> bool:
+        """Whether a blob is most of the memory that it lies in."""
+        kind = self.program.types.get(name)
+        return kind is None or kind.dtype == OPAQUE or len(rows) != 1 or kind.nbytes >= PART * rows[0].nbytes
+
+    def _copy(self, blob: str, kind: str, what: str, blobs: tuple[str, ...] = (), first: int = 0) -> Allocation:
+        buffer = Buffer(what, kind, self.program.types[blob].dtype, self.program.types[blob].shape)
+        return Allocation(len(self.program.calls), what, buffer, blobs, first or self.end, self.end)
+
+    def _scans(self, number: int, call: Call, runner: Runner | None) -> None:
+        """What compiled scans borrow from the block, which is there from its first use on, and what they keep."""
+        demand, stepped, parted = self.demands.get(call.op.key), isinstance(runner, Stepped), runs_in_parts(call.op)
+        first, of = MOMENTS * number + (0 if demand else 2), self._name(call)
+        last = first + MOMENTS - (first + MOMENTS < self.end)  # that of the last op is there until outputs are copied
+        for scan in compiled_in([runner]) if runner and (demand or stepped) else ():
+            block = self.recycled.nbytes if self.recycled.placed else scan.compiled.block
+            more = Buffer(REST, SCRATCH, "uint8", (max(block - _block_of(self.lasting), 0),))
+            self.lasting.append(Allocation(number, "", more, (), first, FOREVER))
+            self.lasting += [Allocation(number, of, one, (), first, FOREVER) for one in scan.demand().lasting]
+        for buffer in demand.lent if demand else ():
+            self.there.append(Allocation(number, of, buffer, (), first, last, address=0))
+        notes = {STEPS_NOTE: stepped, PARTS_NOTE: parted, NOTE: not (stepped or parted)}
+        self.notes.update((note, None) for note, there in notes.items() if there and not demand)
+
+    def copy_outputs(self) -> list[Allocation]:
         """Outputs as the caller gets them: copies where they lie in feeds, or alone in a larger piece of memory."""
-        blobs = program.net.output_blobs
-        whole = {id(row) for blob in blobs.values() for row in self._whole(blob, program)}
-        outputs: dict[str, Rows] = {}
-        for name, blob in blobs.items():
-            rows = self.alive.rows(blob)
-            alone = not any(id(row) in whole for row in rows)
-            copied = alone or blob in [blobs[other] for other in outputs]
-            outputs[name] = self._new(blob, program.types[blob], OUTPUT) if copied else rows
-        self._note(None, [row for rows in outputs.values() for row in rows])
-        return outputs
+        lies_in, outputs = _lies_in(self.there), tuple(self.program.net.output_blobs.values())
+        whole = {
+            id(rows[0].buffer) for blob in outputs if (rows := lies_in.get(blob, ())) and self._is_whole(blob, rows)
+        }
+        found: list[Allocation] = []
+        for number, blob in enumerate(outputs):
+            rows = lies_in.get(blob, [])
+            if blob in outputs[:number] or not any(id(one.buffer) in whole for one in rows):
+                rows = [self._copy(blob, OUTPUT, blob)]
+                self.there += rows
+            found += rows
+        return found
 
-    def copy_gradients(self, program: Program) -> None:
+    def copy_gradients(self) -> None:
         """Gradients as the caller gets them: copies where they lie in what was given, or in another gradient."""
-        copies: list[MemoryRow] = []
-        seen: set[int] = set()
-        for blob in program.net.output_blobs.values():
-            rows = self.alive.rows(blob)
-            if not rows or any(id(row) in seen for row in rows):
-                copies += self._new(blob, program.types[blob], GRADIENT)
-            seen.update(map(id, rows))
-        self._note(None, copies)
+        lies_in, seen = _lies_in(self.there), set[int]()
+        for blob in self.program.net.output_blobs.values():
+            buffers = {id(one.buffer) for one in lies_in.get(blob, ())}
+            if not buffers or buffers & seen:
+                self.there.append(self._copy(blob, GRADIENT, blob))
+            seen |= buffers
 
-    # -- ops -----------------------------------------------------------------------------------------------------
+    def most(self, title: str) -> PassMemory:
+        """The memory of the moment when most is there; of the block what nobody uses is a row of its own."""
+        everything = [*self.there, *self.lasting]
+        nbytes, moment = most_at_once(one for one in everything if one.address is None)
+        there = [one for one in everything if nbytes and one.first <= moment <= one.last]
+        rest = _block_of(there) - sum(one.nbytes for one in there if one.address is not None)
+        found = [(one.of, one.buffer) for one in there if one.buffer.what != REST]
+        found += [("", Buffer(REST, SCRATCH, "uint8", (rest,)))] if rest else []
+        rows = [MemoryRow(buffer.what, of, buffer.shape, buffer.dtype, buffer.kind) for of, buffer in found]
+        at = self._name(self.program.calls[moment // MOMENTS]) if nbytes and 0 <= moment < self.end else ""
+        return PassMemory(title, tuple(sorted(rows, key=lambda row: KINDS.index(row.kind))), at)
 
-    def _run(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
-        """The rows that each result of an op lies in."""
-        kernel = self.kernels.get(call.op.key)
-        if kernel is None:
-            return self._interpret(call, kinds)
-        demand = kernel.demand()
-        moments = demand.moments()
-        made = {id(buffer): self._place(call, buffer) for buffers in moments for buffer in buffers}
-        self._lend(call, demand, kernel)
-        self._last(call, demand)
-        for buffers in moments:
-            self._note(call, [made[id(buffer)] for buffer in buffers])
-        return [tuple(made[id(buffer)] for buffer in buffers) for buffers in demand.results]
-
-    def _place(self, call: Call, buffer: Buffer) -> MemoryRow:
-        """The row of a buffer of an op, which may lie in the block that a pass borrows."""
-        row = self._row(call, buffer)
-        if id(buffer) in self.recycled.places.get(call.op.key, {}):
-            self.inside[id(row)] = row
-        return row
-
-    def _lend(self, call: Call, demand: Demand, kernel: Kernel) -> None:
-        """Cut what an op wants from the block."""
-        self._borrow(kernel)
-        self.scratch = tuple(self._row(call, buffer) for buffer in demand.lent)
-        self.inside.update((id(row), row) for row in self.scratch)
-
-    def _borrow(self, kernel: Kernel) -> None:
-        """The block is there from its first use on."""
-        self.borrowed = max(self.borrowed, self.recycled.nbytes if self.recycled.places else kernel.compiled.block)
-
-    def _step(self, call: Call, stepped: Stepped) -> None:
-        """What scans within steps borrow, and keep for the next call."""
-        for kernel in stepped.scans():
-            self._borrow(kernel)
-            self._last(call, kernel.demand())
-
-    def _last(self, call: Call, demand: Demand) -> None:
-        """What an op keeps for the next call."""
-        for buffer in demand.lasting:
-            self.lasting.begin(str(self.lasting.events), (self._row(call, buffer),))
-
-    def _interpret(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
-        stepped = self.stepped.get(call.op.key)
-        if stepped is not None:
-            self._step(call, stepped)
-            self.notes[STEPS_NOTE] = None
-        if call.op.attributes.get("schedule"):
-            self.notes[PARTS_NOTE] = None
-            return self._in_parts(call, kinds)
-        if stepped is None:
-            self.notes[NOTE] = None
-        if call.op.type == "RecurrentNetwork":
-            made = {buffer: self._row(call, buffer) for buffer in buffers_of(call)}
-            return [tuple(made[buffer] for buffer in buffers) for buffers in results_of(call, made)]
-        typed = zip(call.op.outputs, call.output_types, strict=True)
-        return [self._new(name, kind, kinds.get(name, SCRATCH)) if name else () for name, kind in typed]
-
-    def _in_parts(self, call: Call, kinds: Mapping[str, str]) -> list[Rows]:
-        """The results of a recurrence in parts, and all that it ever holds; scratch of its parts is not counted."""
-        typed = zip(call.op.outputs, call.output_types, strict=True)
-        rows = [self._new(name, one, kinds.get(name, OUTPUT)) if name else () for name, one in typed]
-        if call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes:
-            rows[-1] = (MemoryRow(PARTS, call.op.key, (held_in_parts(call),), "uint8", KEPT),)
-        return rows
-
-    def _new(self, name: str, kind: Type, purpose: str) -> Rows:
-        return () if kind.dtype == OPAQUE else (MemoryRow(name, name, kind.shape, kind.dtype, purpose),)
-
-    def _owned(self, call: Call, kind: Type | None, rows: Rows) -> Rows:
-        """A kept result: the memory it lies in, or a copy where it is a small part of that."""
-        if kind is None or kind.dtype == OPAQUE or len(rows) != 1 or kind.nbytes >= PART * rows[0].nbytes:
-            return rows
-        return self._new(call.op.key, kind, KEPT)
-
-    def _whole(self, blob: str, program: Program) -> Rows:
-        rows, kind = self.alive.rows(blob), program.types[blob]
-        return rows if len(rows) == 1 and kind.nbytes >= PART * rows[0].nbytes else ()
-
-    def _note(self, call: Call | None, more: Iterable[MemoryRow] = ()) -> None:
-        """Look whether what is alive, and more, is the most so far; it is at an op, or at the end of the pass."""
-        rows = (*more, *self.scratch)
-        found = {id(row): row for row in rows if not self.alive.holds(row)}.values()
-        inside = self.alive.nbytes_inside + sum(row.nbytes for row in found if id(row) in self.inside)
-        rest = max(self.borrowed - inside, 0)
-        nbytes = self.alive.nbytes + self.lasting.nbytes + sum(row.nbytes for row in found) + rest
-        if nbytes > self.most.nbytes:
-            self.most = _Moment(nbytes, self.alive.events, self.lasting.events, rows, rest, self._name(call))
-
-    def rows_of_most(self) -> Rows:
-        """The rows of the moment with the most bytes."""
-        blobs, lasting = self.alive.rows_at(self.most.event), self.lasting.rows_at(self.most.lasting)
-        rows = {id(row): row for row in (*blobs, *self.most.more, *lasting)}.values()
-        rest = MemoryRow("scratch that others use", "", (self.most.rest,), "uint8", SCRATCH)
-        return tuple(sorted((*rows, *([rest] if self.most.rest else ())), key=lambda row: KINDS.index(row.kind)))
-
-    def _row(self, call: Call, buffer: Buffer) -> MemoryRow:
-        return MemoryRow(buffer.what, self._name(call), buffer.shape, buffer.dtype, buffer.kind)
-
-    def _name(self, call: Call | None) -> str:
+    def _name(self, call: Call) -> str:
         """The op, by its first result; a recurrence has one name for both passes."""
-        if call is None:
-            return ""
-        if call.op.type == "RecurrentNetwork" and "backward" in call.op.attributes:
-            self.names[call.op.outputs[-1]] = call.op.key
         return next((self.names[name] for name in call.op.inputs if name in self.names), call.op.key)
+
+
+def _block_of(rows: Rows) -> int:
+    return sum(one.nbytes for one in rows if one.buffer.what == REST)
+
+
+def _lies_in(rows: Rows) -> dict[str, list[Allocation]]:
+    """Blob -> the memory that it lies in."""
+    found: dict[str, list[Allocation]] = {}
+    for one in rows:
+        for name in one.blobs:
+            found.setdefault(name, []).append(one)
+    return found

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.buffers.allocations import allocations_by
 from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.lifetimes import results_and_needs
-from rnnops.compiler.execute.compile_programs import Kernel
-from rnnops.compiler.execute.parted_kernels import PartedKernels
+from rnnops.compiler.execute.compiled import Runners, demands_of
+from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.compiler.report.memory_table import aligned, spaced
 from rnnops.errors import FeedError
@@ -108,7 +108,7 @@ class Watch:
     Args:
         kernel: what runs the op; None for its reference.
         runs: `compiled` or `interpreter`.
-        demands: what it asks for, by its key; nothing where the interpreter, or parts of a recurrence, ask for it.
+        demands: what ops ask for, by key; nothing where the interpreter, or parts of a recurrence, ask for it.
     """
 
     def __init__(self, call: Call, kernel: Any, runs: str, demands: Mapping[str, Demand], clock: Clock) -> None:
@@ -127,8 +127,7 @@ class Watch:
 
     def profile(self) -> OpProfile:
         """What it has seen."""
-        held, _ = results_and_needs(self.call, self.demands)
-        nbytes = sum({one.number: one.buffer.nbytes for results in held for one in results}.values())
+        nbytes = sum(one.nbytes for one in allocations_by(0, self.call, self.demands, {}) if one.blobs)
         op, seconds = self.call.op, self.seconds / max(self.calls, 1)
         return OpProfile(op.type, op.key, self.runs, self.calls, seconds, nbytes)
 
@@ -147,35 +146,19 @@ class WatchedPlans(PlanCache[Any]):
         return super().get(key, lambda: self._watched(self.plans.get(key, make)))
 
     def _watched(self, plan: Plan) -> Plan:
-        compiled, backward = plan.compiled, {}
-        parted = compiled.parted
-        scans = {*parted.scans, *parted.stepped, *compiled.stepped[0], *compiled.stepped[1]}
-        others = [
-            {**some, **more} for some, more in zip(compiled.stepped, (parted.forward, parted.backward), strict=True)
-        ]
-        forward = self._watch("forward", plan.program, compiled.forward, others[0], scans)
+        forward, backward = self._watch("forward", plan.program, plan.compiled.forward), {}
         if isinstance(plan, TrainingPlan):
-            backward = self._watch("backward", plan.backward, compiled.backward, others[1], scans)
-        watched = replace(compiled, forward=forward, backward=backward, parted=PartedKernels(), stepped=({}, {}))
-        self.plan = replace(plan, compiled=watched)
+            backward = self._watch("backward", plan.backward, plan.compiled.backward)
+        self.plan = replace(plan, compiled=replace(plan.compiled, forward=forward, backward=backward))
         return self.plan
 
-    def _watch(
-        self, name: str, program: Program, kernels: Mapping[str, Kernel], others: Mapping[str, Any], scans: set[str]
-    ) -> dict[str, Any]:
-        """What notes the time of each op of a pass, by key.
-
-        Args:
-            kernels, others: what runs ops, and recurrences step by step or in parts.
-            scans: the keys of those recurrences whose steps or parts are compiled.
-        """
-        watches = {}
+    def _watch(self, name: str, program: Program, runners: Runners) -> dict[str, Any]:
+        """What notes the time of each op of a pass, by key."""
+        watches, demands = {}, demands_of(runners)
         for call in program.calls:
-            key = call.op.key
-            runs = "compiled" if key in kernels or key in scans else "interpreter"
-            demands = {key: kernels[key].demand()} if key in kernels else {}
-            kernel = others.get(key, kernels.get(key)) or self.reference(call)
-            watches[key] = Watch(call, kernel, runs, demands, self.clock)
+            runner = runners.get(call.op.key)
+            runs = "compiled" if runner_shown(runner) else "interpreter"
+            watches[call.op.key] = Watch(call, runner or self.reference(call), runs, demands, self.clock)
         self.passes[name] = list(watches.values())
         return watches
 

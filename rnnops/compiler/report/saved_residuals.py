@@ -18,7 +18,7 @@ from rnnops.compiler.report.memory_timeline import PART
 from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Shape
 
@@ -71,8 +71,7 @@ def saved_residuals(plan: TrainingPlan) -> SavedResiduals:
 
 
 def _recurrences(plan: TrainingPlan) -> list[Call]:
-    calls = [call for call in plan.program.calls if call.op.type == "RecurrentNetwork"]
-    return [call for call in calls if "backward" in call.op.attributes]
+    return [call for call in plan.program.calls if is_training_form(call.op)]
 
 
 def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
@@ -89,7 +88,7 @@ def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
 
 def _within_kept(call: Call) -> Iterator[str]:
     """Results of a recurrence that need no memory beside what it keeps of its steps."""
-    if not call.op.attributes.get("schedule"):
+    if not runs_in_parts(call.op):
         for name, kind, lies_in in zip(
             call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False
         ):
@@ -102,8 +101,8 @@ def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
     recurrence = Recurrence(call.op, call.net)
     types, step = input_types(recurrence, call), cell_program(recurrence, call).types
     steps, _ = recurrence.steps_and_batch(types)
-    schedule = call.op.attributes.get("schedule")
-    if schedule:
+    if runs_in_parts(call.op):
+        schedule = call.op.attributes["schedule"]
         yield from _boundaries(call, schedule)
         yield from _kept(part_bytes(call).keep(schedule[0]), ())
     else:
@@ -116,11 +115,11 @@ def _kept(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:
     """Memory of all steps that backward reads; what lies in outputs of the net is there anyway."""
     buffers = buffers_of(call)
     results = zip(call.op.outputs, results_of(call, buffers), strict=True)
-    there = {buffer.what for name, lies_in in results if name in outputs for buffer in lies_in}
-    for buffer in buffers:
+    there = [buffer for name, lies_in in results if name in outputs for buffer in lies_in]
+    for name, buffer in buffers.items():
         if buffer.kind == KEPT:
-            status, name = "alias" if buffer.what in there else "kept", buffer.what.partition(" ")[2]
-            yield SavedBlob(status, name, call.op.key, buffer.dtype, buffer.shape)
+            status = "alias" if buffer in there else "kept"
+            yield SavedBlob(status, name.blob, call.op.key, buffer.dtype, buffer.shape)
 
 
 def _boundaries(call: Call, schedule: tuple[int, int, str, int]) -> Iterator[SavedBlob]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, ClassVar
 
 from rnnops.compiler.graph.topological import makers_before, topological_order
 from rnnops.compiler.lower.expand_ops import expand_ops
-from rnnops.compiler.rewrite.fusion_groups import RowGroup, group_alone, group_rows
+from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_alone, group_ops
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.loops import Kernel
@@ -30,7 +31,7 @@ class FusedOps(OpSchema):
     internal = True
     uses_context = True
     gradient = no_gradient
-    loop = Kernel("row program")
+    loop = Kernel("pointwise kernel")
 
     def output_count(self, attributes: Mapping[str, Any]) -> int:
         return len(attributes["body"].output_blobs)
@@ -70,14 +71,16 @@ def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: 
 
     Args:
         keep: blobs that must be there beside the outputs.
-        least_work: elementwise results that a group must at least compute to be fused.
+        least_work: elementwise results that a group must at least compute to be fused; infinite, nothing is.
         all_ops: whether ops that do not work row by row are groups as well.
 
     Returns: the program itself where nothing is worth it.
     """
+    if least_work == inf:
+        return program
     folded = fold_constants(program)
     expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
-    grouping = group_rows(expanded, all_ops)
+    grouping = group_ops(expanded, all_ops)
     groups = [group for group in grouping.groups if group.work() >= least_work]
     if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):
         return program
@@ -91,7 +94,7 @@ def _input_types(program: Program) -> dict[str, Type]:
 
 
 def _ops(
-    program: Program, groups: Sequence[RowGroup], free: Sequence[Call], wanted: Collection[str], all_ops: bool
+    program: Program, groups: Sequence[FusionGroup], free: Sequence[Call], wanted: Collection[str], all_ops: bool
 ) -> list[Op]:
     """Ops and groups as ops, each after what it reads, else by the place of their last op."""
     grouped = {id(call): number for number, group in enumerate(groups) for call in group.own}
@@ -115,7 +118,7 @@ def _ops(
     return [units[i][1] for i in topological_order(before, lambda i: units[i][0])]
 
 
-def fused_op(program: Program, group: RowGroup, needed: Collection[str]) -> Op:
+def fused_op(program: Program, group: FusionGroup, needed: Collection[str]) -> Op:
     """A group as one op; what others need is its results."""
     results = [name for call in group.own for name in call.op.outputs if name and name in needed]
     inputs = [Input(name, program.net.dtype_of(name), program.types[name].shape) for name in group.reads()]

@@ -37,7 +37,7 @@ Types = Mapping[str, Type]
 
 
 @dataclass(frozen=True)
-class RowGroup:
+class FusionGroup:
     """Ops that run as one pass over rows.
 
     Args:
@@ -56,7 +56,7 @@ class RowGroup:
     sums: frozenset[str] = frozenset()
     lowered: Lowered = field(default_factory=Lowered)
 
-    def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+    def joined(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> FusionGroup | None:
         """The group with more ops, some of them its own; None where they do not fit."""
         known, mine = {id(call) for call in self.calls}, {id(call) for call in own}
         new = [call for call in calls if id(call) not in known and (id(call) in mine or not self._reads(call))]
@@ -68,12 +68,12 @@ class RowGroup:
         group = replace(self, calls=(*self.calls, *new), own=(*self.own, *own), lowered=lowered)
         return _with_rows(group, lowered.statements[len(self.lowered.statements) :])
 
-    def whole(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> RowGroup | None:
+    def whole(self, calls: Sequence[Call], own: Sequence[Call], types: Types) -> FusionGroup | None:
         """A group whose rows are all one, on one thread; None where an op has no compiled form."""
         lowered = Lowered()
         if not all(_lower(lowered, call, types) for call in calls):
             return None
-        return RowGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
+        return FusionGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
 
     def scatters(self) -> bool:
         """Whether elements are written where an index says."""
@@ -105,22 +105,22 @@ class RowGroup:
         return sum(_work(statement) for statement in self.lowered.statements)
 
 
-def group_of(program: Program) -> RowGroup:
+def group_of(program: Program) -> FusionGroup:
     """All ops of a net as one group. Raises UnsupportedError where they are none."""
-    group = RowGroup().joined(program.calls, program.calls, program.types)
-    group = group or RowGroup().whole(program.calls, program.calls, program.types)
+    group = FusionGroup().joined(program.calls, program.calls, program.types)
+    group = group or FusionGroup().whole(program.calls, program.calls, program.types)
     if group is None:
         raise UnsupportedError(f"net '{program.net.name}' has an op without a compiled form")
     return group
 
 
-def group_alone(program: Program, call: Call) -> RowGroup | None:
+def group_alone(program: Program, call: Call) -> FusionGroup | None:
     """An op as a group with the constants that it reads; None where it has no compiled form, or moves too much."""
     if not _may_join(call):
         return None
     constants = [one for one in program.calls if _is_constant(one) and set(one.op.outputs) & set(call.op.inputs)]
     calls = (*constants, call)
-    return RowGroup().joined(calls, (call,), program.types) or RowGroup().whole(calls, (call,), program.types)
+    return FusionGroup().joined(calls, (call,), program.types) or FusionGroup().whole(calls, (call,), program.types)
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ class Grouping:
         free: ops that groups may have a copy of; their results are made only where something else reads them.
     """
 
-    groups: tuple[RowGroup, ...]
+    groups: tuple[FusionGroup, ...]
     free: tuple[Call, ...]
 
 
-def group_rows(program: Program, all_ops: bool = False) -> Grouping:
+def group_ops(program: Program, all_ops: bool = False) -> Grouping:
     """Group the ops of a net of primitive ops; what is in no group runs by itself.
 
     Args:
@@ -153,7 +153,7 @@ class _Walk:
     """The state of the greedy walk.
 
     Args:
-        all_ops: as for `group_rows`.
+        all_ops: as for `group_ops`.
         found: all groups so far.
         home: blob -> number of its group.
         levels: blob -> level at which it is made; inputs and constants are not there.
@@ -165,7 +165,7 @@ class _Walk:
 
     program: Program
     all_ops: bool = False
-    found: list[RowGroup] = field(default_factory=list)
+    found: list[FusionGroup] = field(default_factory=list)
     home: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
     free: dict[str, Call] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class _Walk:
                 self._move(first, *found)
         self.found = [group for group in self.found if group.own]
 
-    def _merged(self, first: int, readers: Iterable[int]) -> tuple[int, RowGroup] | None:
+    def _merged(self, first: int, readers: Iterable[int]) -> tuple[int, FusionGroup] | None:
         """The first of the groups that read a group which it can run within, and the two as one."""
         a = self.found[first]
         made, seen = self._made_of(a.results())
@@ -237,15 +237,15 @@ class _Walk:
                 continue
             both = {id(call): call for call in (*a.calls, *b.calls)}.values()
             calls = sorted(both, key=lambda call: self.places[id(call)])
-            group = RowGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
+            group = FusionGroup(b.level).joined(calls, (*a.own, *b.own), self.program.types)
             if group is not None:
                 return second, group
         return None
 
-    def _move(self, first: int, second: int, group: RowGroup) -> None:
+    def _move(self, first: int, second: int, group: FusionGroup) -> None:
         """Let what was one group be in another, which is `group` from now on."""
         a = self.found[first]
-        self.found[second], self.found[first] = group, RowGroup(a.level)
+        self.found[second], self.found[first] = group, FusionGroup(a.level)
         self.home.update(dict.fromkeys(a.results(), second))
         self.levels.update(dict.fromkeys(a.results(), group.level))
 
@@ -264,7 +264,7 @@ class _Walk:
 
     def _join(self, call: Call) -> int | None:
         """The number of the group that the op has joined: the first where its products run in blocks, if any."""
-        fits: tuple[int, RowGroup] | None = None
+        fits: tuple[int, FusionGroup] | None = None
         for number, group in self._possible(call):
             blocked = _in_blocks(group, call)
             fits = (number, group) if blocked or fits is None else fits
@@ -279,7 +279,7 @@ class _Walk:
         self.found[number : number + 1] = [group]
         return number
 
-    def _possible(self, call: Call) -> Iterator[tuple[int, RowGroup]]:
+    def _possible(self, call: Call) -> Iterator[tuple[int, FusionGroup]]:
         """Groups with the op, and their numbers; the last number is that of a new one."""
         for before in self._makers_with(call):
             made = {name for one in before for name in one.op.outputs}
@@ -288,7 +288,7 @@ class _Walk:
                 group = self.found[number].joined((*before, call), (call,), self.program.types)
                 if group is not None:
                     yield number, group
-            new = RowGroup(self._level_after(read))
+            new = FusionGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
             constants = self._free_makers(call, _is_constant)
             alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
@@ -357,7 +357,7 @@ def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
     return True
 
 
-def _with_rows(group: RowGroup, statements: Sequence[Statement]) -> RowGroup | None:
+def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGroup | None:
     """The group with the axes and sums of new statements; None where they do not work row by row."""
     rows = _find_rows(group, statements) if statements else BatchAxes(dict(group.axes), (), ())
     if rows is None:
@@ -372,7 +372,7 @@ def _with_rows(group: RowGroup, statements: Sequence[Statement]) -> RowGroup | N
     return replace(group, axes=rows.axes, sums=blobs) if rows.axes else None
 
 
-def _find_rows(group: RowGroup, statements: Sequence[Statement]) -> BatchAxes | None:
+def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes | None:
     """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds."""
     types = group.lowered.types
     if group.axes:
@@ -398,7 +398,7 @@ def _is_blocked(found: BatchAxes, types: Types) -> bool:
     return bool(as_product(first, sizes, fixed) or as_contraction(first, sizes, fixed))
 
 
-def _in_blocks(group: RowGroup, call: Call) -> bool:
+def _in_blocks(group: FusionGroup, call: Call) -> bool:
     """Whether all products of an op run in blocks."""
     types = group.lowered.types
     products = [s for s in group.lowered.statements if s.call is call and s.form == "product"]

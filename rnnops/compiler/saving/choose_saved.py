@@ -14,7 +14,7 @@ from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
 from rnnops.net import Net
 from rnnops.recurrent.op import input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.recurrent.training_form import plain_form, training_form
 from rnnops.schema import Call
 from rnnops.types import Type
@@ -60,7 +60,7 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 def _has_steps(call: Call) -> bool:
     """Whether a call is a recurrence in training form of at least one step."""
-    if call.op.type != "RecurrentNetwork" or "backward" not in call.op.attributes:
+    if not is_training_form(call.op):
         return False
     recurrence = Recurrence(call.op, call.net)
     return recurrence.steps_and_batch(input_types(recurrence, call))[0] > 0
@@ -77,7 +77,7 @@ def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Resi
 
 def _check(program: Program, residuals: Residuals, policy: Policy) -> None:
     """Raise an error where a policy that was asked for changes nothing."""
-    recurrences = [op for op in program.net.ops if op.type == "RecurrentNetwork" and "backward" in op.attributes]
+    recurrences = [op for op in program.net.ops if is_training_form(op)]
     again = residuals.rerun or any(runs_again(op.attributes["cell"], op.attributes["backward"]) for op in recurrences)
     if policy.kind in (NAMES, COLLECTION) and not again:
         raise NothingToRecomputeError(

@@ -24,6 +24,7 @@ from rnnops.compiler.saving.predicted_time import predicted_time
 from rnnops.errors import BudgetError, NoBottleneckError
 from rnnops.interpreter import Program
 from rnnops.lazy import cached_property
+from rnnops.recurrent.recurrence import runs_in_parts
 
 Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 By = Callable[[Policy], Saved]
@@ -91,7 +92,7 @@ def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> l
 
 
 def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Way]:
-    calls = [call for call in saved[0].calls if call.op.attributes.get("schedule")]
+    calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
     if not calls:
         return
     bytes_of = [part_bytes(call) for call in calls]
@@ -184,7 +185,7 @@ def held_bytes(saved: Saved) -> int:
     """
     program, gradient, residuals = saved
     nbytes = bytes_of_blobs(program)
-    parted = {call.op.outputs[-1] for call in program.calls if call.op.attributes.get("schedule")}
+    parted = {call.op.outputs[-1] for call in program.calls if runs_in_parts(call.op)}
     nbytes.update(dict.fromkeys(parted, 0))
     net = backward_net(program, gradient, residuals)
     made = {name for op in program.net.ops for name in op.outputs if name}

@@ -10,7 +10,7 @@ from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.residuals import Residuals
 from rnnops.interpreter import Program
 from rnnops.recurrent.op import backward_program, cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence
+from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call
 
 
@@ -24,8 +24,8 @@ def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps:
     forward = sum(_products(call) for call in program.calls)
     rerun = {op.key for op in residuals.rerun}
     again = sum(_products(call) for call in program.calls if call.op.key in rerun)
-    again += sum(_again(call) for call in program.calls if "backward" in call.op.attributes)
-    again += (forward_steps - 1) * sum(_products(call) for call in program.calls if call.op.attributes.get("schedule"))
+    again += sum(_again(call) for call in program.calls if is_training_form(call.op))
+    again += (forward_steps - 1) * sum(_products(call) for call in program.calls if runs_in_parts(call.op))
     return 1 + again / max(3 * forward, 1)
 
 

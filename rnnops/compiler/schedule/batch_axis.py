@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from rnnops.compiler.ir.layouts import Layout, dense
 from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.schedule.step_plan import MixedError, Step
 from rnnops.types import Shape, Type
 
 
@@ -49,6 +50,24 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
             mixing.append(statement.blob)
         marked.append(replace(statement, row_axis=found))
     return BatchAxes(axes, tuple(marked), tuple(mixing))
+
+
+def mark_rows(step: Step) -> Step:
+    """Mark the axis of each statement that runs over the batch. Raises MixedError where a statement mixes rows."""
+    found = find_batch_axes(step.statements, step.lowered.types, _known_axes(step))
+    if found.mixing:
+        raise MixedError(f"'{found.mixing[0]}' reads across rows")
+    return replace(step, nodes=found.statements, batch_axes=found.axes)
+
+
+def _known_axes(step: Step) -> dict[str, int]:
+    """Batch axes by meaning: of what is read, and of what lies in tensors of sequences and states."""
+    scan, types = step.scan, step.lowered.types
+    known = {name: axis for name, axis in scan.batch_axes.items() if name in scan.reads}
+    for owner, slot in step.slots.items():
+        if owner not in scan.reads and slot.tensor in scan.row_tensors:
+            known[owner] = len(types[owner].shape) - len(scan.tensors[slot.tensor].shape)
+    return known
 
 
 def axes_along(statement: Statement, axis: int, types: Mapping[str, Type]) -> dict[str, int]:

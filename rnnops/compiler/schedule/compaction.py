@@ -6,23 +6,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.tensor_name import TensorName
+from rnnops.compiler.schedule.drop_unread import live_nodes
 from rnnops.compiler.schedule.gather_rows import gather_rows
 from rnnops.compiler.schedule.masked_rows import simplify_rows
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Node, live_nodes, node_reads
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.types import Type
 
 
-def shrink_rows(scan: Scan, plan: StepPlan, unseen: Collection[str]) -> StepPlan:
+def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
     """The plan for rows that end; the plan as it is, with the reason, where rows cost as much past their end.
 
     rewrite: stages of all rows  -->  stages of rows that are not over, and fewer of rows that are
-
-    Args:
-        unseen: tensors that nobody reads where a row is over.
     """
     names = _lengths(scan)
     if scan.timestep is None or not names:
@@ -30,14 +28,14 @@ def shrink_rows(scan: Scan, plan: StepPlan, unseen: Collection[str]) -> StepPlan
     reason = plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))
-        over = live_nodes(over, [*_stored(plan, unseen), *_checked(scan, plan)])
+        over = live_nodes(over, [*_stored(plan, scan.unseen), *_checked(scan, plan)])
         lasting = live_nodes(lasting, _stored(plan, ()))
         if _work(over) < _work(lasting):
             first = gather_rows(scan, plan, lasting, "lasting")
             second = gather_rows(scan, first, over, "over")
             return replace(second, stages=first.stages, past_end=second.stages, lengths=lengths)
         reason = f"'{lengths}' masks no product"
-    return replace(plan, unshrunk=reason)
+    return replace(plan, uncompacted=reason)
 
 
 def _work(nodes: Sequence[Node]) -> tuple[int, int]:
@@ -46,7 +44,7 @@ def _work(nodes: Sequence[Node]) -> tuple[int, int]:
     return len(products), len(nodes)
 
 
-def _stored(plan: StepPlan, unseen: Collection[str]) -> list[str]:
+def _stored(plan: StepPlan, unseen: Collection[TensorName]) -> list[str]:
     return [*(owner for owner, slot in plan.slots.items() if slot.tensor not in unseen), *plan.accumulators]
 
 
@@ -56,7 +54,7 @@ def _checked(scan: Scan, plan: StepPlan) -> list[str]:
     return [] if scan.gradients else [s.target.owner for s in statements if s.may_fail()]
 
 
-def past_end_reads(plan: StepPlan) -> frozenset[str]:
+def past_end_reads(plan: StepPlan) -> frozenset[TensorName]:
     """Tensors that are read where a row is over: all where rows do not shrink."""
     if not plan.lengths:
         return frozenset(slot.tensor for slot in plan.slots.values())

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rnnops.compiler.ir.layouts import Layout, dense
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Access, Statement
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Node, node_reads, node_writes, split_stages
+from rnnops.compiler.schedule.stages import split_stages
 from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners
+from rnnops.scopes import unused_name
 from rnnops.types import Shape, Type
 
 
 def gather_rows(scan: Scan, plan: StepPlan, nodes: Sequence[Node], kind: str) -> StepPlan:
-    """Let products touch scratch alone, and row programs copy from and to tensors, which hold all rows.
+    """Let products touch scratch alone, and pointwise kernels copy from and to tensors, which hold all rows.
 
     rewrite: `y = x @ w; g += x^T @ d`  -->  `x' = x; y' = x' @ w; g += x'^T @ d; y = y'`, where x and y lie in tensors
 
@@ -46,6 +47,7 @@ class _Gatherer:
         self.batch, self.plan, self.kind = batch, plan, kind
         self.types, self.axes = dict(plan.types), dict(plan.batch_axes)
         self.nodes: list[Node] = []
+        self.targets: dict[str, str] = {}
         self.copies: dict[str, list[tuple[_Part, str]]] = {}
 
     # -- targets -------------------------------------------------------------------------------------------------
@@ -65,8 +67,13 @@ class _Gatherer:
         return result
 
     def _scratch(self, owner: str) -> str:
-        name = f"{owner}/{self.kind}"
-        self.types[name], self.axes[name] = self.types[owner], self.axes[owner]
+        if owner not in self.targets:
+            self.targets[owner] = self._new(f"{owner}/{self.kind}", self.types[owner], self.axes[owner])
+        return self.targets[owner]
+
+    def _new(self, name: str, kind: Type, axis: int) -> str:
+        name = unused_name(name, self.types)
+        self.types[name], self.axes[name] = kind, axis
         return name
 
     def _stored(self, owner: str) -> Statement:
@@ -103,12 +110,13 @@ class _Gatherer:
         for known, name in copies:
             if known == part:
                 return name
-        name, dtype = f"{part.owner}/{self.kind}.{sum(map(len, self.copies.values()))}", self.types[part.owner].dtype
-        copies.append((part, name))
+        dtype = self.types[part.owner].dtype
         each = part.rows // self.batch
         shape: Shape = (self.batch, each, part.columns)
         source = Layout(part.offset, shape, (each * part.stride, part.stride, 1))
-        self.types[name], self.axes[name] = Type(dtype, shape), 0
+        number = sum(map(len, self.copies.values()))
+        name = self._new(f"{part.owner}/{self.kind}.{number}", Type(dtype, shape), 0)
+        copies.append((part, name))
         target, operand = Access(name, dense(shape)), Access(part.owner, source)
         self.nodes.append(Statement(name, shape, target, (operand,), "copy", None, dtype, row_axis=0))
         return name

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from rnnops.compiler.ir.lowered import Lowered
 from rnnops.compiler.ir.statements import fold_word
+from rnnops.compiler.schedule.step_plan import MixedError
 from rnnops.loops import Reduction, View
 from rnnops.scalar_texts import normal_text
 from rnnops.schema import Call, form_of, schema_of
@@ -19,10 +20,6 @@ SUMS = ("Add", "Sum", "Sub")  # linear in all operands at once
 SCALED = ("Mul", "MatMul")  # linear in either operand
 FIRST = ("Div", "Gather", "Identity", "Neg", "ScatterAdd")  # linear in the first operand, as sums and means are
 CHOICES = ("Where",)  # linear in all operands but the first
-
-
-class MixedError(Exception):
-    """Rows of the batch are not independent."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loop nests: which statements of a row program share one pass over the features.
+"""Loop nests: which statements of a pointwise kernel share one pass over the features.
 
 Greedy loop fusion (Kennedy and McKinley 1993, without reordering): a statement joins the nest of its extents that is
 furthest from the end without coming before anything it needs, if all that it shares with the statements there is the
@@ -25,7 +25,7 @@ class Nest:
 
 
 def fuse_nests(statements: Sequence[Statement], folds_last: bool = False) -> list[Nest]:
-    """Fuse the statements of a row program into as few nests as order allows.
+    """Fuse the statements of a pointwise kernel into as few nests as order allows.
 
     Args:
         folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are

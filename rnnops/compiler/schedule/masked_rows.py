@@ -9,9 +9,8 @@ from math import prod
 import numpy as np
 
 from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_writes
 from rnnops.compiler.ir.statements import IDEMPOTENT, Access, Number, Statement
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Node, node_writes
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.schema import Call, schema_of
 

@@ -1,7 +1,7 @@
 """Places: where in memory each blob of a step lies, and for how long.
 
-A blob that one row program makes and uses lies in scratch of one row; one that passes from program to product within a
-step, in scratch of one step; one that passes from stage to stage, in scratch of a tile. The rest lies in tensors.
+A blob that one pointwise kernel makes and uses lies in scratch of one row; one that passes from it to a product within
+a step, in scratch of one step; one that passes from stage to stage, in scratch of a tile. The rest lies in tensors.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from types import MappingProxyType
 import numpy as np
 
 from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.nodes import Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.schedule.stages import Stage, node_reads, node_writes
+from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 
@@ -63,12 +64,13 @@ class Layouts:
 
     Args:
         scratch: dtype -> numbers, for each array of scratch.
-        arrays: names of arrays that the caller gives, by what lies in them.
+        tensors, arrays: arrays that the caller gives, by the tensor or the owner that lies in them.
         past_end: all places for the stages of rows that are over.
     """
 
     places: Mapping[str, Place]
     scratch: dict[str, int]
+    tensors: Mapping[TensorName, str]
     arrays: Mapping[str, str]
     past_end: Mapping[str, Place] = field(default_factory=dict)
 
@@ -105,14 +107,14 @@ def lay_out(
         copies: steps after which memory that serves a step is used again.
         used: owners that need scratch, all if None; the others are in registers.
     """
-    arrays = {f"tensor {name}": f"x{i}" for i, name in enumerate(scan.tensors)}
-    for owner in (*sorted(plan.invariant), *plan.accumulators):
-        arrays[owner] = f"x{len(arrays)}"
+    tensors = {name: f"x{i}" for i, name in enumerate(scan.tensors)}
+    owners = (*sorted(plan.invariant), *plan.accumulators)
+    arrays = {owner: f"x{i}" for i, owner in enumerate(owners, len(tensors))}
     scratch, places = _Scratch(), {}
     for owner, kind in plan.types.items():
         row = _row_stride(owner, kind, plan)
         if owner in plan.slots:
-            places[owner] = _in_tensor(scan, plan, owner, row, arrays)
+            places[owner] = _in_tensor(scan, plan, owner, row, tensors)
         elif owner in plan.invariant or owner in plan.accumulators:
             together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
             places[owner] = Place(arrays[owner], row=row, together=together)
@@ -123,7 +125,7 @@ def lay_out(
         }
         for stages in (plan.stages, plan.past_end)
     )
-    return Layouts(lasting, scratch.sizes, arrays, over)
+    return Layouts(lasting, scratch.sizes, tensors, arrays, over)
 
 
 def _scratch_places(
@@ -152,11 +154,11 @@ def _row_stride(owner: str, kind: Type, plan: StepPlan) -> int:
     return 0 if axis is None else dense(kind.shape).strides[axis]
 
 
-def _in_tensor(scan: Scan, plan: StepPlan, owner: str, row: int, arrays: Mapping[str, str]) -> Place:
+def _in_tensor(scan: Scan, plan: StepPlan, owner: str, row: int, tensors: Mapping[TensorName, str]) -> Place:
     slot = plan.slots[owner]
     tensor = scan.tensors[slot.tensor]
     ring = tensor.length if tensor.ring else 0
-    return Place(arrays[f"tensor {slot.tensor}"], 0, prod(tensor.shape), "t", slot.shift, ring, row)
+    return Place(tensors[slot.tensor], 0, prod(tensor.shape), "t", slot.shift, ring, row)
 
 
 def _extents(stages: tuple[Stage, ...], placed: set[str]) -> dict[str, str]:

@@ -7,10 +7,19 @@ of other widths would make them own rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rnnops.compiler.graph.components import weak_components
+from rnnops.compiler.ir.nodes import Stage
+from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.schedule.stages import Stage, carried_edges, dependencies
+from rnnops.compiler.schedule.stages import carried_edges, dependencies
+from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners
+
+
+def set_work_apart(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with stages of their own for work that loops have nothing to do with; see `set_apart`."""
+    return replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
 
 
 def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> Iterator[Stage]:

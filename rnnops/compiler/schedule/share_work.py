@@ -19,10 +19,9 @@ from math import prod
 
 import numpy as np
 
+from rnnops.compiler.ir.nodes import Contraction, Product, Stage
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Stage
 from rnnops.compiler.schedule.step_plan import StepPlan
 
 LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread

@@ -7,39 +7,11 @@ its steps (odd numbers); elementwise work stays in the loop that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from rnnops.compiler.graph.components import strong_components
+from rnnops.compiler.ir.nodes import Node, Stage, node_reads, node_writes
 from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.schedule.products import Contraction, Product
-
-Node = Statement | Product | Contraction
-SomeNode = TypeVar("SomeNode", bound=Node)
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Nodes between two barriers.
-
-    Args:
-        nodes: in an order in which they can run.
-        loop: whether they run step by step (else once for all steps of a tile).
-        cyclic: whether a step needs the one before.
-    """
-
-    nodes: tuple[Node, ...]
-    loop: bool
-    cyclic: bool
-
-    @property
-    def head(self) -> str:
-        """How its nodes run."""
-        return ("loop over steps" if self.cyclic else "for each step") if self.loop else "all steps of a tile at once"
-
-    def __str__(self) -> str:
-        return "\n    ".join([self.head, *map(str, self.nodes)])
 
 
 def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[Stage]:
@@ -63,30 +35,6 @@ def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> l
         Stage(tuple(nodes[i] for i in order[stage]), bool(stage % 2), any(groups[i] in cyclic for i in members[stage]))
         for stage in members
     ]
-
-
-def node_reads(node: Node) -> list[str]:
-    """Owners that a node reads, its target included where it adds to it."""
-    if isinstance(node, Statement):
-        adds = [node.target.owner] if node.fold and node.start is None else []
-        index = [node.target.index.owner] if node.target.index else []
-        return [*(access.owner for access in node.reads()), *adds, *index]
-    return node.reads()
-
-
-def node_writes(node: Node) -> str:
-    return node.target.owner if isinstance(node, Statement) else node.target
-
-
-def live_nodes(nodes: Sequence[SomeNode], wanted: Collection[str]) -> list[SomeNode]:
-    """The nodes that owners which are wanted depend on."""
-    needed = set(wanted)
-    result: list[SomeNode] = []
-    for node in reversed(nodes):
-        if node_writes(node) in needed:
-            needed.update(node_reads(node))
-            result.append(node)
-    return result[::-1]
 
 
 def dependencies(nodes: Sequence[Node]) -> list[tuple[int, int]]:
@@ -169,7 +117,7 @@ def _latest(
 def _alternating(
     members: Mapping[int, Sequence[int]], number: Sequence[int], nodes: Sequence[Node], edges: Sequence[tuple[int, int]]
 ) -> dict[int, list[int]]:
-    """For each stage an order of few changes between products and row programs: as much of one kind as can run, then
+    """For each stage an order of few changes between products and pointwise work: as much of one kind as can run, then
     of the other."""
     after: list[list[int]] = [[] for _ in nodes]
     waiting = [0] * len(nodes)

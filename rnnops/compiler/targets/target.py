@@ -41,7 +41,7 @@ class Target(Protocol):
 
     Args:
         tile_rows: rows of a tile's products, about.
-        shrinks: whether rows that are over leave products.
+        compacts: whether rows that are over leave products.
         worker: what shares out the work: a thread, or a block of them.
     """
 
@@ -49,7 +49,7 @@ class Target(Protocol):
     def tile_rows(self) -> int: ...
 
     @property
-    def shrinks(self) -> bool: ...
+    def compacts(self) -> bool: ...
 
     @property
     def worker(self) -> str: ...
@@ -114,7 +114,7 @@ class Processor(OnHost):
     """
 
     tile_rows: int = TILE_ROWS
-    shrinks: bool = True
+    compacts: bool = True
     worker: str = "thread"
     openmp: OpenMP | None = None
 
@@ -144,7 +144,7 @@ class OnOneThread(OnHost):
     """What targets have in common that share out nothing."""
 
     tile_rows: int = TILE_ROWS
-    shrinks: bool = True
+    compacts: bool = True
     worker: str = "thread"
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:

@@ -1,8 +1,8 @@
-"""Kernel IR as LLVM IR: row programs and a driver for the cores of this machine.
+"""Kernel IR as LLVM IR: pointwise kernels and a driver for the cores of this machine.
 
-Row programs are functions of their own, which are not copied into the driver: their pointers do not overlap within one
-call, but one step reads what another wrote. Their products and sums are not fused to multiply-adds, as which of them
-are would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
+Pointwise kernels are functions of their own, which are not copied into the driver: their pointers do not overlap within
+one call, but one step reads what another wrote. Products and sums are not fused to multiply-adds, as which of them are
+would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
 
 Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/drivers.py` has them.
 """
@@ -49,7 +49,7 @@ from rnnops.compiler.ir.kernel import (
 )
 from rnnops.types import BOOL, is_signed
 
-FLAGS = "nsz afn"  # of a row program's own arithmetic
+FLAGS = "nsz afn"  # of a pointwise kernel's own arithmetic
 SUMS = {
     "add_any_order": "reassoc contract nsz",
     "add_product_any_order": "reassoc contract nsz",
@@ -293,11 +293,11 @@ class _Body:
         self.begin(after)
 
     def call(self, s: Do) -> None:
-        raise TypeError(f"{self.function.name} calls {s.function}: row programs call scalar functions alone")
+        raise TypeError(f"{self.function.name} calls {s.function}: pointwise kernels call scalar functions alone")
 
 
 class _Row(_Body):
-    """A row program."""
+    """A pointwise kernel."""
 
     def text(self, linkage: str = "internal ") -> str:
         taken = []
@@ -387,7 +387,7 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
 
 
 def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
-    """The text of an LLVM module of row programs that are called from outside, and the scalar functions it wants."""
+    """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
     scalars = Scalars()
     texts = [_Row(function, scalars).text(linkage="") for function in functions]
     return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars

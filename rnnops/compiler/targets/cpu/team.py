@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu.barrier import DONE_GATE, DRIVER, MAILBOX_LINES, cache_lines
 from rnnops.kernels.cpu.drivers import as_words
-from rnnops.kernels.cpu.instructions import WORD_BYTES
 from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.runtime import threads as thread_library
+from rnnops.kernels.cpu.team_memory import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 
 MOST_THREADS = 1024  # more is a slip
 IDLE_WORKERS = 128  # that wait in the pool

@@ -1,4 +1,4 @@
-"""Row programs for a block of CUDA threads: the same nests, whose loops the lanes of the block share out.
+"""Pointwise kernels for a block of CUDA threads: the same nests, whose loops the lanes of the block share out.
 
 Which loops, `share_lanes.py` says. A fold that lanes have parts of ends in shared memory: they fold together what each
 has gathered, in one order, and one of them writes it. Where no loop can be shared out (scatters to places that
@@ -13,22 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rnnops.compiler.codegen.pointwise_kernel import RowWriter
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseWriter
 from rnnops.compiler.ir.device import LaneFold
 from rnnops.compiler.ir.expressions import Call, Expr, Literal, Name, choice, compare
-from rnnops.compiler.ir.kernel import Assign, Do, If, Store
+from rnnops.compiler.ir.kernel import Assign, Do, If, Parameter, Store
 from rnnops.compiler.ir.statements import FOLDS, Statement
 from rnnops.compiler.schedule.loop_nests import Nest
 from rnnops.compiler.targets.cuda.share_lanes import Share, share_lanes
 from rnnops.kernels.cuda.lanes import fold_name
+from rnnops.types import BOOL, INTEGERS
 
 ALL, TEAM = ("lane", "lane", "lanes"), ("lane", "mate", "mates")
 SYNC = Do("cuda.syncthreads")
 TRUE = Literal(True, dtype="bool")
+DTYPES = ("float32", "float64", *INTEGERS, BOOL)
+SHARED = {  # what lanes fold in, by name; bools are bytes
+    f"shared_{dtype}": Parameter(f"shared_{dtype}", "uint8[]" if dtype == BOOL else f"{dtype}[]") for dtype in DTYPES
+}
 
 
-class BlockRowWriter(RowWriter):
-    """Writes the nests of one row program for the lanes of a block; each lane calls it for the same row."""
+class BlockPointwiseWriter(PointwiseWriter):
+    """Writes the nests of one pointwise kernel for the lanes of a block; each lane calls it for the same row."""
 
     share: Share  # of the nest that is being written
     inside: Expr  # whether a team has an iteration of it

@@ -1,6 +1,6 @@
-"""Units of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
+"""Regions of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
 
-A unit is a product, or all elementwise work between two products. Of a product, a block computes columns; a unit of
+A region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of
 elementwise work is done feature by feature where everything it writes lies so, else row by row. With period P element e
 of a row belongs to the block that owns feature e modulo P: of LSTM's gates [N, 4H] with P = H a block owns all four
 gates of its features, so that what follows the product needs no other block.
@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from rnnops.compiler.ir.nodes import Node, Product, Stage, node_writes
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
-from rnnops.compiler.schedule.products import Product
-from rnnops.compiler.schedule.stages import Node, Stage, node_writes
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.lazy import cached_property
 
-BY_ROWS = 0  # the period of a unit whose rows blocks share out
+BY_ROWS = 0  # the period of a region whose rows blocks share out
 
 
 @dataclass(frozen=True)
-class Unit:
+class Region:
     """A product, or statements between two products.
 
     Args:
@@ -50,17 +49,17 @@ class Unit:
         return frozenset(map(node_writes, self.nodes))
 
 
-def units_of(stage: Stage, plan: StepPlan, period: int) -> list[Unit]:
-    """The units of a loop where features are shared out with a period."""
-    units = []
+def regions_of(stage: Stage, plan: StepPlan, period: int) -> list[Region]:
+    """The regions of a loop where features are shared out with a period."""
+    regions = []
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = tuple(group)
         if is_row:
             statements = [node for node in nodes if isinstance(node, Statement)]
-            units.append(Unit(nodes, period if by_features(statements, plan, period) else BY_ROWS))
+            regions.append(Region(nodes, period if by_features(statements, plan, period) else BY_ROWS))
         else:
-            units += [Unit((node,), period_of_product(node, period)) for node in nodes if isinstance(node, Product)]
-    return units
+            regions += [Region((node,), period_of_product(node, period)) for node in nodes if isinstance(node, Product)]
+    return regions
 
 
 def period_of_product(product: Product, period: int) -> int:
@@ -126,7 +125,7 @@ def _has_features(nest: Nest, written: Collection[str], numbers: Collection[str]
     """Whether a nest can be done for one feature alone.
 
     Args:
-        written: owners that the unit writes, but for numbers.
+        written: owners that the region writes, but for numbers.
     """
     if all(statement.target.owner in numbers for statement in nest.statements):
         read = {access.owner for statement in nest.statements for access in statement.reads()}
@@ -138,7 +137,7 @@ def feature_axis(nest: Nest, written: Collection[str], period: int) -> int | Non
     """The axis of a nest along which features lie in everything it writes, None where there is none.
 
     Args:
-        written: owners that the unit writes; reads of them must be of the same feature.
+        written: owners that the region writes; reads of them must be of the same feature.
     """
     for axis in reversed(range(len(nest.extents))):
         if nest.extents[axis] % period == 0 and all(_keeps(s, axis, written, period) for s in nest.statements):

@@ -1,4 +1,4 @@
-"""Row programs for single features: the same nests, each lane of a CUDA device going through those of its own feature.
+"""Pointwise kernels for single features: the same nests, each lane of a CUDA device going through those of its own.
 
 A lane calls the function for a row and a feature `u`, and does all nests of the program for it, one after another,
 without a look at any other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. What a row has but one
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rnnops.compiler.codegen.pointwise_kernel import RowWriter
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseWriter
 from rnnops.compiler.ir.expressions import Expr, Literal, Name, compare
 from rnnops.compiler.ir.kernel import If, Store
 from rnnops.compiler.schedule.loop_nests import Nest
 from rnnops.compiler.targets.cuda.cyclic_distribution import feature_axis
 
 
-class FeatureRowWriter(RowWriter):
-    """Writes a row program whose features stand by themselves (`by_features`)."""
+class FeaturePointwiseWriter(PointwiseWriter):
+    """Writes a pointwise kernel whose features stand by themselves (`by_features`)."""
 
     period: int  # of features
     written: Collection[str]  # owners that the program writes

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.pointwise_kernel import RowProgram, Sizes
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, Sizes
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
     GOES_ON,
@@ -32,7 +32,7 @@ from rnnops.compiler.codegen.scan_module import (
     N,
     ScanModule,
     T,
-    array_dtype,
+    array_parameters,
 )
 from rnnops.compiler.ir.device import DeviceModule, Kernel
 from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in, share_of
@@ -53,16 +53,15 @@ from rnnops.compiler.ir.kernel import (
     expressions_of,
     statements_of,
 )
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.schedule.products import Contraction, Product
-from rnnops.compiler.schedule.stages import Node, Stage, node_reads
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.block_rows import SYNC, BlockRowWriter
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Unit, feature_nests, numbers_of
-from rnnops.compiler.targets.cuda.feature_rows import FeatureRowWriter
+from rnnops.compiler.targets.cuda.block_rows import SHARED, SYNC, BlockPointwiseWriter
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, feature_nests, numbers_of
+from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.share_blocks import Loop
 from rnnops.compiler.targets.cuda.text import cuda_text
 
@@ -90,7 +89,7 @@ class CudaScanWriter:
     weights: str
     constants: Constants = field(default_factory=Constants)
     sizes: Sizes = field(default_factory=Sizes)
-    programs: list[RowProgram] = field(default_factory=list)
+    programs: list[PointwiseKernel] = field(default_factory=list)
     summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
     shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
     kernels: list[Kernel] = field(default_factory=list)
@@ -99,7 +98,7 @@ class CudaScanWriter:
         driver = Function("scan", DRIVER_PARAMETERS, tuple(self._driver()))
         folds = tuple(fold for program in self.programs for fold in program.folds)
         programs = tuple(program.function(self.plan.types) for program in self.programs)
-        arrays, sizes = tuple(map(self._parameter, self._arrays())), self._size_names()
+        arrays, sizes = tuple(self._arrays()), self._size_names()
         module = DeviceModule(self.dtype, self.weights, folds, programs, tuple(self.kernels), driver, arrays, sizes)
         names = tuple(array.name for array in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, (), cuda_text)
@@ -125,16 +124,16 @@ class CudaScanWriter:
 
     def _launches(self, number: int, loop: Loop) -> list[Line]:
         if loop.persistent:
-            kernel = self._kernel(f"loop_{number}", loop, range(len(loop.units)))
+            kernel = self._kernel(f"loop_{number}", loop, range(len(loop.regions)))
             return [self._launch(kernel, loop, ZERO, STEPS, loop.numbers)]
         lines: list[Line] = list(STEP_OF_TILE)
-        for are_products, group in groupby(enumerate(loop.units), key=lambda unit: unit[1].product is not None):
-            units = list(group)
+        for are_products, group in groupby(enumerate(loop.regions), key=lambda region: region[1].product is not None):
+            regions = list(group)
             if are_products:
-                together = apart([unit.nodes[0] for _, unit in units])
+                together = apart([region.nodes[0] for _, region in regions])
                 lines += [Do("on.multiply", tuple(map(self._product_of_step, nodes))) for nodes in together]
                 continue
-            kernels = [self._kernel(f"unit_{number}_{i}", loop, [i]) for i, _ in units]
+            kernels = [self._kernel(f"region_{number}_{i}", loop, [i]) for i, _ in regions]
             lines += [self._launch(kernel, loop, STEP, STEP + 1, 0) for kernel in kernels]
         return [For("step", ZERO, STEPS, ONE, tuple(lines))]
 
@@ -176,34 +175,33 @@ class CudaScanWriter:
     # -- kernels -------------------------------------------------------------------------------------------------
 
     def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> Kernel:
-        """Write a kernel for some units of a loop."""
-        programs, units = len(self.programs), [(i, loop.units[i]) for i in numbers]
-        body = tuple(self._steps_apart(loop.units[0]) if loop.apart else self._steps_in_order(loop, units))
+        """Write a kernel for some regions of a loop."""
+        programs, regions = len(self.programs), [(i, loop.regions[i]) for i in numbers]
+        body = tuple(self._steps_apart(loop.regions[0]) if loop.apart else self._steps_in_order(loop, regions))
         lines = list(statements_of(body))
         buffers = {buffer for line in lines for buffer in buffers_of(line)}
         read = {one for line in lines for expression in expressions_of(line) for one in names_in(expression)}
         kernel = Kernel(
             name,
-            arrays=tuple(self._parameter(array) for array in self._arrays() if array in buffers),
+            arrays=tuple(array for array in self._arrays() if array.name in buffers),
             sizes=tuple(size for size in self._size_names() if size in read),
             folded=self._folded(self.programs[programs:]),
             teams=bool(read & TEAM_NAMES),
-            weights=any(unit.product for _, unit in units),
+            weights=any(region.product for _, region in regions),
             body=body,
         )
         self.kernels.append(kernel)
         return kernel
 
-    def _arrays(self) -> list[str]:
-        return [*self.layouts.arrays.values(), *(f"w_{dtype}" for dtype in self.layouts.scratch)]
+    def _arrays(self) -> list[Parameter]:
+        return array_parameters(self.scan, self.plan, self.layouts)
 
-    def _folded(self, programs: Sequence[RowProgram]) -> tuple[Parameter, ...]:
-        """What lanes fold in, for programs that do; bools are bytes."""
-        names = {scalar for one in programs for scalar in one.scalars if scalar.startswith("shared_")}
-        dtypes = {name: name.removeprefix("shared_").replace("bool", "uint8") for name in sorted(names)}
-        return tuple(Parameter(name, f"{dtype}[]") for name, dtype in dtypes.items())
+    def _folded(self, programs: Sequence[PointwiseKernel]) -> tuple[Parameter, ...]:
+        """What lanes fold in, for programs that do."""
+        scalars = {name for program in programs for name in program.scalars}
+        return tuple(SHARED[name] for name in sorted(scalars & SHARED.keys()))
 
-    def _steps_in_order(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+    def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         rows, together = self._rows_and_together()
         members = self._size(loop.members)
         lines: list[Line] = [
@@ -214,30 +212,30 @@ class CudaScanWriter:
             Assign("m1", least(P1 * together, rows)),
             *_share((N0, N1), RANK, BLOCKS, rows, together),
         ]
-        for period in sorted({unit.period for _, unit in units} - {BY_ROWS}):
+        for period in sorted({region.period for _, region in regions} - {BY_ROWS}):
             lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
-        lines += self._load_weights(loop, units)
-        return [*lines, For("step", Name("begin"), Name("end"), ONE, tuple(self._steps(loop, units)))]
+        lines += self._load_weights(loop, regions)
+        return [*lines, For("step", Name("begin"), Name("end"), ONE, tuple(self._steps(loop, regions)))]
 
-    def _steps(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+    def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
-        weights = dict(zip((i for i, unit in enumerate(loop.units) if unit.product), loop.weights, strict=False))
-        for i, unit in units:
+        weights = dict(zip((i for i, region in enumerate(loop.regions) if region.product), loop.weights, strict=False))
+        for i, region in regions:
             lines.append(Do("wait", (BLOCKS,)) if i in loop.waits and loop.persistent else SYNC)
-            if unit.product:
-                lines.append(self._step_product(unit.product, unit.period, loop, weights[i]))
+            if region.product:
+                lines.append(self._step_product(region.product, region.period, loop, weights[i]))
             else:
-                lines += self._unit(unit)
+                lines += self._region(region)
         return lines
 
-    def _load_weights(self, loop: Loop, units: Sequence[tuple[int, Unit]]) -> list[Line]:
+    def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []
-        for unit, place in zip((unit for _, unit in units if unit.product), loop.weights, strict=False):
-            node, size, own = unit.product, self._size, self._features(unit.period)
+        for region, place in zip((region for _, region in regions if region.product), loop.weights, strict=False):
+            node, size, own = region.product, self._size, self._features(region.period)
             assert node is not None
             along, across = node.right.layout.strides
             where = size(node.right.layout.offset), size(along), size(across)
-            shape = size(node.inner), size(node.columns), size(unit.period)
+            shape = size(node.inner), size(node.columns), size(region.period)
             weights = Array(self.layouts.arrays[node.right.owner])
             lines.append(Do("load_columns", (weights, *where, *shape, *own, Pointer("kept", size(place)))))
         return lines
@@ -254,56 +252,58 @@ class CudaScanWriter:
         bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
         return Do("step_product", (*a, *rows, *kept, *c, *bias))
 
-    def _unit(self, unit: Unit) -> list[Line]:
+    def _region(self, region: Region) -> list[Line]:
         together = self._rows_and_together()[1]
-        if unit.period == BY_ROWS:
-            return [For("n", N0, N1, ONE, (self._call(self._program(unit)),))]
-        first, last = self._features(unit.period)
+        if region.period == BY_ROWS:
+            return [For("n", N0, N1, ONE, (self._call(self._program(region)),))]
+        first, last = self._features(region.period)
         width = last - first
         quotient = Call("quotient", (E, width), dtype=INDEX)
-        rows = For("n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(unit)),))
+        rows = For("n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(region)),))
         body = Assign("q", quotient), Assign("u", first + E - Name("q") * width), Assign("p", P0 + Name("q")), rows
         return [For("e", LANE, (P1 - P0) * width, LANES, body)]
 
-    def _steps_apart(self, unit: Unit) -> list[Line]:
+    def _steps_apart(self, region: Region) -> list[Line]:
         """A stage whose steps and rows do not depend on each other: all at once."""
         rows = self._rows_and_together()[0]
-        if unit.period == BY_ROWS:
+        if region.period == BY_ROWS:
             body: list[Line] = [Assign("n", E % rows), Assign("step", E // rows)]
             bounds: tuple[Expr, Expr, Expr] = RANK, STEPS * rows, BLOCKS
         else:
-            period, row = self._size(unit.period), Name("row")
+            period, row = self._size(region.period), Name("row")
             body = [Assign("row", E // period), Assign("u", E - row * period)]
             body += [Assign("n", row % rows), Assign("step", row // rows)]
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
-        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(unit))))]
+        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(region))))]
 
-    def _program(self, unit: Unit) -> RowProgram:
-        """Write the row program of a unit."""
+    def _program(self, region: Region) -> PointwiseKernel:
+        """Write the pointwise kernel of a region."""
         nodes: list[Node] = [node for stage in self.plan.stages for node in stage.nodes]
-        own = {id(node) for node in unit.nodes}
+        own = {id(node) for node in region.nodes}
         outside = {owner for node in nodes if id(node) not in own for owner in node_reads(node)}
-        stored = unit.written & {*outside, *self.plan.slots, *self.plan.accumulators}
-        plan, statements = self.plan, unit.statements
+        stored = region.written & {*outside, *self.plan.slots, *self.plan.accumulators}
+        plan, statements = self.plan, region.statements
         known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
-        if unit.period == BY_ROWS:
-            program = BlockRowWriter(*known, self.sizes, self.constants).write(fuse_nests(statements, folds_last=True))
+        if region.period == BY_ROWS:
+            program = BlockPointwiseWriter(*known, self.sizes, self.constants).write(
+                fuse_nests(statements, folds_last=True)
+            )
         else:
-            writer = FeatureRowWriter(*known, self.sizes, self.constants)
-            writer.period, writer.written = unit.period, unit.written - numbers_of(statements, plan)
+            writer = FeaturePointwiseWriter(*known, self.sizes, self.constants)
+            writer.period, writer.written = region.period, region.written - numbers_of(statements, plan)
             program = writer.write(feature_nests(statements, plan))
         self.programs.append(program)
         return program
 
-    def _call(self, program: RowProgram) -> Line:
+    def _call(self, program: PointwiseKernel) -> Line:
         places = [self._place(owner) for owner in program.pointers]
         pointers = [Pointer(place.array, self._address(place, ROW)) for place in places]
         scalars = [self._scalar(name) for name in program.scalars]
         return Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
 
     def _scalar(self, name: str) -> Argument:
-        """What a row program is called with beside places and sizes."""
-        if name.startswith("shared_"):
+        """What a pointwise kernel is called with beside places and sizes."""
+        if name in SHARED:
             return Array(name)
         numbers: Mapping[str, Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}
         return numbers.get(name, Name(name))
@@ -325,11 +325,6 @@ class CudaScanWriter:
 
     def _size(self, value: int) -> Expr:
         return self.sizes.of(value)
-
-    def _parameter(self, array: str) -> Parameter:
-        owners = {name: owner for owner, name in self.layouts.arrays.items()}
-        dtype = array_dtype(array, owners, self.scan, self.plan, self.dtype)
-        return Parameter(array, f"{dtype}[]", owners.get(array, ""))
 
     def _rows_and_together(self) -> tuple[Expr, Expr]:
         return (N, self._size(rows_of_sum(self.scan.batch))) if self.plan.batch_axes else (ONE, ONE)
@@ -393,7 +388,7 @@ def write_cuda_scan(
 
 
 def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> set[str]:
-    """What is read or written in memory by products, or by row programs, which keep all else in registers.
+    """What is read or written in memory by products, or by pointwise kernels, which keep all else in registers.
 
     Args:
         layouts: with a place for everything.

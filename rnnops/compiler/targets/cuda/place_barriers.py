@@ -1,9 +1,9 @@
 """Where blocks wait for each other in a loop over steps: before what reads or writes what other blocks have touched.
 
-Each unit of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
-product reads all of its left side). Two units need a wait between them where they touch the same element, one of them
-writing, and not each block its own. Steps are gone through one after another, as they will run; the first unit found to
-need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
+Each region of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
+product reads all of its left side). Two regions need a wait between them where they touch the same element, one of them
+writing, and not each block its own. Steps are gone through one after another, as they will run; the first region found
+to need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
 
 Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same.
 """
@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnops.compiler.ir.nodes import node_reads
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.schedule.stages import node_reads
+from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
-    Unit,
+    Region,
     feature_axis,
     feature_nests,
     is_number,
@@ -32,7 +33,7 @@ EVERYTHING = -1  # how a product's left side is touched: by every block
 
 @dataclass(frozen=True)
 class Touch:
-    """What a unit does with memory.
+    """What a region does with memory.
 
     Args:
         memory: a tensor, or an owner in scratch.
@@ -41,7 +42,7 @@ class Touch:
         share: `BY_ROWS`, the period of features, or `EVERYTHING`.
     """
 
-    memory: str
+    memory: TensorName | str
     first: int
     last: int
     ring: int
@@ -60,9 +61,9 @@ class Touch:
         return low <= 0 <= high if self.ring == 0 else high - low >= self.ring or -low % self.ring <= high - low
 
 
-def place_waits(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> frozenset[int]:
-    """Numbers of the units before which all blocks wait."""
-    touches = [list(_touches(scan, plan, unit, _seen(units, number))) for number, unit in enumerate(units)]
+def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[Region]) -> frozenset[int]:
+    """Numbers of the regions before which all blocks wait."""
+    touches = [list(_touches(scan, plan, region, _seen(regions, number))) for number, region in enumerate(regions)]
     steps = min(scan.steps, 2 + _reach(touches))
     waits: set[int] = set()
     while (found := _first_conflict(touches, waits, steps, -1 if scan.reverse else 1)) is not None:
@@ -70,7 +71,7 @@ def place_waits(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> frozenset[
     return frozenset(waits)
 
 
-def steps_stand_apart(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> bool:
+def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[Region]) -> bool:
     """Whether steps may run at once: no step touches what another writes, in tensors or in sums over steps.
 
     What lies in scratch is left out: each step can have its own.
@@ -79,8 +80,8 @@ def steps_stand_apart(scan: Scan, plan: StepPlan, units: Sequence[Unit]) -> bool
     place = _Positions(scan, plan)
     touches = [
         place.touch(owner, EVERYTHING, writes)
-        for unit in units
-        for owner, (_, writes) in _shares(unit, plan).items()
+        for region in regions
+        for owner, (_, writes) in _shares(region, plan).items()
         if owner in lasting
     ]
     steps = range(1, min(scan.steps, 2 + _reach([touches])))
@@ -101,45 +102,45 @@ def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: 
 
 def _reach(touches: Sequence[Sequence[Touch]]) -> int:
     """How many steps apart two touches of the same element may be."""
-    places: dict[str, list[Touch]] = {}
-    for touch in (touch for unit in touches for touch in unit):
+    places: dict[TensorName | str, list[Touch]] = {}
+    for touch in (touch for region in touches for touch in region):
         places.setdefault(touch.memory, []).append(touch)
     spans = [max(t.last for t in same) - min(t.first for t in same) for same in places.values()]
-    return max([0, *spans, *(touch.ring for unit in touches for touch in unit)])
+    return max([0, *spans, *(touch.ring for region in touches for touch in region)])
 
 
-def _seen(units: Sequence[Unit], number: int) -> set[str]:
-    """What other units read."""
-    others = [node for i, unit in enumerate(units) if i != number for node in unit.nodes]
+def _seen(regions: Sequence[Region], number: int) -> set[str]:
+    """What other regions read."""
+    others = [node for i, region in enumerate(regions) if i != number for node in region.nodes]
     return {owner for node in others for owner in node_reads(node)}
 
 
-def _touches(scan: Scan, plan: StepPlan, unit: Unit, seen: Collection[str]) -> Iterator[Touch]:
+def _touches(scan: Scan, plan: StepPlan, region: Region, seen: Collection[str]) -> Iterator[Touch]:
     place = _Positions(scan, plan)
-    product = unit.product
+    product = region.product
     if product is not None:
         yield place.touch(product.left, EVERYTHING, False)
-        yield place.touch(product.target, unit.period, True)
+        yield place.touch(product.target, region.period, True)
         return
     lasting = {*seen, *plan.slots, *plan.accumulators}
-    for owner, (share, writes) in _shares(unit, plan).items():
-        if owner in lasting or not is_number(owner, unit.statements, plan):  # others stay in registers
+    for owner, (share, writes) in _shares(region, plan).items():
+        if owner in lasting or not is_number(owner, region.statements, plan):  # others stay in registers
             yield place.touch(owner, share, writes)
 
 
-def _shares(unit: Unit, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
+def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
     """How each owner that changes is touched: by whom, and whether it is written."""
     found: dict[str, tuple[int, bool]] = {}
-    written = unit.written - numbers_of(unit.statements, plan)
-    for nest in feature_nests(unit.statements, plan):
-        axis = None if unit.period == BY_ROWS else feature_axis(nest, written, unit.period)
+    written = region.written - numbers_of(region.statements, plan)
+    for nest in feature_nests(region.statements, plan):
+        axis = None if region.period == BY_ROWS else feature_axis(nest, written, region.period)
         for statement in nest.statements:
             for access in statement.accesses():
                 writes = access is statement.target
                 share = BY_ROWS
-                if unit.period != BY_ROWS:
-                    known = axis is not None and lies_by_features(access, axis, unit.period)
-                    share = unit.period if known else EVERYTHING
+                if region.period != BY_ROWS:
+                    known = axis is not None and lies_by_features(access, axis, region.period)
+                    share = region.period if known else EVERYTHING
                 before = found.get(access.owner, (share, writes))
                 found[access.owner] = (share if share == before[0] else EVERYTHING, writes or before[1])
     return {owner: share for owner, share in found.items() if owner not in plan.invariant}
@@ -157,4 +158,4 @@ class _Positions:
         tensor = self.scan.tensors[slot.tensor]
         more = len(self.plan.types[owner].shape) > len(tensor.shape)
         last = slot.shift + (self.plan.types[owner].shape[0] - 1 if more else 0)
-        return Touch(f"tensor {slot.tensor}", slot.shift, last, tensor.length if tensor.ring else 0, share, writes)
+        return Touch(slot.tensor, slot.shift, last, tensor.length if tensor.ring else 0, share, writes)

@@ -18,12 +18,11 @@ from math import prod
 
 import numpy as np
 
+from rnnops.compiler.ir.nodes import Product, Stage
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.schedule.products import Product
-from rnnops.compiler.schedule.stages import Stage
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Unit, periods, shared_by_rows, units_of
-from rnnops.compiler.targets.cuda.place_barriers import place_waits, steps_stand_apart
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, periods, regions_of, shared_by_rows
+from rnnops.compiler.targets.cuda.place_barriers import place_barriers, steps_stand_apart
 from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
 
@@ -52,8 +51,8 @@ class Loop:
     """A loop over steps as blocks share it out.
 
     Args:
-        units: of a step, in order.
-        waits: numbers of the units before which all blocks wait.
+        regions: of a step, in order.
+        waits: numbers of the regions before which all blocks wait.
         persistent: whether one launch runs all steps of a tile.
         apart: whether its steps do not depend on each other, and run at once.
         groups: of blocks, each with rows of its own.
@@ -64,7 +63,7 @@ class Loop:
         numbers: that shared memory holds in all.
     """
 
-    units: tuple[Unit, ...]
+    regions: tuple[Region, ...]
     waits: frozenset[int]
     persistent: bool
     groups: int
@@ -84,7 +83,7 @@ class Loop:
     @property
     def period(self) -> int:
         """The most features that members share out."""
-        return max((unit.period for unit in self.units), default=BY_ROWS)
+        return max((region.period for region in self.regions), default=BY_ROWS)
 
     def lines(self, itemsize: int) -> list[str]:
         """What a plan says of it.
@@ -104,7 +103,7 @@ class Loop:
     @property
     def products(self) -> list[Product]:
         """Its products, in order."""
-        return [unit.product for unit in self.units if unit.product]
+        return [region.product for region in self.regions if region.product]
 
 
 def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
@@ -115,50 +114,50 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
         weights: the dtype in which shared memory keeps them.
     """
     itemsize, per_number = np.dtype(dtype).itemsize, np.dtype(dtype).itemsize // np.dtype(weights).itemsize
-    units, waits = _with_fewest_waits(scan, plan, stage)
+    regions, waits = _with_fewest_waits(scan, plan, stage)
     rows = scan.batch if plan.batch_axes else 1
     parts = -(-rows // rows_of_sum(rows))
-    if any(shared_by_rows(unit.written, plan) for unit in units):  # a block without rows would have no copy of it
+    if any(shared_by_rows(region.written, plan) for region in regions):  # a block without rows would have no copy of it
         blocks = Blocks(min(blocks.count, parts), blocks.lanes, blocks.shared_bytes)
-    products = [unit for unit in units if unit.product]
-    widest = max((unit.period for unit in units), default=1) or 1
+    products = [region for region in regions if region.product]
+    widest = max((region.period for region in regions), default=1) or 1
     if not products:
-        apart = not stage.cyclic and not _rows_meet(plan, units, rows) and steps_stand_apart(scan, plan, units)
+        apart = not stage.cyclic and not _rows_meet(plan, regions, rows) and steps_stand_apart(scan, plan, regions)
         count = blocks.count * (WAVES if apart else 1)
         groups = max(1, min(parts, count))
-        return Loop(units, waits, True, groups, max(1, min(widest, count // groups)), apart)
+        return Loop(regions, waits, True, groups, max(1, min(widest, count // groups)), apart)
     for members in range(1, min(blocks.count, widest) + 1):
         groups = max(1, min(blocks.count // members, -(-parts // TILE)))
-        loop = _with_memory(Loop(units, waits, True, groups, members), rows, blocks, itemsize, per_number)
+        loop = _with_memory(Loop(regions, waits, True, groups, members), rows, blocks, itemsize, per_number)
         if loop.numbers * itemsize <= blocks.shared_bytes:
             wide = min(widest, blocks.count // groups)
-            return _with_memory(Loop(units, waits, True, groups, wide), rows, blocks, itemsize, per_number)
+            return _with_memory(Loop(regions, waits, True, groups, wide), rows, blocks, itemsize, per_number)
     groups = max(1, min(parts, blocks.count))
-    return Loop(units, waits, False, groups, max(1, min(widest, blocks.count // groups)))
+    return Loop(regions, waits, False, groups, max(1, min(widest, blocks.count // groups)))
 
 
-def _rows_meet(plan: StepPlan, units: Sequence[Unit], rows: int) -> bool:
+def _rows_meet(plan: StepPlan, regions: Sequence[Region], rows: int) -> bool:
     """Whether several rows add to one sum."""
-    by_row = {owner for unit in units for owner in unit.written if plan.accumulators.get(owner)}
+    by_row = {owner for region in regions for owner in region.written if plan.accumulators.get(owner)}
     return bool(by_row) and rows_of_sum(rows) > 1
 
 
-def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Unit, ...], frozenset[int]]:
+def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Region, ...], frozenset[int]]:
     found = periods(stage)
     wide = [period for period in found if period * NARROW >= found[0]]
-    best: tuple[tuple[int, int, int], tuple[Unit, ...], frozenset[int]] | None = None
+    best: tuple[tuple[int, int, int], tuple[Region, ...], frozenset[int]] | None = None
     for period in wide or [BY_ROWS]:
-        units = tuple(units_of(stage, plan, period))
-        waits = place_waits(scan, plan, units)
-        rank = (len(waits), _work_by_rows(units), -period)
+        regions = tuple(regions_of(stage, plan, period))
+        waits = place_barriers(scan, plan, regions)
+        rank = (len(waits), _work_by_rows(regions), -period)
         if best is None or rank < best[0]:
-            best = rank, units, waits
+            best = rank, regions, waits
     assert best is not None
     return best[1], best[2]
 
 
-def _work_by_rows(units: Sequence[Unit]) -> int:
-    statements = [s for unit in units if unit.period == BY_ROWS for s in unit.statements]
+def _work_by_rows(regions: Sequence[Region]) -> int:
+    statements = [s for region in regions if region.period == BY_ROWS for s in region.statements]
     return sum(prod(statement.extents) for statement in statements)
 
 
@@ -175,11 +174,11 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_numbe
         shared_numbers(
             each * product.rows // max(rows, 1),
             product.inner,
-            product.columns // unit.period * -(-unit.period // loop.members),
+            product.columns // region.period * -(-region.period // loop.members),
             blocks.lanes,
         )
-        for unit in loop.units
-        if (product := unit.product)
+        for region in loop.regions
+        if (product := region.product)
     ]
     for need in needs:
         places.append(end * per_number)

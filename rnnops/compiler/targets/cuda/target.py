@@ -61,7 +61,7 @@ class Cuda:
     weights: str = ""
     net: str = ""
     tile_rows: int = TILE_ROWS
-    shrinks: bool = False
+    compacts: bool = False
     worker: str = "block"
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
@@ -130,9 +130,9 @@ def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
     """What memory serves at least: lanes that go by features work on many rows at once, and some on many steps."""
     least: dict[str, str] = {}
     for loop in loops.values():
-        for unit in loop.units:
-            for owner in unit.written:
-                apart = unit.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
+        for region in loop.regions:
+            for owner in region.written:
+                apart = region.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
                 if apart:
                     least[owner] = "tile" if loop.apart else "step"
     return least

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rnnops.compiler.ir.device import DeviceModule, Kernel, LaneFold
 from rnnops.compiler.ir.kernel import INDENT, Function
+from rnnops.compiler.ir.shown import beside
 from rnnops.compiler.targets.cuda.share_lanes import LANES, MATES
 from rnnops.kernels.cuda import lanes, step_product
 from rnnops.kernels.cuda.facade import choose
@@ -50,7 +51,7 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
 
     Args:
         constants: lines that define the numbers it uses.
-        for_people: of no meaning here.
+        for_people: whether comments say whose memory arrays of kernels are; no text that runs may have them.
     """
     head = HEAD.format(functions="\n".join(import_lines(HOME)))
     parts = [
@@ -59,7 +60,7 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
         lanes.source(),
         step_product.source(module.dtype, module.weights),
         *programs_text(module.folds, module.programs),
-        *("\n".join(_kernel(kernel, module)) for kernel in module.kernels),
+        *("\n".join(_kernel(kernel, module, for_people)) for kernel in module.kernels),
         "\n".join(_driver(module)),
     ]
     return "\n\n\n".join(parts) + "\n"
@@ -71,11 +72,14 @@ def programs_text(folds: Sequence[LaneFold], programs: Sequence[Function]) -> li
     return [*texts, *(f"@device_function\n{program}" for program in programs)]
 
 
-def _kernel(kernel: Kernel, module: DeviceModule) -> Iterator[str]:
+def _kernel(kernel: Kernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
     dtypes = ", ".join(f'"{array.dtype}"' for array in kernel.arrays)
     names = ["low", "begin", "end", "steps", "sizes", "status", *(array.name for array in kernel.arrays)]
     yield f"@scan_kernel({dtypes})"
     yield f"def {kernel.name}({', '.join(names)}):"
+    yield from (
+        f"{INDENT}# {array.name}:{beside(array.blob)[3:]}" for array in kernel.arrays if for_people and array.blob
+    )
     yield from (f"{INDENT}{name} = sizes[{module.sizes.index(name)}]" for name in kernel.sizes)
     yield from (INDENT + line for line in (*PLACE, *(TEAMS if kernel.teams else ())))
     yield from (f"{INDENT}{one.name} = cuda.shared.array({LANES}, np.{one.dtype})" for one in kernel.folded)

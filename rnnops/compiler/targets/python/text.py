@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnops.compiler.ir.kernel import INDENT, Module
+from rnnops.compiler.ir.shown import beside
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.scalar_functions import import_lines
 
@@ -35,11 +36,7 @@ def python_text(module: Module, constants: Sequence[str], for_people: bool = Fal
 
 def _driver(module: Module, for_people: bool) -> str:
     _, *body = module.driver.lines()
-    blobs = [_beside(array.blob) if for_people else "" for array in module.arrays]
+    blobs = [beside(array.blob) if for_people else "" for array in module.arrays]
     arrays = [f"{INDENT}{one.name} = arrays[{i}]{blobs[i]}" for i, one in enumerate(module.arrays)]
     sizes = [f"{INDENT}{name} = sizes[{i}]" for i, name in enumerate(module.sizes)]
     return "\n".join(["def scan(rank, threads, barrier, status, sizes, arrays):", *arrays, *sizes, *body])
-
-
-def _beside(blob: str) -> str:
-    return f"  # {' '.join(blob.split())}" if blob.isprintable() and blob else ""

@@ -1,0 +1,42 @@
+"""The runtime as LLVM IR: products of a dtype, and what threads need; loaded where no object of it is on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rnnops.kernels.cpu import active_rows, barrier, openmp
+from rnnops.kernels.cpu.gemm import make_products
+from rnnops.kernels.cpu.micro_kernel import micro_kernels
+from rnnops.kernels.cpu.packing import make_packers
+from rnnops.kernels.cpu.words import Text
+
+
+def products(symbols: Mapping[str, str], dtype: str, width: int) -> str:
+    """Products and packing of one dtype with vectors of one width.
+
+    Args:
+        symbols: function -> its name in LLVM.
+    """
+    functions = {**make_products(dtype, width), **make_packers(dtype, width)}
+    return micro_kernels(dtype, width) + _text(symbols, functions)
+
+
+def threads(symbols: Mapping[str, str]) -> str:
+    """Barriers, what starts drivers, and lists of rows."""
+    functions: dict[str, Callable[..., Any]] = {
+        "wait": barrier.wait,
+        "list_rows": active_rows.list_rows,
+        "lead": barrier.lead,
+        "serve": barrier.serve,
+        "open_gate": barrier.open_gate,
+        "lead_region": openmp.lead_region,
+    }
+    return _text(symbols, functions)
+
+
+def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:
+    text = Text()
+    for name, function in functions.items():
+        text.export(symbols[name], function)
+    return str(text)

@@ -1,0 +1,28 @@
+"""Definitions of the scalar functions that generated code calls; loaded where no object of that code is on disk."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from llvmlite import ir
+
+from rnnops.compiler.targets.cpu.llvm_text import Scalars
+from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.cpu.traced import define
+from rnnops.kernels.cpu.uniform import uniform
+
+TRACED = {**FUNCTIONS, "uniform": uniform}
+
+
+def scalar_functions(scalars: Scalars) -> str:
+    """Definitions of scalar functions, as LLVM IR."""
+    texts = (text for name, used in scalars.used.items() for text in _definition(name, *used))
+    return "\n".join(dict.fromkeys(texts))  # what several of them declare is there once
+
+
+@cache
+def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[str, ...]:
+    """A scalar function, and what it declares."""
+    holder = ir.Module(name)
+    define(holder, TRACED[function], name, dtypes, result)
+    return tuple(map(str, holder.globals.values()))

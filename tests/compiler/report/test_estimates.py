@@ -1,0 +1,37 @@
+"""What policies would cost, as numbers and as a table."""
+
+from __future__ import annotations
+
+from small_programs import Saved, recurrence_saved
+
+from rnnops.checkpoints.policy import Policy, Slots
+from rnnops.compiler.report.estimates import Estimate, EstimateTable, estimate_of, estimates
+
+STATE = 8 * 2 * 3
+
+
+def by(policy: Policy) -> Saved:
+    return recurrence_saved("a = MatMul(x, w); b = Sigmoid(a); c = Mul(b, h); y = Tanh(c)", policy, w=(3, 3))
+
+
+def test_one_policy() -> None:
+    assert estimate_of(by, Policy("all")) == Estimate("all", 9 * STATE, 1.0)
+    assert estimate_of(by, Policy("memory")) == Estimate("memory", 5 * STATE, 4 / 3)
+
+
+def test_parts_cost_another_forward_pass_of_the_first_of_two() -> None:
+    found = estimate_of(by, Policy("all", slots=Slots(2, steps=2)))
+    assert found.time == 1 + 0.5 / 3
+    assert found.nbytes == (3 + 2 + 1) * STATE + STATE + 2 * STATE + 3 * STATE  # a part, a slot, at hand, results
+
+
+def test_the_table() -> None:
+    rows = estimates(by, lambda steps, batch: 2).rows
+    assert [row.policy for row in rows[:2]] == ["all", "default"]
+    table = EstimateTable((Estimate("all", 12345, 1.0), Estimate("memory", 7, 1.25)))
+    assert str(table).split("\n") == [
+        "  policy  time   bytes",
+        "  all     1.00  12 345",
+        "  memory  1.25       7",
+    ]
+    assert str(table.rows[0]) == "all: 12 345 bytes, 1.00 of the time"

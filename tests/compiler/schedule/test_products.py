@@ -1,0 +1,193 @@
+"""Large products: which ones are blocked, how sums of them build up in one place, folds of folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+from scan_cases import lowered_step, recurrent, training_scans
+
+import rnnops as ro
+from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.ir.lowered import Lowered
+from rnnops.compiler.ir.nodes import Product, node_reads
+from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.schedule.merge_folds import merged
+from rnnops.compiler.schedule.products import Packing, as_product, packing_of
+from rnnops.compiler.schedule.sum_products import sum_products
+
+N, D, H = 3, 2, 5
+Build = Callable[..., ro.Blob]
+
+
+def lowered_cell(build: Build, **kinds: tuple[int, ...]) -> Lowered:
+    cell = ro.Net("cell")
+    cell.outputs(y=build(*cell.inputs(*kinds)) if len(kinds) > 1 else build(cell.inputs(*kinds)))
+    return lowered_step(cell, **kinds)
+
+
+def products_of(lowered: Lowered, invariant: Collection[str]) -> dict[str, Product]:
+    sizes = {owner: kind.size for owner, kind in lowered.types.items()}
+    found = [as_product(s, sizes, {*invariant, *lowered.constants}) for s in lowered.statements]
+    return {product.target: product for product in found if product is not None}
+
+
+def summed(lowered: Lowered, invariant: Collection[str], carried: Collection[str] = (), used: bool = True) -> list[str]:
+    products = products_of(lowered, invariant)
+    reads = {owner for s in lowered.statements for owner in node_reads(s)}
+    in_step = {*reads, lowered.statements[-1].target.owner} if used else reads
+    nodes = sum_products(lowered.statements, products, [], invariant, carried, in_step, "{}/products".format)
+    return [str(node) for node in nodes]
+
+
+BLOCKED: dict[str, tuple[Build, dict[str, tuple[int, ...]]]] = {
+    "rows times a matrix": (lambda x, w: x @ w, {"x": (N, D), "w": (D, H)}),
+    "times a transposed matrix": (lambda x, w: x @ ro.transpose(w, perm=[1, 0]), {"x": (N, D), "w": (H, D)}),
+    "times a part of the columns": (lambda x, w: x @ ro.slice(w, [1], [4], [1]), {"x": (N, D), "w": (D, H)}),
+    "times a part of the rows": (lambda x, w: x @ ro.slice(w, [1], [3], [0]), {"x": (N, D), "w": (4, H)}),
+    "a part of the features": (lambda x, w: ro.slice(x, [1], [3], [1]) @ w, {"x": (N, 4), "w": (D, H)}),
+    "several rows each": (lambda x, w: x @ w, {"x": (N, 4, D), "w": (D, H)}),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_blocked_products(name: str) -> None:
+    build, kinds = BLOCKED[name]
+    (product,) = products_of(lowered_cell(build, **kinds), ["w"]).values()
+    assert product.left == "x"
+    assert product.right.owner == "w"
+
+
+OTHERS: dict[str, tuple[Build, dict[str, tuple[int, ...]], list[str]]] = {
+    "an outer product": (lambda x, w: x @ w, {"x": (N, 1), "w": (1, H)}, ["w"]),
+    "a matrix that changes": (lambda x, w: x @ w, {"x": (N, D), "w": (D, H)}, []),
+    "two fixed matrices": (lambda x, w: x @ w, {"x": (N, D), "w": (D, H)}, ["x", "w"]),
+    "one column": (lambda x, w: x @ w, {"x": (N, D), "w": (D, 1)}, ["w"]),
+    "a stack of matrices": (lambda x, w: x @ w, {"x": (N, N, D), "w": (N, D, H)}, ["w"]),
+    "every other feature": (lambda x, w: ro.slice(x, [0], [4], [1], [2]) @ w, {"x": (N, 4), "w": (D, H)}, ["w"]),
+    "features from behind": (lambda x, w: ro.slice(x, [-1], [-9], [1], [-1]) @ w, {"x": (N, D), "w": (D, H)}, ["w"]),
+    "some of the rows": (lambda x, w: ro.slice(x, [0], [2], [0]) @ w, {"x": (N, D), "w": (D, H)}, ["w"]),
+    "turned rows": (lambda x, w: ro.transpose(x, perm=[1, 0]) @ w, {"x": (D, N), "w": (D, H)}, ["w"]),
+    "every other column": (lambda x, w: x @ ro.slice(w, [0], [4], [1], [2]), {"x": (N, D), "w": (D, 4)}, ["w"]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_products_stay_statements(name: str) -> None:
+    build, kinds, invariant = OTHERS[name]
+    assert products_of(lowered_cell(build, **kinds), invariant) == {}
+
+
+def test_packing() -> None:
+    def packing(offset: int, shape: tuple[int, int], strides: tuple[int, int]) -> Packing | None:
+        return packing_of(Access("w", Layout(offset, shape, strides)))
+
+    assert packing(0, (2, 5), (5, 1)) == Packing(0, 5, 0, False)
+    assert packing(0, (2, 5), (1, 2)) == Packing(0, 2, 0, True)
+    assert packing(7, (2, 3), (5, 1)) == Packing(5, 5, 2, False), "from row 1, column 2 on"
+    assert packing(0, (2, 2), (6, 3)) is None
+    assert packing(1, (2, 3), (-5, 1)) is None
+
+
+AFFINE = {"x": (N, D), "h": (N, H), "w": (D, H), "u": (H, H), "b": (H,), "c": (N, H)}
+
+
+def test_products_of_one_sum_build_up_in_one_place() -> None:
+    """The first brings the bias along; what depends on an earlier step comes last."""
+    lowered = lowered_cell(lambda x, h, w, u, b, c: h @ u + x @ w + b, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"], carried=["h"]) == [
+        "add_1 = x @ w + b: [3, 2] @ [2, 5]",
+        "add_1 += h @ u: [3, 5] @ [5, 5]",
+    ]
+
+
+def test_what_else_is_in_the_sum_is_added_where_it_is_used() -> None:
+    lowered = lowered_cell(lambda x, h, w, u, b, c: c + (x @ w + b) + h @ u, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"]) == [
+        "add_2/products = x @ w + b: [3, 2] @ [2, 5]",
+        "add_2/products += h @ u: [3, 5] @ [5, 5]",
+        "add_2[3, 5] = sum(add_2/products, c)",
+    ]
+
+
+def test_a_sum_that_its_step_does_not_use_starts_from_the_rest() -> None:
+    lowered = lowered_cell(lambda x, h, w, u, b, c: c + x @ w + h @ u, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"], used=False) == [
+        "add_1[3, 5] = copy(c)",
+        "add_1 += x @ w: [3, 2] @ [2, 5]",
+        "add_1 += h @ u: [3, 5] @ [5, 5]",
+    ]
+
+
+def test_a_product_that_is_read_twice_stays_alone() -> None:
+    def build(x: ro.Blob, h: ro.Blob, w: ro.Blob, u: ro.Blob, b: ro.Blob, c: ro.Blob) -> ro.Blob:
+        p = x @ w
+        return (p + h @ u) * p
+
+    texts = summed(lowered_cell(build, **AFFINE), ["w", "u", "b"])
+    assert texts[0] == "mat_mul_0 = x @ w: [3, 2] @ [2, 5]"
+    assert texts[1:] == [
+        "add_0/products = h @ u: [3, 5] @ [5, 5]",
+        "add_0[3, 5] = sum(add_0/products, mat_mul_0)",
+        "mul_0[3, 5] = Mul(add_0, mat_mul_0)",
+    ]
+
+
+def test_a_scaled_product_is_no_part_of_a_sum() -> None:
+    texts = summed(lowered_cell(lambda x, h, w, u, b, c: x @ w * 2.0 + h @ u, **AFFINE), ["w", "u", "b"])
+    assert texts[:2] == ["mat_mul_0 = x @ w: [3, 2] @ [2, 5]", "mul_0[3, 5] = Mul(mat_mul_0, 2.0)"]
+
+
+def test_a_product_that_is_broadcast_is_no_part_of_the_sum() -> None:
+    lowered = lowered_cell(lambda x, w, c: x @ w + c, x=(N, 1, D), w=(D, H), c=(N, 4, H))
+    assert summed(lowered, ["w"]) == ["mat_mul_0 = x @ w: [3, 2] @ [2, 5]", "add_0[3, 4, 5] = Add(mat_mul_0, c)"]
+
+
+def test_folds_of_folds_are_one() -> None:
+    """A product `[N, 1, H]`, summed over N, never exists."""
+
+    def build(x: ro.Blob, y: ro.Blob) -> ro.Blob:
+        return ro.reduce_sum(ro.transpose(x, perm=[0, 2, 1]) @ y, axes=[0], keepdims=0)
+
+    lowered = lowered_cell(build, x=(N, 4, D), y=(N, 4, H))
+    (both,) = merged(lowered.statements, [])
+    assert str(both) == "reduce_sum_0[3, 2, 5, 4] add= product(x, y)"
+    assert both.folded_axes() == (0, 3)
+    assert len(merged(lowered.statements, ["mat_mul_0"])) == 2, "the product is stored"
+
+
+def test_a_product_that_is_used_elsewhere_is_not_folded_away() -> None:
+    def build(x: ro.Blob, y: ro.Blob) -> ro.Blob:
+        product = ro.transpose(x, perm=[0, 2, 1]) @ y
+        return ro.reduce_sum(product, axes=[0], keepdims=0) + product
+
+    lowered = lowered_cell(build, x=(N, 4, D), y=(N, 4, H))
+    assert merged(lowered.statements, []) == lowered.statements
+
+
+def test_scattered_sums_of_products_stay_two() -> None:
+    """An index moves the target: the product is no sum over its inner axis there."""
+    cell = ro.Net("cell")
+    x, w, i = cell.input("x"), cell.input("w"), cell.input("i", "int32")
+    cell.outputs(y=cell.append("ScatterAdd", [x @ w, i], {"axis": 0, "size": 4})[0])
+    lowered = lowered_step(cell, x=(N, D), w=(D, H), i=("int32", (N,)))
+    assert len(merged(lowered.statements, [])) == 3
+
+
+def window_cell() -> ro.Net:
+    cell = ro.Net("window")
+    h, w, u = cell.inputs("h", "w", "u")
+    last, first = (ro.squeeze(ro.slice(h, [i], [i + 1], [0]), [0]) for i in (1, 0))
+    cell.outputs(h_t=ro.tanh(last @ w + first @ u))
+    return cell
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_of_a_window_are_rows_of_products(reverse: bool) -> None:
+    """Windows overlap: from one step to the next lie as many numbers as one of their steps has."""
+    net = recurrent(window_cell(), {}, {"h": ro.Link("h_t", window=2)}, steps=4, reverse=reverse)
+    (forward,), (backward,) = training_scans(net, h0=(2, N, H), w=(H, H), u=(H, H))
+    texts = [str(node) for stage in forward.compiled.plan.stages for node in stage.nodes]
+    assert sum("h @" in text for text in texts) == 2
+    sums = [str(node) for stage in backward.compiled.plan.stages for node in stage.nodes if "^T" in str(node)]
+    assert len(sums) == 2
