@@ -35,6 +35,10 @@ from rnnops.kernels.cuda.machine_code import keep_in_cache_folder
 SIMULATED = bool(config.ENABLE_CUDASIM)
 if SIMULATED:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    from rnnops.kernels.cuda.simulated_shared_memory import share_arrays
+
+    share_arrays()
 else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
     from numba.cuda.cudadrv import driver
