@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +15,16 @@ simulator = pytest.importorskip("numba.cuda.simulator.kernelapi")
 THREADS, ROUNDS = 4, 300
 
 
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
 def test_one_array_for_all_threads() -> None:
     together, memories = threading.Barrier(THREADS), [simulator.FakeCUDAShared(64) for _ in range(ROUNDS)]
 
