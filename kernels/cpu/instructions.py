@@ -16,7 +16,7 @@ from rnnops.kernels.cpu.team_memory import WORD_BYTES
 from rnnops.kernels.cpu.vector_width import ARM, X86
 from rnnops.kernels.cpu.words import Instruction
 
-OF_BYTES: dict[int, Any] = {4: ctypes.c_uint32, 8: ctypes.c_int64}
+OF_BYTES: dict[int, Any] = {4: ctypes.c_int32, 8: ctypes.c_int64}
 
 
 def _load(size: int, address: int) -> int:
@@ -69,8 +69,29 @@ def address_of(name: str) -> Instruction:
     return Instruction((f'ptrtoint ptr @"{name}" to i64',), "i64", only_compiled)
 
 
+def _copy_bytes(target: int, source: int, count: int) -> None:
+    ctypes.memmove(target, source, count)
+
+
+def _clear_bytes(target: int, count: int) -> None:
+    ctypes.memset(target, 0, count)
+
+
 GIVE = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+copy_bytes = Instruction(  # target, source, how many
+    ("call void @llvm.memcpy.p0.p0.i64(ptr {p0}, ptr {p1}, i64 {2}, i1 false)",),
+    "void",
+    _copy_bytes,
+    ("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",),
+)
+clear_bytes = Instruction(  # target, how many
+    ("call void @llvm.memset.p0.i64(ptr {p0}, i8 0, i64 {1}, i1 false)",),
+    "void",
+    _clear_bytes,
+    ("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",),
+)
 loaded = Instruction(("load i64, ptr {p0}",), "i64", partial(_load, WORD_BYTES))  # the number at an address
+loaded_int32 = Instruction(("%c{n} = load i32, ptr {p0}", "sext i32 %c{n} to i64"), "i64", partial(_load, 4))
 stored = Instruction(("store i64 {1}, ptr {p0}",), "void", partial(_store, WORD_BYTES))  # a number is put there
 seen = Instruction(("load atomic i64, ptr {p0} acquire, align 8",), "i64", only_compiled)  # with all written before it
 shown = Instruction(("store atomic i64 {1}, ptr {p0} release, align 8",), "void", only_compiled)  # after all else

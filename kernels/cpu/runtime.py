@@ -20,7 +20,18 @@ from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.lazy import LazyModule
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
-THREADS = ("wait", "list_rows", "lead", "serve", "open_gate", "lead_region")
+THREADS = (
+    "wait",
+    "list_rows",
+    "lead",
+    "serve",
+    "open_gate",
+    "lead_region",
+    "perform",
+    "copy_box",
+    "clear",
+    "order_rows",
+)
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnnops.kernels.cpu import active_rows, barrier, openmp
+from rnnops.kernels.cpu import active_rows, barrier, jobs, openmp, row_order
 from rnnops.kernels.cpu.gemm import make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import make_packers
@@ -31,6 +31,10 @@ def threads(symbols: Mapping[str, str]) -> str:
         "serve": barrier.serve,
         "open_gate": barrier.open_gate,
         "lead_region": openmp.lead_region,
+        "perform": jobs.perform,
+        "copy_box": jobs.copy_box,
+        "clear": jobs.clear,
+        "order_rows": row_order.order_rows,
     }
     return _text(symbols, functions)
 

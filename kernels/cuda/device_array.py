@@ -1,9 +1,8 @@
 """Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
 
-What a view is, NumPy decides: an array has a twin, a NumPy array of the same shape and strides over memory of its own
-that is never written (and so takes no room: the system gives pages when they are written). Slicing, reshaping and
-transposing go to the twin; where its first element lies tells where the array's lies on the device. Elements are read
-and written by kernels and copies alone, in the stream that is current (`current_stream`).
+Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives
+pages when they are written). Elements are read and written by kernels and copies alone, in the stream that is current
+(`current_stream`).
 
 In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
 would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
@@ -13,7 +12,7 @@ Streams wait for each other (`memory.py`), those of other libraries too (`exchan
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,12 +28,13 @@ from rnnops.kernels.cuda.facade import (
 )
 from rnnops.kernels.cuda.memory import Memory, current_stream
 from rnnops.kernels.cuda.move import add_up, move
+from rnnops.twin_array import TwinArray
 
 DTYPES = "biuf"  # kinds of elements
 ELSEWHERE = "CuPy and PyTorch compute with it without a copy, .to_host() makes a NumPy array of it"
 
 
-class DeviceArray:
+class DeviceArray(TwinArray):
     """An array of a CUDA device; other libraries take it by `__cuda_array_interface__` or DLPack.
 
     Args:
@@ -42,52 +42,8 @@ class DeviceArray:
         twin: a view of the memory's frame.
     """
 
-    def __init__(self, memory: Memory, twin: Any) -> None:
-        self.memory, self.twin = memory, twin
-
-    # -- geometry --------------------------------------------------------------------------------------------------
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.twin.shape)
-
-    @property
-    def dtype(self) -> Any:
-        return self.twin.dtype
-
-    @property
-    def ndim(self) -> int:
-        return int(self.twin.ndim)
-
-    @property
-    def size(self) -> int:
-        return int(self.twin.size)
-
-    @property
-    def itemsize(self) -> int:
-        return int(self.twin.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.twin.nbytes)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(self.twin.strides)
-
-    @property
-    def flags(self) -> Any:
-        return self.twin.flags
-
-    @property
-    def base(self) -> Memory:
-        """What owns the memory."""
-        return self.memory
-
-    @property
-    def offset(self) -> int:
-        """Bytes from the beginning of the memory to the first element."""
-        return int(self.twin.__array_interface__["data"][0] - self.memory.start)
+    memory: Memory
+    where: ClassVar[str] = "the CUDA device"
 
     @property
     def pointer(self) -> int:
@@ -110,9 +66,6 @@ class DeviceArray:
         """The number, of an array of one; waits for it."""
         return self.to_host().item()
 
-    def __len__(self) -> int:
-        return len(self.twin)
-
     def __repr__(self) -> str:
         return f"<array of the CUDA device, {self.dtype} {list(self.shape)}; .to_host() copies it>"
 
@@ -127,37 +80,7 @@ class DeviceArray:
     __eq__ = __ne__ = _refuse
     __hash__ = None  # type: ignore[assignment]  # as NumPy's
 
-    # -- views -----------------------------------------------------------------------------------------------------
-
-    def viewed(self, twin: Any) -> DeviceArray:
-        """The array whose twin this view of the same frame is."""
-        return DeviceArray(self.memory, twin)
-
-    def __getitem__(self, key: Any) -> DeviceArray:
-        keys = key if isinstance(key, tuple) else (key,)
-        basic = (int, np.integer, slice, type(None), type(Ellipsis))
-        if not all(isinstance(one, basic) and not isinstance(one, bool) for one in keys):
-            raise TypeError("arrays of the CUDA device take whole numbers and slices as indices")
-        return self.viewed(self.twin[(*keys, ...) if Ellipsis not in keys else key])
-
-    def reshape(self, *shape: Any) -> DeviceArray:
-        """A view where there is one, else a copy."""
-        twin = self.twin.reshape(*shape)
-        if self.size == 0 or np.may_share_memory(twin, self.memory.frame):
-            return self.viewed(twin)
-        return self.copy().reshape(*shape)
-
-    def view(self, dtype: Any = None) -> DeviceArray:
-        """The same memory, as another dtype if one is given."""
-        return self.viewed(self.twin.view() if dtype is None else self.twin.view(dtype))
-
-    def transpose(self, *axes: Any) -> DeviceArray:
-        return self.viewed(self.twin.transpose(*axes))
-
     # -- elements --------------------------------------------------------------------------------------------------
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self[key].assign(value)
 
     def __iadd__(self, other: DeviceArray) -> DeviceArray:
         self._check_writeable()
@@ -185,9 +108,6 @@ class DeviceArray:
         if not self.flags.writeable:
             raise ValueError("an array of the CUDA device is read-only: a pullback or another library reads it")
 
-    def broadcast_to(self, shape: tuple[int, ...]) -> DeviceArray:
-        return self.viewed(np.broadcast_to(self.twin, shape))
-
     def fill(self, number: Any) -> None:
         self._check_writeable()
         if number == 0 and self.size and self.memory.host is None and self.flags.c_contiguous:
@@ -201,10 +121,6 @@ class DeviceArray:
         made = empty(self.shape, self.dtype)
         made.assign(self)
         return made
-
-    def contiguous(self) -> DeviceArray:
-        """The array, or a copy where its elements do not lie one behind the other in order."""
-        return self if self.flags.c_contiguous else self.copy()
 
     def sum(self, axis: int | None = None, out: DeviceArray | None = None) -> DeviceArray:
         """The sum along the first axis, in order, of a contiguous array."""

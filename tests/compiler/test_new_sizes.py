@@ -236,7 +236,7 @@ def test_what_a_plan_works_out_later_is_its_own() -> None:
             assert ours[0] == theirs[0]
             assert all(a.tobytes() == b.tobytes() for a, b in zip(ours[2], theirs[2], strict=True))
         few = {name: feeds[name] for name in ("tokens", "labels")}
-        assert_same_bits(bound(few), alone(feeds))
+        assert_same_bits(bound(few), alone.bind(**feeds_at(net, {}))(few))
 
 
 def test_sizes_that_happen_to_be_equal_are_a_structure_of_their_own() -> None:

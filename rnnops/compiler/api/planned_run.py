@@ -23,14 +23,16 @@ class PlannedRun:
     Args:
         device: `"cpu"` or `"reference"`.
         plan: the one that calls with such feeds use.
+        calls: how bound runs answer these, from the second one on.
     """
 
     device: str
     plan: ForwardPlan | TrainingPlan
+    calls: str = ""
 
     def describe(self) -> str:
         """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
-        return describe.describe_plan(self.plan, self.device)
+        return describe.describe_plan(self.plan, self.device, self.calls)
 
     def memory(self) -> MemoryTable:
         """What is allocated when each pass needs most."""

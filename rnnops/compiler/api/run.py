@@ -51,6 +51,7 @@ from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
+    from rnnops.compiler.api import bound_run as bound_run
     from rnnops.compiler.report import (
         estimates as estimates,
         profile as profile,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.profile import Profile
     from rnnops.compiler.report.saved_residuals import SavedResiduals
 else:  # a first call does without
+    bound_run = LazyModule("rnnops.compiler.api.bound_run")
     estimates = LazyModule("rnnops.compiler.report.estimates")
     profile = LazyModule("rnnops.compiler.report.profile")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
@@ -282,7 +284,8 @@ class Run:
         copies = {name: array.copy().view() for name, array in arrays.items()}
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
-        return Run(self.net, self.device, options, copies, self._saving)
+        made: type[Run] = Run if options.interpreted else bound_run.BoundRun
+        return made(self.net, self.device, options, copies, self._saving)
 
     def _saved_by(
         self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds

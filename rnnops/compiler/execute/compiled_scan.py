@@ -28,7 +28,6 @@ from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.check_rings import RingError
 from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.row_order import order_rows
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
@@ -187,7 +186,7 @@ class CompiledScan(Own):
         owned = {**self._constants, **references, **sums}
         if self.plan.lengths:
             part = (context.first, context.all_steps(self.scan.steps))
-            order_rows(references[self.plan.lengths], self.scan.steps, lent["order"], lent["ends"], part)
+            target.order_rows(references[self.plan.lengths], self.scan.steps, lent["order"], lent["ends"], part)
         given = (
             *map(tensors.__getitem__, self.layouts.tensors),
             *map(owned.__getitem__, self.layouts.arrays),

@@ -26,19 +26,25 @@ FUSED = "FusedOps"
 Plan = ForwardPlan | TrainingPlan
 
 
-def describe_plan(plan: Plan, device: str) -> str:
-    """All of a plan."""
+def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
+    """All of a plan.
+
+    Args:
+        calls: how they are answered, if that is known.
+    """
     net = plan.program.net
     feeds = ", ".join(f"{name} {plan.program.types[name]}" for name in net.input_names)
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
+    if calls:
+        lines.append(f"calls with such feeds: {calls}")
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
     if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
     for title, program in _programs(plan).items():
         others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
-        for where, calls in _around(others, device).items():
-            lines.append(f"around recurrences, {where}, {title}: {_listed(calls) or 'nothing'}")
+        for where, found in _around(others, device).items():
+            lines.append(f"around recurrences, {where}, {title}: {_listed(found) or 'nothing'}")
     lines += [f"not compiled: {label}: {reason}" for label, reason in plan.compiled.interpreted.items()]
     for title, call, runner in compiled_ops(plan):
         what = _fused if call.op.type == FUSED else _recurrence

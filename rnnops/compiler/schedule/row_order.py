@@ -24,12 +24,12 @@ def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tupl
     lasting = np.minimum(lengths, most)
     order[...] = np.arange(len(lengths))
     if (lasting != lasting[0]).any():
-        order[...] = np.argsort(-lasting.astype(np.int64), kind="stable")[_scattered(len(lengths))]
+        order[...] = np.argsort(-lasting.astype(np.int64), kind="stable")[scattered(len(lengths))]
     ends[...] = np.minimum(lasting[order] - first, steps)
 
 
 @cache
-def _scattered(count: int) -> Array:
+def scattered(count: int) -> Array:
     """The numbers below `count` by their bits read backwards: neighbours are far apart (van der Corput)."""
     numbers, backwards = np.arange(count), np.zeros(count, np.int64)
     for bit in range(count.bit_length()):

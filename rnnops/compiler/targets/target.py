@@ -13,6 +13,7 @@ from rnnops.compiler.codegen.scan_module import ScanModule, write_scan
 from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.places import Layouts, lay_out
+from rnnops.compiler.schedule.row_order import order_rows
 from rnnops.compiler.schedule.share_work import Team, share_work
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cpu.native import native_scan
@@ -85,6 +86,9 @@ class Target(Protocol):
     def constant(self, array: Array) -> Any:
         """A copy of an array where functions of modules read it."""
 
+    def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
+        """Put rows in an order in which they are shared out, as `order_rows` of `schedule` does."""
+
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
 
@@ -100,6 +104,9 @@ class OnHost:
 
     def constant(self, array: Array) -> Any:
         return array
+
+    def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
+        order_rows(lengths, steps, order, ends, part)
 
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         return {}

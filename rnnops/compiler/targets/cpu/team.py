@@ -81,6 +81,24 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
         _keep(team)
 
 
+def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
+    """Have several threads do a list of jobs; return when all are done.
+
+    Args:
+        jobs: address of the list (kernels/cpu/jobs.py), which says `threads` as well.
+        given: address of the words that are given, of which so many are NumPy's objects.
+    """
+    if threads == 1:
+        _perform()(jobs, given, objects, 0)
+        return
+    team = _idle_team()
+    try:
+        team.grow(threads - 1)
+        _perform()(jobs, given, objects, team.address)
+    finally:
+        _keep(team)
+
+
 class Worker:
     """A thread that runs the jobs in its mailbox, until there is none."""
 
@@ -162,6 +180,11 @@ def _keep(team: Team) -> None:
 @cache
 def _lead() -> Any:
     return thread_library().callable("lead", 5)
+
+
+@cache
+def _perform() -> Any:
+    return thread_library().callable("perform", 4)
 
 
 @cache

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.lower.strided_views import views_of
 from rnnops.interpreter import run_reference
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device
@@ -29,7 +28,7 @@ class DeviceReference:
         if arrays and isinstance(arrays[0], DeviceArray):
             layouts = views_of(self.call)
             if layouts:
-                return tuple(_view(arrays[0], layout) for layout in layouts)
+                return tuple(arrays[0].strided(one.offset, one.shape, one.strides) for one in layouts)
             if self.call.op.type == "Concat":
                 return (_side_by_side(self.call, arrays),)
         results = run_reference(self.call, schema_of(self.call.op.type), [*map(on_host, arrays)], context)
@@ -48,9 +47,3 @@ def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
         place = (*before, slice(start, end))
         made[place] = array
     return made
-
-
-def _view(array: DeviceArray, layout: Layout) -> DeviceArray:
-    flat = array.contiguous().reshape(-1)
-    strides = [stride * array.itemsize for stride in layout.strides]
-    return flat.viewed(np.lib.stride_tricks.as_strided(flat.twin[layout.offset :], layout.shape, strides))

@@ -1,0 +1,73 @@
+"""Lists of jobs: all that a plan does, one driver after the other, in one call of compiled code.
+
+A list is six numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the
+first place, how many places. A job is a driver, how many threads run it, the words that it is given, and whether all
+threads meet behind it. A place is a word of a job that holds an address of what the caller gives: the word's address,
+which of the given arrays it is, and how many bytes from its beginning. Places are filled in before the first job.
+
+Copies and fills of memory are drivers for one thread. Limits: as of drivers and barriers; a list is performed by one
+caller at a time.
+"""
+
+from __future__ import annotations
+
+from rnnops.kernels.cpu.barrier import lead, resolve, wait
+from rnnops.kernels.cpu.instructions import call_driver, clear_bytes, copy_bytes, loaded, stored
+from rnnops.kernels.cpu.team_memory import LINE_BYTES, WORD_BYTES
+from rnnops.kernels.cpu.words import Address, AddressOf
+
+THREADS, BARRIER, FIRST, COUNT, PLACES, PLACE_COUNT = (i * WORD_BYTES for i in range(6))
+JOB_BYTES, PLACE_BYTES = 4 * WORD_BYTES, 3 * WORD_BYTES
+TEAM, WORDS, MEETS = (i * WORD_BYTES for i in range(1, 4))  # of a job; its driver comes first
+BARRIER_SIZE = 2 * LINE_BYTES // WORD_BYTES
+
+
+def play(rank: int, threads: int, jobs: Address) -> None:
+    """One thread's part of a list of jobs."""
+    first = loaded(jobs + FIRST)
+    for i in range(loaded(jobs + COUNT)):
+        job = first + i * JOB_BYTES
+        team = loaded(job + TEAM)
+        if rank < team:
+            call_driver(loaded(job), rank, team, loaded(job + WORDS))
+        if loaded(job + MEETS) != 0:
+            wait(loaded(jobs + BARRIER), BARRIER_SIZE, threads)
+
+
+address_of_play = AddressOf(play)
+
+
+def perform(jobs: Address, given: Address, objects: int, mailboxes: Address) -> None:
+    """Do all jobs of a list, on workers too where it wants several threads; return when all are done.
+
+    Args:
+        given: addresses of what the caller gives; the first are NumPy's objects, as many as there are `objects`.
+        mailboxes: as for `lead`.
+    """
+    resolve(given, objects)
+    first = loaded(jobs + PLACES)
+    for i in range(loaded(jobs + PLACE_COUNT)):
+        place = first + i * PLACE_BYTES
+        start = loaded(given + loaded(place + WORD_BYTES) * WORD_BYTES)
+        stored(loaded(place), start + loaded(place + 2 * WORD_BYTES))
+    lead(address_of_play(), mailboxes, loaded(jobs), jobs, 0)
+
+
+def copy_box(rank: int, threads: int, words: Address) -> None:
+    """A driver that copies runs of bytes which lie apart.
+
+    Words: target, source, bytes of a run; for each of three axes how many there are, and the bytes from one to the next
+    in the source and in the target.
+    """
+    target, source, run = loaded(words), loaded(words + 8), loaded(words + 16)
+    for i in range(loaded(words + 24)):
+        for j in range(loaded(words + 48)):
+            for k in range(loaded(words + 72)):
+                into = target + i * loaded(words + 40) + j * loaded(words + 64) + k * loaded(words + 88)
+                out = source + i * loaded(words + 32) + j * loaded(words + 56) + k * loaded(words + 80)
+                copy_bytes(into, out, run)
+
+
+def clear(rank: int, threads: int, words: Address) -> None:
+    """A driver that sets memory to zero; words: where it begins, how many bytes."""
+    clear_bytes(loaded(words), loaded(words + 8))

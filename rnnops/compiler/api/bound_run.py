@@ -1,0 +1,120 @@
+"""Runs with bound inputs on processors: what models that are served do.
+
+A call does once, at the first one, what follows from bound inputs alone (`fold_bound.py`), and compiles all other ops
+that have a compiled form, however little they do: in a step of one row the interpreter would take longer for one of
+them than kernels for the whole net. Feeds of the same types as before are answered by one call of compiled code
+(`job_list.py`). `vjp` differentiates the net as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
+from rnnops.compiler.api.native_calls import NativeCalls
+from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.record import record
+from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.execute.job_list import Recorded
+from rnnops.compiler.execute.recorded_array import NotRecordedError
+from rnnops.compiler.report.profile import Profile
+from rnnops.compiler.rewrite.fold_bound import split_bound
+from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
+from rnnops.compiler.targets.target import PROCESSOR
+from rnnops.errors import FeedError
+from rnnops.interpreter import Workspace, execute, prepare
+from rnnops.lazy import cached_property
+from rnnops.net import Net
+from rnnops.schema import RunContext
+from rnnops.types import Array, Type, type_of
+
+Result = TypeVar("Result")
+
+
+class BoundRun(Run):
+    """A run with some inputs fed once and for all."""
+
+    def __call__(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
+    ) -> dict[str, Array]:
+        """Forward pass; arguments as of any run."""
+        arrays = None if training or seed is not None else plain_arrays(self._free, dicts, feeds)
+        kinds = None if arrays is None else tuple([(array.dtype, array.shape) for array in arrays])
+        if arrays is not None:
+            found = self._native.call(kinds, arrays)
+            if found is not None:
+                return found
+        outputs = self._served(lambda run: run(*dicts, seed=seed, training=training, **feeds), dicts, feeds)
+        self._native.answered(kinds)
+        return outputs
+
+    def plan(
+        self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> PlannedRun:
+        """What a run does; arguments as of any run."""
+        if backward:
+            return super().plan(*dicts, wrt=wrt, dtype=dtype, **feeds)
+        planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
+        program = planned.plan.program
+        try:
+            recorded = self._recorded([program.types[name] for name in self._free], program.float_dtype)
+        except NotRecordedError as reason:
+            return replace(planned, calls=f"op by op, from Python: {reason}")
+        count, nbytes = len(recorded.jobs), recorded.nbytes
+        return replace(planned, calls=f"one native call of {count} jobs in {nbytes} bytes of memory, weights included")
+
+    def profile(self, *dicts: Feeds, backward: bool = True, **given: Any) -> Profile:
+        """How long each op takes; arguments as of any run."""
+        if backward:
+            return super().profile(*dicts, **given)
+        return self.served.profile(*dicts, backward=False, **given)
+
+    @cached_property
+    def served(self) -> Run:
+        """What a call runs, op by op."""
+        net, arrays = fold(self._live, self._bound)
+        options = replace(self._options, least_work=0, all_ops=True, fixed=frozenset(arrays))
+        return Run(net, self.device, options, arrays)
+
+    @cached_property
+    def _free(self) -> tuple[str, ...]:
+        return tuple(name for name in self._names if name not in self._bound)
+
+    @cached_property
+    def _native(self) -> NativeCalls:
+        return NativeCalls(self._recorded_for)
+
+    def _recorded_for(self, feeds: Sequence[Array]) -> Recorded:
+        run = self.served
+        dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(self._free, feeds, strict=True))}) or "float32"
+        return self._recorded([type_of(array) for array in feeds], dtype)
+
+    def _recorded(self, feeds: Sequence[Type], float_dtype: str) -> Recorded:
+        run = self.served
+        if run._options.target != PROCESSOR:
+            raise NotRecordedError("kernels are not compiled for threads of this library")
+        return record(run._live, run._bound, feeds, float_dtype, run._options)
+
+    def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
+        """What the run does that is served. Raises FeedError in words of the net as it is."""
+        try:
+            return work(self.served)
+        except FeedError:  # whose inputs may be there only since the net was folded
+            merge_given(self.net, (self._bound, *dicts), named)
+            raise
+
+
+def fold(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
+    """A live net without what follows from bound inputs alone, and what is bound in it."""
+    float_dtype = float_dtype_of(net, bound)
+    drawing = first_live_random_op(net, training=True)  # whose numbers depend on which ops there are
+    split = None if float_dtype is None or drawing else split_bound(net, bound)
+    if split is None or float_dtype is None:
+        return net, bound
+    workspace = Workspace()
+    workspace.local.update(bound)
+    types = {name: type_of(bound[name]) for name in split.once.input_names}
+    execute(prepare(split.once, types, float_dtype), workspace, RunContext())
+    return split.with_bound({**bound, **{name: workspace[name] for name in split.once.output_blobs}})

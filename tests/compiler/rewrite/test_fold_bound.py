@@ -1,0 +1,58 @@
+"""What follows from bound inputs alone leaves a net, and all else stays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import rnnops as ro
+from rnnops.compiler.rewrite.fold_bound import split_bound
+from rnnops.prune import prune
+
+
+def model() -> ro.Net:
+    net = ro.Net("model")
+    x, w, b = net.inputs("x", "w", "b")
+    v = ro.transpose(w, perm=[1, 0]).named("v")
+    net.outputs(y=x @ v + ro.exp(b), w_out=ro.tanh(w), x_out=ro.exp(x))
+    return net
+
+
+def test_ops_on_bound_inputs_leave() -> None:
+    split = split_bound(model(), {"w", "b"})
+    assert split is not None
+    assert [op.type for op in split.once.ops] == ["Transpose", "Exp"]
+    w, b = np.ones((4, 3), "f"), np.zeros(4, "f")
+    arrays = {"w": w, "b": b, **{name: w.T if name == "v" else np.exp(b) for name in split.once.output_blobs}}
+    net, bound = split.with_bound(arrays)
+    assert [op.type for op in net.ops] == ["MatMul", "Add", "Tanh", "Exp"]  # an output is made in every call
+    assert set(net.input_names) == {"x", *bound}
+    assert "b" not in bound
+    assert "w" in bound
+
+
+def test_nothing_to_do() -> None:
+    net = ro.Net("plain")
+    x, w = net.inputs("x", "w")
+    net.outputs(x @ w)
+    assert split_bound(net, {"w"}) is None
+    assert split_bound(model(), set()) is None
+
+
+def test_random_ops_and_recurrences_stay() -> None:
+    net = ro.Net("dropped")
+    x, w = net.inputs("x", "w")
+    net.outputs(x @ ro.dropout(w, 0.5))
+    assert split_bound(net, {"w"}) is None
+
+
+def test_whole_numbers_become_constants() -> None:
+    net = ro.Net("sizes")
+    x, w = net.inputs("x", "w")
+    indices = net.input("indices", "int32")
+    net.outputs(ro.gather(x, indices + 1, axis=0) * ro.exp(w))
+    split = split_bound(net, {"w", "indices"})
+    assert split is not None
+    once = {name: np.array([1, 2], "int32") if "add" in name else np.ones(2, "f") for name in split.once.output_blobs}
+    rest, bound = split.with_bound({"w": np.zeros(2, "f"), "indices": np.array([0, 1], "int32"), **once})
+    assert [op.type for op in prune(rest).ops] == ["Constant", "Gather", "Mul"]
+    assert all(array.dtype == np.float32 for array in bound.values())

@@ -1,0 +1,84 @@
+"""Drivers of lists of jobs beside NumPy: copies of arrays with any strides, zeros, the order of rows."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from word_drivers import call, driver
+
+from rnnops.compiler.execute.job_list import JobList, Recorded
+from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, held, made_array
+from rnnops.compiler.execute.recorder import Recorder
+from rnnops.compiler.schedule.row_order import order_rows, scattered
+from rnnops.kernels.cpu import row_order
+
+native_order = driver(row_order.order_rows)
+
+
+def performed(recorder: Recorder, output: RecordedArray, *feeds: np.ndarray) -> np.ndarray:
+    """What the jobs of a recorder make of feeds."""
+    made_array(output.shape, output.dtype, recorder.note, len(feeds)).assign(output)
+    kinds = (("y", output.dtype, output.shape),)
+    found = JobList(Recorded(tuple(recorder.jobs), kinds, (), recorder.status, len(feeds)))(feeds)
+    assert found is not None
+    return found["y"]
+
+
+def views(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in rng.permutation(len(shape)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+def test_copies_of_views(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    for rank in range(7):
+        for _ in range(8):
+            shape = tuple(map(int, rng.integers(0 if rank < 3 else 1, 5, rank)))
+            x = rng.integers(0, 2, shape).astype(dtype) if dtype == "bool" else rng.integers(-9, 9, shape).astype(dtype)
+            keys = tuple(slice(None, None, int(rng.choice([1, 2, -1]))) for _ in shape)
+            axes = views(rng, shape)
+            recorder = Recorder()
+            view = made_array(shape, dtype, recorder.note, 0)[keys].transpose(axes)
+            wanted = x[keys].transpose(axes)
+            np.testing.assert_array_equal(performed(recorder, view, x), wanted)
+
+
+def test_broadcasts_fills_and_parts() -> None:
+    recorder, x = Recorder(), np.arange(6.0).reshape(2, 3)
+    array = made_array((4, 2, 3), "float64", recorder.note)
+    array.fill(0)
+    array[1] = made_array((2, 3), "float64", recorder.note, 0)
+    array[2, :, 1] = held(np.array(7.0), recorder.note)
+    array[3:].fill(2.5)
+    wanted = np.zeros((4, 2, 3))
+    wanted[1], wanted[2, :, 1], wanted[3:] = x, 7, 2.5
+    np.testing.assert_array_equal(performed(recorder, array, x), wanted)
+
+
+def test_elements_are_not_there_while_a_plan_is_recorded() -> None:
+    array = made_array((2,), "float32", Recorder().note)
+    with pytest.raises(NotRecordedError):
+        np.asarray(array)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_order_of_rows(dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    for rows, most, first in product((1, 2, 3, 5, 8, 17, 33), (1, 2, 9), (0, 1)):
+        lengths = rng.integers(0, most + 3, rows).astype(dtype)
+        wanted, came = np.empty((2, rows), np.int64), np.empty((2, rows), np.int64)
+        order_rows(lengths, most, *wanted, (first, most))
+        places = np.argsort(scattered(rows)).astype(np.int64)
+        arrays = [array.ctypes.data for array in (lengths, *came, places)]
+        call(native_order, 0, 1, *map(Word, [*arrays, rows, lengths.itemsize, most, first, most]))
+        np.testing.assert_array_equal(came, wanted)
+
+
+class Word:
+    """A number as `call` takes arrays."""
+
+    def __init__(self, number: int) -> None:
+        self.ctypes = SimpleNamespace(data=number)
