@@ -45,7 +45,7 @@ COMPILER = (
     {"targets"},
     {"execute", "targets/c99", "targets/cuda"},
     {"pipeline"},
-    {"layers", "plan_templates", "report"},
+    {"export", "layers", "plan_templates", "report"},
     {"api"},
 )
 FLOORS = {part: floor for floor, parts in enumerate(COMPILER) for part in parts}

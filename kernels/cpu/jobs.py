@@ -37,6 +37,15 @@ def play(rank: int, threads: int, jobs: Address) -> None:
 address_of_play = AddressOf(play)
 
 
+def put_in(jobs: Address, given: Address) -> None:
+    """Put addresses of what the caller gives into the words of jobs."""
+    first = loaded(jobs + PLACES)
+    for i in range(loaded(jobs + PLACE_COUNT)):
+        place = first + i * PLACE_BYTES
+        start = loaded(given + loaded(place + WORD_BYTES) * WORD_BYTES)
+        stored(loaded(place), start + loaded(place + 2 * WORD_BYTES))
+
+
 def perform(jobs: Address, given: Address, objects: int, mailboxes: Address) -> None:
     """Do all jobs of a list, on workers too where it wants several threads; return when all are done.
 
@@ -45,11 +54,7 @@ def perform(jobs: Address, given: Address, objects: int, mailboxes: Address) -> 
         mailboxes: as for `lead`.
     """
     resolve(given, objects)
-    first = loaded(jobs + PLACES)
-    for i in range(loaded(jobs + PLACE_COUNT)):
-        place = first + i * PLACE_BYTES
-        start = loaded(given + loaded(place + WORD_BYTES) * WORD_BYTES)
-        stored(loaded(place), start + loaded(place + 2 * WORD_BYTES))
+    put_in(jobs, given)
     lead(address_of_play(), mailboxes, loaded(jobs), jobs, 0)
 
 

@@ -6,7 +6,7 @@ with the function that Python holds, and the machine code with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,10 +28,14 @@ class NativeFunction:
 
     Args:
         engine: what holds the code.
+        name: of the function in LLVM.
+        write: makes the text of its LLVM module.
     """
 
     address: int
     engine: Any
+    name: str = ""
+    write: Callable[[], str] | None = None
 
 
 def native_function(text: str, name: str, write: Callable[[], str] | None = None) -> NativeFunction:
@@ -42,7 +46,7 @@ def native_function(text: str, name: str, write: Callable[[], str] | None = None
         name: of the function in it; no other module of this process may have the same.
     """
     engine = engine_of(object_of(text, write))
-    return NativeFunction(address_of(engine, name), engine)
+    return NativeFunction(address_of(engine, name), engine, name, write or (lambda: text))
 
 
 def address_of(engine: Any, name: str) -> int:
@@ -82,6 +86,31 @@ def compiled(text: str, level: int = LEVEL) -> bytes:
     return bytes(machine.emit_object(_optimised(text, machine, level)))
 
 
+def linked(texts: Iterable[tuple[str, int]], exported: Collection[str]) -> bytes:
+    """One object of several LLVM modules, for programs that link it at any address.
+
+    Args:
+        texts: of modules, each with its level of optimisation.
+        exported: functions that are seen from outside; of the others those stay that these need.
+    """
+    machine = _machine(PRODUCTS_LEVEL, reloc="pic", jit=False)
+    first, *others = (_optimised(text, machine, level) for text, level in texts)
+    for other in others:
+        first.link_in(other)
+    for function in first.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    clean = llvm.create_new_module_pass_manager()
+    clean.add_global_dead_code_eliminate_pass()
+    clean.run(first, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    return bytes(machine.emit_object(first))
+
+
+def processor() -> tuple[str, str]:
+    """The triple and the name of this processor, as LLVM has them."""
+    return _target()[:2]
+
+
 def assembly(text: str, level: int = LEVEL) -> str:
     """The same for people."""
     machine = _machine(level)
@@ -104,19 +133,19 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
 
 
 @cache
-def _target() -> tuple[str, ...]:
+def _target() -> tuple[str, str, str, str]:
     """What object code depends on beside its text."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version
 
 
-def _machine(level: int = LEVEL) -> Any:
+def _machine(level: int = LEVEL, reloc: str = "default", jit: bool = True) -> Any:
     """A target machine of its own for each engine, which ends it."""
     _initialize()
     triple, processor, features, _ = _target()
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(
-        cpu=processor, features=features, opt=level, reloc="default", codemodel="jitdefault", jit=True
+        cpu=processor, features=features, opt=level, reloc=reloc, codemodel="jitdefault" if jit else "default", jit=jit
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnnops.kernels.cpu import active_rows, barrier, jobs, openmp, row_order
+from rnnops.kernels.cpu import active_rows, barrier, exported as exported_list, jobs, openmp, row_order
 from rnnops.kernels.cpu.gemm import make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import make_packers
@@ -37,6 +37,23 @@ def threads(symbols: Mapping[str, str]) -> str:
         "order_rows": row_order.order_rows,
     }
     return _text(symbols, functions)
+
+
+def exported() -> str:
+    """What an exported list of jobs needs beside its drivers and their runtime."""
+    functions: dict[str, Callable[..., Any]] = {
+        "set_up": exported_list.set_up,
+        "perform_alone": exported_list.perform_alone,
+        "copy_box": jobs.copy_box,
+        "clear": jobs.clear,
+        "order_rows": row_order.order_rows,
+    }
+    return _text({name: name for name in functions}, functions)
+
+
+def waits(symbols: Mapping[str, str]) -> str:
+    """Of what threads need the part that drivers call."""
+    return _text(symbols, {"wait": barrier.wait, "list_rows": active_rows.list_rows})
 
 
 def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:

@@ -22,7 +22,7 @@ def performed(recorder: Recorder, output: RecordedArray, *feeds: np.ndarray) -> 
     """What the jobs of a recorder make of feeds."""
     made_array(output.shape, output.dtype, recorder.note, len(feeds)).assign(output)
     kinds = (("y", output.dtype, output.shape),)
-    found = JobList(Recorded(tuple(recorder.jobs), kinds, (), recorder.status, len(feeds)))(feeds)
+    found = JobList(Recorded(tuple(recorder.jobs), kinds, (), recorder.status, recorder.barrier, len(feeds)))(feeds)
     assert found is not None
     return found["y"]
 

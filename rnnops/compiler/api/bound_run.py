@@ -8,9 +8,10 @@ them than kernels for the whole net. Feeds of the same types as before are answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.native_calls import NativeCalls
@@ -19,16 +20,23 @@ from rnnops.compiler.api.record import record
 from rnnops.compiler.api.run import Feeds, Run
 from rnnops.compiler.execute.job_list import Recorded
 from rnnops.compiler.execute.recorded_array import NotRecordedError
+from rnnops.compiler.export.header import WORD, checked_word
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.fold_bound import split_bound
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.compiler.targets.target import PROCESSOR
-from rnnops.errors import FeedError
+from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Workspace, execute, prepare
-from rnnops.lazy import cached_property
+from rnnops.lazy import LazyModule, cached_property
 from rnnops.net import Net
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.export import export_native as export_native
+    from rnnops.compiler.export.export_native import ExportedFiles
+else:  # who calls does without
+    export_native = LazyModule("rnnops.compiler.export.export_native")
 
 Result = TypeVar("Result")
 
@@ -71,6 +79,28 @@ class BoundRun(Run):
             return super().profile(*dicts, **given)
         return self.served.profile(*dicts, backward=False, **given)
 
+    def export_native(
+        self,
+        folder: str | os.PathLike[str],
+        *dicts: Feeds,
+        name: str | None = None,
+        states: Mapping[str, str] | None = None,
+        dtype: Any = None,
+        **feeds: Any,
+    ) -> ExportedFiles:
+        """Write a call as files that need no Python; arguments as of any run."""
+        own = self.net.name if WORD.fullmatch(self.net.name) else "model"
+        word = checked_word(own if name is None else name, self.net.name)
+        planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
+        program = planned.plan.program
+        types = {one: program.types[one] for one in self._free}
+        try:
+            recorded = self._recorded([*types.values()], program.float_dtype, threads=1)
+        except NotRecordedError as reason:
+            problem = f"this plan is not exported: {reason}"
+            raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
+        return export_native.export_recorded(recorded, types, states or {}, folder, word, self.net.name)
+
     @cached_property
     def served(self) -> Run:
         """What a call runs, op by op."""
@@ -91,11 +121,12 @@ class BoundRun(Run):
         dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(self._free, feeds, strict=True))}) or "float32"
         return self._recorded([type_of(array) for array in feeds], dtype)
 
-    def _recorded(self, feeds: Sequence[Type], float_dtype: str) -> Recorded:
+    def _recorded(self, feeds: Sequence[Type], float_dtype: str, threads: int | None = None) -> Recorded:
         run = self.served
+        options = replace(run._options, threads=threads or run._options.threads)
         if run._options.target != PROCESSOR:
             raise NotRecordedError("kernels are not compiled for threads of this library")
-        return record(run._live, run._bound, feeds, float_dtype, run._options)
+        return record(run._live, run._bound, feeds, float_dtype, options)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
         """What the run does that is served. Raises FeedError in words of the net as it is."""

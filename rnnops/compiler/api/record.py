@@ -40,7 +40,7 @@ def record(net: Net, bound: Mapping[str, Array], feeds: Sequence[Type], float_dt
         made_array(array.shape, array.dtype, recorder.note, len(names) + number).assign(array)
     sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
     kinds = tuple((name, array.dtype, array.shape) for name, array in outputs.items())
-    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, len(names))
+    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
 
 
 def _run(

@@ -5,6 +5,7 @@ Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -52,6 +53,7 @@ from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run
+    from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import (
         estimates as estimates,
         profile as profile,
@@ -286,6 +288,31 @@ class Run:
             array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
         made: type[Run] = Run if options.interpreted else bound_run.BoundRun
         return made(self.net, self.device, options, copies, self._saving)
+
+    def export_native(
+        self,
+        folder: str | os.PathLike[str],
+        *dicts: Feeds,
+        name: str | None = None,
+        states: Mapping[str, str] | None = None,
+        dtype: Any = None,
+        **feeds: Any,
+    ) -> ExportedFiles:
+        """Write a call as an object file, a C header and weights, which need no Python where they run.
+
+        Args:
+            folder: for NAME.o, NAME.h and NAME.weights; made if it is not there.
+            dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
+            name: that the functions of C begin with; the net's if it is a word of C, else `model`.
+            states: output -> input of the next call: these stay in the memory of the C program.
+            dtype: of floats where no arrays are given.
+
+        The code is for this processor and one thread. Raises FeedError for feeds, states and names that do not fit,
+        DeviceError on other devices and where Python has a part in the plan, OSError where files cannot be written.
+        """
+        if self._options.interpreted or self.device == CUDA:
+            raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
+        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, **feeds)
 
     def _saved_by(
         self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds

@@ -29,6 +29,7 @@ class Recorded:
         outputs: name, dtype and shape of each.
         sizes: that drivers are given: the array, its numbers when nothing is packed yet, and from then on.
         status: says after a call whether an index was out of range.
+        barrier: at which the threads of a driver meet.
         feeds: how many arrays are given before the outputs.
     """
 
@@ -36,6 +37,7 @@ class Recorded:
     outputs: tuple[tuple[str, Any, Shape], ...]
     sizes: tuple[tuple[Array, Array, Array], ...]
     status: Array
+    barrier: Array
     feeds: int
 
     @property

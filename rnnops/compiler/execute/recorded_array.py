@@ -28,10 +28,11 @@ class Region:
         frame: its bytes; they are not looked at while a plan is recorded, and where it is `given` never.
         note: what notes jobs.
         given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
+        made: whether it is written anew in each call.
     """
 
-    def __init__(self, frame: Array, note: Note, given: int = -1) -> None:
-        self.frame, self.note, self.given = frame, note, given
+    def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
+        self.frame, self.note, self.given, self.made = frame, note, given, made
         self.start: int = frame.__array_interface__["data"][0]
 
 
@@ -78,7 +79,7 @@ def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> Recorde
     kind = np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     frame = allocate(Buffer("recorded", SCRATCH, "uint8", (nbytes,))) if given < 0 else np.empty(nbytes, np.uint8)
-    return RecordedArray(Region(frame, note, given), frame.view(kind).reshape(shape))
+    return RecordedArray(Region(frame, note, given, made=True), frame.view(kind).reshape(shape))
 
 
 def held(array: Array, note: Note) -> RecordedArray:

@@ -14,18 +14,23 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
+from rnnops.compiler.execute.packed_once import packed_once
 from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, Region, held, made_array
+from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.lower.strided_views import views_of
 from rnnops.compiler.schedule.row_order import scattered
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, Workspace, run_reference
+from rnnops.kernels.cpu.drivers import GIVEN
 from rnnops.kernels.cpu.row_order import MOST_ROWS
 from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import Array
 
 STATUS_WORDS = 4
+UNPACKED = HEADER_SIZES.index("unpacked")
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,14 @@ class Job:
         threads: that run it.
         places: the memory of its arrays, and bytes from its beginning.
         numbers: the words behind these.
+        unread: numbers of places that it reads only to pack what lies there, which is done once.
     """
 
     driver: Any
     threads: int
     places: tuple[tuple[Region, int], ...]
     numbers: tuple[int, ...]
+    unread: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,7 @@ class Recorder(Processor):
         sizes: the sizes that drivers among them are given.
         status: where all drivers say that an index was out of range.
         barrier: at which the threads of a driver meet.
+        modules: what drivers were made of.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -61,6 +69,7 @@ class Recorder(Processor):
     status: Array = field(default_factory=lambda: np.zeros(STATUS_WORDS, np.int64))
     barrier: Array = field(default_factory=new_barrier)
     pool: Pool = field(default_factory=lambda: Pool(RecordedBlock))
+    modules: dict[Any, Module] = field(default_factory=dict)
 
     def note(self, driver: Any, threads: int, places: Sequence[tuple[Region, int]], numbers: Sequence[int]) -> None:
         """Note a job."""
@@ -71,10 +80,20 @@ class Recorder(Processor):
         self.jobs.clear()
         self.sizes.clear()
 
+    def load(self, text: ScanModule, width: int | None) -> Any:
+        function = super().load(text, width)
+        assert isinstance(text.module, Module)
+        self.modules[function] = text.module
+        return function
+
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
         given = [held(array, self.note) for array in (self.barrier, self.status, sizes)] + arrays
-        self.note(function, team.threads, [array.place for array in given], [array.size for array in given])
+        once = packed_once(self.modules[function], int(sizes[UNPACKED]))
+        names = (*GIVEN, *(array.name for array in self.modules[function].arrays))
+        unread = frozenset(n for n, name in enumerate(names) if name in once)
+        places, lengths = tuple(array.place for array in given), tuple(array.size for array in given)
+        self.jobs.append(Job(function, team.threads, places, lengths, unread))
         self.sizes.append(sizes)
         return False
 

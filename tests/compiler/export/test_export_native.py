@@ -1,0 +1,196 @@
+"""Exported plans: built by the system's C compiler, they give the bits that Python gives."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from masked_presets import PRESETS, D, H, preset
+
+import rnnops as ro
+
+ROOT = Path(__file__).parents[3]
+CC = os.environ.get("CC") or "cc"
+pytestmark = pytest.mark.skipif(shutil.which(CC) is None, reason="no C compiler")
+Arrays = Mapping[str, np.ndarray]
+
+
+class Program:
+    """An exported plan as a library of this process."""
+
+    def __init__(self, run: ro.Run, folder: Path, feeds: Arrays, name: str = "plan", **options: Any) -> None:
+        self.files = run.export_native(folder, feeds, name=name, **options)
+        library = folder / "plan.so"
+        command = [CC, "-shared", "-fPIC", "-o", str(library), str(self.files.object)]
+        subprocess.run(command, check=True, capture_output=True)
+        self.library, self.name = ctypes.CDLL(str(library)), name
+        sizes = dict(re.findall(rf"{name}_(MEMORY|WEIGHTS) = (\d+)", self.files.header.read_text()))
+        self.memory_bytes = int(sizes["MEMORY"])
+        self.weights = aligned(int(sizes["WEIGHTS"]))
+        self.weights[:] = np.frombuffer(self.files.weights.read_bytes(), np.uint8)
+        self.memory = self.new_memory()
+
+    def new_memory(self) -> np.ndarray:
+        memory = aligned(self.memory_bytes)
+        memory[:] = 0xFF  # NaN, where floats are read that nobody has written
+        self.function("init")(pointer(memory), pointer(self.weights))
+        return memory
+
+    def function(self, name: str) -> Any:
+        return getattr(self.library, f"{self.name}_{name}")
+
+    def __call__(self, feeds: Arrays, outputs: Arrays, memory: np.ndarray | None = None) -> int:
+        arrays = {**feeds, **outputs}
+        given = [pointer(arrays[name]) for name in self.files.arguments]
+        done: int = self.function("run")(pointer(self.memory if memory is None else memory), *given)
+        return done
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    whole = np.zeros(nbytes + 64, np.uint8)
+    start = -whole.ctypes.data % 64
+    return whole[start : start + nbytes]
+
+
+def pointer(array: np.ndarray) -> ctypes.c_void_p:
+    assert array.flags.c_contiguous
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def check(run: ro.Run, feeds: Arrays, folder: Path) -> Program:
+    """The program's outputs have the bits of the run's."""
+    wanted = run(feeds)
+    program = Program(run, folder, feeds)
+    for _ in range(2):
+        outputs = {name: np.full(array.shape, 7).astype(array.dtype) for name, array in wanted.items()}
+        assert program(feeds, outputs) == 0
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(outputs[name], array, err_msg=name)
+    return program
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name: str, tmp_path: Path) -> None:
+    net = preset(name, dim_out=[H, D])
+    dtype = "float64" if name == "GRU" else "float32"
+    run = ro.compile(net, threads=2).bind(**ro.init_params(net, 0, dtype))
+    x = np.random.default_rng(1).normal(size=(5, 4, D)).astype(dtype)
+    check(run, {"x": x, "lengths": np.array([3, 0, 5, 1], "int32")}, tmp_path)
+
+
+def lookup_net() -> ro.Net:
+    net = ro.Net("*/ evil name")
+    ids, flag, scale = net.input("a b", "int64"), net.input("*/int", "bool"), net.input("restrict")
+    table = net.parameter("table", (7, D))
+    h_all, h_last, _, _ = ro.LSTM(net, ro.gather(table, ids, axis=0), None, None, D, H)
+    net.outputs(**{"h": h_all * scale, "9": ro.where(flag, h_last, h_last * 2.0), "not": ids + 1})
+    return net
+
+
+def test_dtypes_names_and_wrong_indices(tmp_path: Path) -> None:
+    net = lookup_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    feeds = {"a b": np.array([[1, 2], [3, 6]]), "*/int": np.array([True]), "restrict": np.array(2.0, "f")}
+    program = check(run, feeds, tmp_path)
+    text = program.files.header.read_text()
+    assert "evil" not in text
+    assert set(program.files.arguments.values()) == {"a_b", "int_2", "restrict_2", "h", "_9", "not_2"}
+    outputs = {name: np.zeros_like(array) for name, array in run(feeds).items()}
+    assert program({**feeds, "a b": feeds["a b"] + 7}, outputs) == 1
+    assert program(feeds, outputs) == 0
+    np.testing.assert_array_equal(outputs["h"], run(feeds)["h"])
+
+
+def test_header_is_c_and_cpp(tmp_path: Path) -> None:
+    net = lookup_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    files = run.export_native(tmp_path, {"a b": (1, 1), "*/int": (1,), "restrict": ()}, name="m")
+    for language in ("c", "c++"):
+        if language == "c++" and shutil.which("c++") is None:
+            continue
+        command = [CC if language == "c" else "c++", "-x", language, "-Wall", "-Werror", "-pedantic", "-fsyntax-only"]
+        subprocess.run([*command, str(files.header)], check=True)
+
+
+def state_net() -> ro.Net:
+    net = ro.Net("stream")
+    x, h, c = net.input("x", shape=(1, 2, D)), net.input("h", shape=(2, H)), net.input("c", shape=(2, H))
+    _, h_last, _, c_last = ro.LSTM(net, x, None, (h, c), D, H)
+    net.outputs(y=ro.tanh(h_last), h_last=h_last, c_last=c_last)
+    return net
+
+
+def test_states_stay_in_memory(tmp_path: Path) -> None:
+    net = state_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    program = Program(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"})
+    assert list(program.files.arguments) == ["x", "y"]
+    rng, other = np.random.default_rng(2), program.new_memory()
+    zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}
+    states, frames = dict(zeros), rng.normal(size=(6, 1, 2, D)).astype("f")
+    y = np.zeros((1, 2, H), "f")
+    for t, x in enumerate(frames):
+        if t == 3:
+            program.function("reset")(pointer(program.memory))
+            states = dict(zeros)
+        found = run(x=x, **states)
+        states = {"h": found["h_last"][0], "c": found["c_last"][0]}
+        assert program({"x": x}, {"y": y}) == 0
+        np.testing.assert_array_equal(y, found["y"])
+    assert program({"x": frames[0]}, {"y": y}, other) == 0  # a stream of its own
+    np.testing.assert_array_equal(y, run(x=frames[0], **zeros)["y"])
+
+
+def test_weights_hold_no_matrix_twice(tmp_path: Path) -> None:
+    net = ro.Net("wide")
+    net.outputs(ro.LSTM(net, net.input("x"), None, None, 64, 64)[1])
+    params = ro.init_params(net, 0, "float32")
+    run = ro.compile(net).bind(**params)
+    program = check(run, {"x": np.ones((2, 1, 64), "f")}, tmp_path)
+    nbytes = sum(array.nbytes for array in params.values())
+    assert nbytes <= program.files.weights.stat().st_size < 1.1 * nbytes + 8192
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    net = state_net()
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    for states in ({"h_last": "x"}, {"nothing": "h"}, {"h_last": "h", "c_last": "h"}):
+        with pytest.raises(ro.FeedError, match=r"state|become one input"):
+            run.export_native(tmp_path / "new", states=states)
+    for name in ("", "1", "a-b", "int", "x;y", 3):
+        with pytest.raises(ro.FeedError, match="word of C"):
+            run.export_native(tmp_path / "new", name=name)
+    with pytest.raises(ro.FeedError, match="no such input"):
+        run.export_native(tmp_path / "new", z=(1,))
+    with pytest.raises(ro.DeviceError, match="CPU"):
+        ro.compile(net, "reference").export_native(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_program_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "export.md").read_text()
+    (python,), (program,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "c"))
+    (command,) = re.findall(r"`(cc -Ibuild .*?)`", text)
+    assert program.count("\n") <= 30
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(python, names)
+    Path("stream.c").write_text(program)
+    subprocess.run([CC, *command.split()[1:], "-Wall", "-Wextra", "-Werror"], check=True)
+    frames = np.random.default_rng(3).normal(size=(4, 8)).astype("f")
+    given = ["./stream", "build/caller.weights"]
+    done = subprocess.run(given, input=frames.tobytes(), capture_output=True, check=True)
+    found = np.array([list(map(float, line.split())) for line in done.stdout.decode().splitlines()], "f")
+    h, c = np.zeros((1, 16), "f"), np.zeros((1, 16), "f")
+    for frame, score in zip(frames, found, strict=True):
+        out = names["run"](frame=frame[None, None], h=h, c=c)
+        h, c = out["h_last"].reshape(1, 16), out["c_last"].reshape(1, 16)
+        np.testing.assert_array_equal(out["score"].ravel(), score)
