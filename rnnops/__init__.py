@@ -33,6 +33,7 @@ from rnnops.errors import (
     RecurrentError as RecurrentError,
     RnnopsError as RnnopsError,
     SaveError as SaveError,
+    StreamError as StreamError,
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
 )

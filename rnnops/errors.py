@@ -82,6 +82,10 @@ class FeedError(RnnopsError):
     """A run was given wrong arrays: missing, extra, of a wrong rank, size or dtype, or no seed."""
 
 
+class StreamError(RnnopsError):
+    """A stream was opened, or is used, wrongly: names, shapes of states, rows that are not there, two threads."""
+
+
 class RecurrentError(RnnopsError):
     """`recurrent_net` was given links, states, inputs or recompute lists that do not fit the cell."""
 

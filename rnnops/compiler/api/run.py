@@ -54,6 +54,8 @@ from rnnops.types import Array, Type, type_of
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run
     from rnnops.compiler.export.export_native import ExportedFiles
+    from rnnops.compiler.api import stream as streams
+    from rnnops.compiler.api.stream import Stream
     from rnnops.compiler.report import (
         estimates as estimates,
         profile as profile,
@@ -67,6 +69,7 @@ else:  # a first call does without
     estimates = LazyModule("rnnops.compiler.report.estimates")
     profile = LazyModule("rnnops.compiler.report.profile")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
+    streams = LazyModule("rnnops.compiler.api.stream")
 
 DEVICES = ("reference", "cpu")  # those that every machine has
 CUDA = "cuda"
@@ -313,6 +316,29 @@ class Run:
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
         return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, **feeds)
+
+    def stream(
+        self,
+        states: Mapping[str, str],
+        rows: int | None = None,
+        shapes: Any = None,
+        initial: Any = None,
+        dtype: Any = None,
+    ) -> Stream:
+        """This run, called frame by frame: states stay inside from call to call.
+
+        Args:
+            states: name of an output -> name of the input that it feeds at the next call.
+            rows: of the batch; 1 if left out.
+            shapes: input name -> numbers, and a name in place of the number of rows, as `(1, "N", 64)`. Shapes that are
+                declared need not be said, nor those of initial arrays; their axis of rows is then the one of `rows=`
+                elements, if that is said. Inputs that are no states are looked past: `OnnxModel.shapes` will do.
+            initial: input name -> what a state begins with, an array that broadcasts to its shape; zeros if left out.
+            dtype: of float states where no arrays are given; float32 if left out.
+
+        Raises StreamError for what does not fit.
+        """
+        return streams.open_stream(self, self._bound, self._fed, states, rows, shapes, initial, dtype)
 
     def _saved_by(
         self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds

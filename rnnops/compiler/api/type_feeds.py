@@ -36,7 +36,7 @@ def types_of_feeds(
         wanted = "an array or a shape, as no shape is declared"
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted)
     arrays = {name: read(net.name, name, value) for name, value in given.items() if not _is_shape(value)}
-    floats = _float_dtype(net, arrays, dtype)
+    floats = asked_float_dtype(net, arrays, dtype)
     types = {}
     for spec in net.input_specs:
         name = spec.name
@@ -49,7 +49,7 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple | list)
 
 
-def _float_dtype(net: Net, arrays: Mapping[str, Array], dtype: Any) -> str:
+def asked_float_dtype(net: Net, arrays: Mapping[str, Array], dtype: Any) -> str:
     """The float dtype that was asked for. Raises FeedError where that is none, or not that of the arrays."""
     came = "float32" if dtype is None else _name(dtype)
     if came not in FLOATS[1:]:

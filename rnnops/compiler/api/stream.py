@@ -1,0 +1,264 @@
+"""`Stream`: a run that is called frame by frame, whose states stay inside from call to call.
+
+Which outputs are states, and which inputs they feed at the next call, is said by name. States are a value, replaced as
+a whole when a call is over: a call that fails changes nothing, and copies of a stream share what they have in common.
+
+Rows of the batch are places. `join` takes a place and `leave` gives it back; the batch does not shrink, so that plans
+serve on, and rows that take no part in a call keep their states. Rows must be independent of each other in the net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.compiler.api.devices import on_device
+from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.api.stream_shapes import check_names, is_number, read_states
+from rnnops.compiler.api.stream_states import States, first_states
+from rnnops.compiler.api.type_feeds import asked_float_dtype
+from rnnops.compiler.buffers.memory import on_host
+from rnnops.errors import StreamError
+from rnnops.types import Array, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.api.run import Run
+
+Reader = Callable[[str, str, Any], Any]  # net, input, what is given -> an array
+Feeds = Mapping[str, Any]
+
+
+def open_stream(
+    run: Run, bound: Feeds, read: Reader, states: Any, rows: int | None, shapes: Any, initial: Any, dtype: Any
+) -> Stream:
+    """A stream of a run; arguments as of `Run.stream`.
+
+    Args:
+        bound: inputs that are fed already.
+        read: how the run reads feeds.
+    """
+    net = run.net
+    shapes, initial = {} if shapes is None else shapes, {} if initial is None else initial
+    check_names(net, states, shapes, initial, bound)
+    if rows is not None and not (is_number(rows) and rows >= 0):
+        raise StreamError("no number of rows", net=net.name, wanted="an integer of 0 or more", came=repr(rows))
+    arrays = {name: on_host(read(net.name, name, value)).copy() for name, value in initial.items()}
+    links = read_states(net, states, shapes, rows, arrays, asked_float_dtype(net, {**bound, **arrays}, dtype))
+    if rows is not None and all(state.axis is None for state in links):
+        raise StreamError("rows= is given, and no state has an axis of rows", net=net.name, came=rows)
+    others = tuple(name for name in net.input_names if name not in bound and name not in states.values())
+    return Stream(run, first_states(net.name, links, arrays, 1 if rows is None else int(rows)), read, others)
+
+
+class Stream:
+    """A run and its states between two calls; `Run.stream` makes one. One thread at a time may use it."""
+
+    def __init__(self, run: Run, now: States, read: Reader, others: Sequence[str]) -> None:
+        self.run = run
+        self._now, self._read, self._others = now, read, tuple(others)
+        self._alone = Alone(run.net.name)
+
+    # -- what is in it ---------------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> Mapping[str, Array]:
+        """Input name -> what the next call feeds it: arrays that never change, to be kept, saved, loaded."""
+        return MappingProxyType(self._now.arrays)
+
+    @property
+    def rows(self) -> int:
+        """Places for rows, those that nobody has included: the size of the batch in feeds."""
+        return self._now.places.rows
+
+    @property
+    def present(self) -> Array:
+        """Which places somebody has: bool[rows]."""
+        return self._now.places.present
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self, *feeds: Any, rows: Any = None, seed: int | None = None, stream: Any = None, **named: Any
+    ) -> dict[str, Array]:
+        """One call of the run: one step or more, after those that were fed so far.
+
+        Args:
+            feeds, named: as of the run, all inputs but states; an array alone where there is one such input.
+            rows: those that take part, a mask or one row; all that are present if left out. Others keep their states;
+                something is fed for them, too, and their part of outputs means nothing.
+            seed: as of the run; each call needs another.
+            stream: of a CUDA device, as of the run.
+
+        Returns: output name -> array, of those that are no states. Raises StreamError for feeds of states and for
+        outputs that do not fit the inputs that they feed, and what the run raises; states are then what they were.
+        """
+        with self._alone:
+            now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
+            active = self._active(rows)
+            options = {} if stream is None else {"stream": stream}
+            out = self.run(self._placed(given), *given, seed=seed, **options)
+            self._now = now.put(self._new_states(out), active, shared=True)
+            return out
+
+    def _by_name(self, feed: Any) -> Feeds:
+        """Feeds by name; an array alone is for the one input that is left."""
+        if not isinstance(feed, Mapping):
+            if len(self._others) != 1:
+                wanted = f"a dict of {', '.join(self._others) or 'nothing'}"
+                raise self._error("an array without a name", wanted=wanted, came=type(feed).__name__)
+            return {self._others[0]: feed}
+        return feed
+
+    def _active(self, rows: Any) -> Array | None:
+        """The rows that take part in a call as a mask, None for all there are places for."""
+        if rows is None:
+            return None if self._now.places.full else self.present
+        return self._mask(rows, present=True)
+
+    def _placed(self, given: Sequence[Feeds]) -> dict[str, Array]:
+        """States where the feeds of a call are, on the host or on a CUDA device. Raises StreamError for a state fed."""
+        arrays = self._now.arrays
+        for feeds in given:
+            if not arrays.keys().isdisjoint(feeds):
+                fed = ", ".join(name for name in arrays if name in feeds)
+                raise self._error("a state of the stream is fed", blob=fed, hint="stream.load(...) sets states.")
+        if self.run.device != "cuda" or not any(given):
+            return arrays
+        there = any(is_on_cuda(value) for feeds in given for value in feeds.values())
+        return {name: on_device(array) if there else on_host(array) for name, array in arrays.items()}
+
+    def _new_states(self, out: dict[str, Array]) -> dict[str, Array]:
+        """States, taken out of outputs. Raises StreamError where one does not fit the input that it feeds."""
+        wanted = self._now.places.wanted
+        new = [(state, out.pop(state.output)) for state, _, _ in wanted]
+        for (state, dtype, shape), (_, array) in zip(wanted, new, strict=True):
+            if array.shape != shape or array.dtype != dtype:
+                raise self._error(
+                    f"output '{state.output}' does not fit the input that it feeds",
+                    blob=state.input,
+                    wanted=state.type(self.rows),
+                    came=type_of(array),
+                    hint="Say rows= and shapes= as the net makes it.",
+                )
+        return {state.input: array.copy() if _is_part(array, out) else array for state, array in new}
+
+    # -- states ----------------------------------------------------------------------------------------------------
+
+    def reset(self, rows: Any = None) -> None:
+        """Back to the initial states.
+
+        Args:
+            rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+        """
+        with self._alone:
+            self._now = self._now.put(self._now.places.started(), None if rows is None else self._mask(rows))
+
+    def load(self, states: Feeds, rows: Any = None) -> None:
+        """Set states, as to `stream.states` of an earlier moment or of another stream.
+
+        Args:
+            states: input name -> array of the state's dtype that broadcasts to its shape; others stay what they are.
+            rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+        """
+        with self._alone:
+            new = self._now.places.fitted(self._arrays(states))
+            self._now = self._now.put(new, None if rows is None else self._mask(rows))
+
+    def copy(self, rows: Any = None) -> Stream:
+        """A stream of its own that goes on from the same states.
+
+        Args:
+            rows: numbers of rows, in the order in which the copy is to have them; one may be there twice.
+        """
+        with self._alone:
+            now = self._now if rows is None else self._now.taken(self._numbers(rows))
+            return Stream(self.run, now, self._read, self._others)
+
+    def join(self, states: Feeds | None = None) -> int:
+        """Give a place to a row, the first that is free, else one more, and return its number.
+
+        Args:
+            states: what it begins with, as for `load`; initial states if left out.
+
+        Raises StreamError where another place would have no initial states, or the net declares the number of rows.
+        """
+        with self._alone:
+            self._check_rows()
+            now = self._now.grown() if self._now.places.full else self._now
+            row = int(np.argmin(now.places.present))
+            mask = np.arange(now.places.rows) == row
+            new = {**now.places.started(), **now.places.fitted(self._arrays(states or {}))}
+            self._now = now.put(new, mask).with_present(now.places.present | mask)
+            return row
+
+    def leave(self, rows: Any) -> None:
+        """Take rows out, a mask or one row; their places are free for others.
+
+        Raises StreamError where nobody has such a place.
+        """
+        with self._alone:
+            mask, now = self._mask(rows, present=True), self._now
+            self._now = now.put(now.places.started(), mask).with_present(now.places.present & ~mask)
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    def _arrays(self, states: Feeds) -> dict[str, Array]:
+        """States from a user, on the host."""
+        if not isinstance(states, Mapping):
+            raise self._error("states are a dict of input name -> array", came=type(states).__name__)
+        return {name: on_host(self._read(self.run.net.name, name, value)) for name, value in states.items()}
+
+    def _mask(self, rows: Any, present: bool = False) -> Array:
+        """Rows as a mask. Raises StreamError for what is none, and, if they are to be present, for free places."""
+        self._check_rows()
+        truths = isinstance(rows, list | tuple) and all(isinstance(one, bool | np.bool_) for one in rows)
+        mask = np.array(rows, bool) if truths else rows
+        if is_number(rows) and 0 <= rows < self.rows:
+            mask = np.arange(self.rows) == rows
+        if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.rows,):
+            raise self._error("no rows", wanted=f"a mask, bool[{self.rows}], or the number of a row", came=repr(rows))
+        free = np.flatnonzero(mask & ~self.present)
+        if present and free.size:
+            raise self._error("nobody has this place", came=f"row {free[0]}", hint="stream.join() gives one.")
+        return mask
+
+    def _numbers(self, rows: Any) -> list[int]:
+        """Numbers of rows. Raises StreamError for others."""
+        self._check_rows()
+        numbers = rows.tolist() if isinstance(rows, np.ndarray) else rows
+        right = isinstance(numbers, list | tuple) and all(is_number(row) and 0 <= row < self.rows for row in numbers)
+        if not right:
+            raise self._error("no rows", wanted=f"a list of numbers from 0 to {self.rows - 1}", came=repr(rows))
+        return [int(row) for row in numbers]
+
+    def _check_rows(self) -> None:
+        if all(state.axis is None for state in self._now.places.links):
+            hint = "Say rows=, or shapes= with a name for the axis of rows."
+            raise self._error("no state of this stream has an axis of rows", hint=hint)
+
+    def _error(self, problem: str, **named: Any) -> StreamError:
+        return StreamError(problem, net=self.run.net.name, **named)
+
+
+class Alone:
+    """A lock for one thread; StreamError where another has it."""
+
+    def __init__(self, net: str) -> None:
+        self._net, self._lock = net, Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            hint = "Give each thread a stream of its own: stream.copy()."
+            raise StreamError("two threads use one stream at once", net=self._net, hint=hint)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _is_part(array: Array, others: Mapping[str, Array]) -> bool:
+    """Whether an array shares memory with one that the caller gets."""
+    return any(np.may_share_memory(array, other) for other in others.values())
