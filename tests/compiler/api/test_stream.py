@@ -182,7 +182,7 @@ def test_what_the_caller_does_to_outputs_reaches_no_state() -> None:
     stream = on_device(net).stream({"h_out": "h"}, initial={"h": given})
     given[...] = 9
     assert np.all(stream.states["h"] == 0.5)
-    out = stream(np.ones((2, 2, 3)))
+    out = stream(np.ones((9, 2, 3)))
     before = stream.states["h"].tobytes()
     assert before == out["last"].tobytes() == out["y"][-1].tobytes()
     for array in out.values():
