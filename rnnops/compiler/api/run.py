@@ -52,10 +52,9 @@ from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run
-    from rnnops.compiler.export.export_native import ExportedFiles
-    from rnnops.compiler.api import stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, stream as streams
     from rnnops.compiler.api.stream import Stream
+    from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import (
         estimates as estimates,
         profile as profile,

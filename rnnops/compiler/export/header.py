@@ -13,8 +13,8 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 FLOATS = {"float32": "float", "float64": "double"}
 WORDS_OF_C = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while alignas alignof bool true
-false int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while alignas alignof bool
+true false int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
 WORDS_OF_CPP = """
 and and_eq asm bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept const_cast
 consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept not
