@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -55,6 +56,7 @@ FOLDED_IN_MEMORY: Mapping[str, Fold] = {
 }
 SCALAR_KINDS = {"t": "int32", "status": "int64*"}  # others are int64
 ZERO, ONE = Literal(0), Literal(1)
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Element = tuple[str, int, tuple[int, ...]]
 
@@ -116,8 +118,10 @@ class PointwiseWriter:
         scalars: Mapping[str, str],
         sizes: Sizes,
         constants: Constants,
+        aliases: Mapping[str, str] = NOTHING,
     ) -> None:
         self.result = PointwiseKernel(name)
+        self.aliases = aliases  # owner -> the one whose memory it shares
         self.types, self.batch_axes, self.stored, self.known_scalars = types, batch_axes, stored, scalars
         self.module_sizes, self.constants = sizes, constants
         self.variables: dict[str, Expr] = {}  # owners of one element in a row -> variable
@@ -381,6 +385,7 @@ class PointwiseWriter:
         return Name(name, dtype=SCALAR_KINDS.get(name, INDEX))
 
     def _pointer(self, owner: str) -> str:
+        owner = self.aliases.get(owner, owner)
         return self.result.pointers.setdefault(owner, f"p{len(self.result.pointers)}")
 
     def _variable(self, value: Expr, blob: str = "") -> Name:

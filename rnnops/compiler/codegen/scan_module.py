@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from math import prod
+
+import numpy as np
 
 from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.jammed_kernel import JammedWriter
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
 from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.ir.device import DeviceModule
@@ -15,6 +19,7 @@ from rnnops.compiler.ir.expressions import (
     Cast,
     Expr,
     Literal,
+    Load,
     Name,
     any_of,
     both,
@@ -35,16 +40,18 @@ from rnnops.compiler.ir.kernel import (
     Parameter,
     Pointer,
     Statement as Line,
+    Store,
     Vector,
 )
-from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.shown import shown
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.places import Layouts, Place
+from rnnops.compiler.schedule.places import Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
+from rnnops.compiler.schedule.put_rows_outside import is_row_loop
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
 from rnnops.types import BOOL
@@ -53,6 +60,7 @@ HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "acti
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
 COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
 ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
+AHEAD, LINE, MOST_LINES = 2, 64, 16  # steps that memory is asked for ahead, bytes of a line, lines of a row's numbers
 MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
 
 RANK, THREADS, SHARE, SHARES = map(Name, ("rank", "threads", "share", "shares"))
@@ -132,6 +140,7 @@ class ScanWriter:
     packed: dict[Packed, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)  # of the loop that is being written
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
+    copies: dict[str, str] = field(default_factory=dict)  # dtype -> function that copies numbers
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
     part: _Part = field(init=False)
 
@@ -141,7 +150,8 @@ class ScanWriter:
         arrays = tuple(self._arrays())
         sizes = *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
         driver = Function("scan", DRIVER_PARAMETERS, tuple(body))
-        programs = tuple(program.function(self.plan.types) for program in self.programs)
+        copies = [copy_function(name, dtype) for dtype, name in self.copies.items()]
+        programs = *(program.function(self.plan.types) for program in self.programs), *copies
         module = Module(self.dtype, programs, driver, arrays, sizes)
         names = tuple(parameter.name for parameter in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
@@ -213,6 +223,8 @@ class ScanWriter:
             for node in stage.nodes:
                 self._batched(node)
             return self.lines
+        if self.plan.rows_outside and is_row_loop(stage):
+            return [self._row_loop(stage)]
         self.lines += [
             Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)),
             Assign("t", LOW + IN_TILE),
@@ -225,6 +237,41 @@ class ScanWriter:
             else:
                 self._products([node for node in nodes if isinstance(node, Product)])
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
+
+    def _row_loop(self, stage: Stage) -> Line:
+        """A loop over rows around one over steps."""
+        self._rows([node for node in stage.nodes if isinstance(node, Statement)])
+        (rows,) = self.lines
+        assert isinstance(rows, For)
+        first = Assign("i", choice(BACKWARDS, STEPS - 1, ZERO)), Assign("t", LOW + IN_TILE)
+        step = Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
+        residents = self.layouts.residents
+        come = [self._copied(state.own, state.read, state) for state in residents]
+        go = [self._copied(state.written, state.own, state) for state in residents]
+        steps = For("step", ZERO, STEPS, ONE, (*self._prefetched(stage), *step, *rows.body))
+        return replace(rows, body=(*(first if residents else ()), *come, steps, *go))
+
+    def _prefetched(self, stage: Stage) -> list[Line]:
+        """What asks for a row's numbers of a step to come: rows of one step after the other lie far apart."""
+        owners = dict.fromkeys(owner for node in stage.nodes for owner in (*node_reads(node), node_writes(node)))
+        rows, lines = self.scan.batch * self.plan.heads, list[Line]()
+        for owner in owners:
+            place, kind = self.part.places.get(owner), self.plan.types[owner]
+            line = LINE // np.dtype(kind.dtype).itemsize
+            size = prod(kind.shape) // rows
+            if place and place.over == "t" and not place.ring and size <= line * MOST_LINES:
+                start = self._address(place, Name(place.rows))
+                ahead = Do("prefetch", (Pointer(place.array, start + Name("number")),))
+                lines.append(For("number", ZERO, self._size(size), Literal(line), (ahead,)))
+        then = STEP + AHEAD
+        come = Assign("i", choice(BACKWARDS, STEPS - 1 - then, then)), Assign("t", LOW + IN_TILE)
+        return [If(compare("<", then, STEPS), (*come, *lines))] if lines else []
+
+    def _copied(self, target: Place, source: Place, state: ResidentPlace) -> Line:
+        """A row of a state from one place to another."""
+        places = [Pointer(place.array, self._address(place, Name(place.rows))) for place in (target, source)]
+        self.copies.setdefault(state.dtype, f"copy_{state.dtype}")
+        return Do(self.copies[state.dtype], (*places, self._size(state.size)))
 
     def _products(self, nodes: Sequence[Product]) -> None:
         """Products of one step; where threads share out columns, each waits for all that it reads."""
@@ -249,8 +296,9 @@ class ScanWriter:
         outside = {owner for owner in written if not self.part.readers.get(owner, own) <= own}
         stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
-        writer = PointwiseWriter(name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants)
-        program = writer.write(fuse_nests(statements))
+        known = name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants
+        writer = (JammedWriter if plan.rows_outside else PointwiseWriter)(*known, self.layouts.aliases)
+        program = writer.write(fuse_nests(statements, large_apart=self.plan.rows_outside))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
         pointers = [Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
@@ -372,6 +420,14 @@ def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[Param
     scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
     given = (*tensors, *arrays, *scratch)
     return [Parameter(name, "uint8[]" if dtype == BOOL else f"{dtype}[]", blob) for name, dtype, blob in given]
+
+
+def copy_function(name: str, dtype: str) -> Function:
+    """A function that copies numbers."""
+    stored = "uint8" if dtype == BOOL else dtype
+    taken = Parameter("p0", f"{stored}*"), Parameter("p1", f"{stored}*"), Parameter("size")
+    body = Store("p0", Name("i0"), Load("p1", Name("i0"), dtype=stored))
+    return Function(name, taken, (For("i0", ZERO, Name("size"), ONE, (body,)),))
 
 
 def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:

@@ -222,7 +222,8 @@ class CompiledScan(Own):
 
     @cached_property
     def _all_sizes(self) -> Array:
-        fixed = {"T": self.scan.steps, "N": self.scan.batch, "K": self.tile, "backwards": int(self.scan.reverse)}
+        rows = self.scan.batch * self.plan.heads
+        fixed = {"T": self.scan.steps, "N": rows, "K": self.tile, "backwards": int(self.scan.reverse)}
         return np.array([*(fixed.get(name, 0) for name in HEADER_SIZES), *self.text.sizes], np.int64)
 
     @cached_property

@@ -28,7 +28,11 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
     return [
         *(_loops(compiled) if hoisted else _rows(compiled)),
         *_once(hoisted, compiled),
-        *(line for stage in plan.stages for line in _stage(stage, compiled.scan.steps, rows, hoisted is None)),
+        *(
+            line
+            for stage in plan.stages
+            for line in _stage(stage, compiled.scan.steps, rows, hoisted is None, plan.rows_outside)
+        ),
         *_past_end(compiled),
         *_sums(plan),
         *_axes(plan),
@@ -50,6 +54,9 @@ def _loops(compiled: CompiledScan) -> Iterator[str]:
         yield f"all rows are one: {plan.whole}"
     else:
         yield f"rows are independent: {worker}s share them out"
+    if plan.rows_outside:
+        heads = f", as has each of {plan.heads} heads," if plan.heads > 1 else ""
+        yield f"each row{heads} all steps of a tile before the next one begins, as states are most of what steps touch"
     if compiled.team.by_columns:
         yield "few rows a thread: threads share out columns of products in loops, and wait for each other around these"
     if plan.lengths:
@@ -80,11 +87,11 @@ def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
 # -- stages ----------------------------------------------------------------------------------------------------------
 
 
-def _stage(stage: Stage, steps: int, rows: str, stepless: bool = False) -> Iterator[str]:
+def _stage(stage: Stage, steps: int, rows: str, stepless: bool = False, apart: bool = False) -> Iterator[str]:
     yield ("row by row:" if stage.loop else "all rows at once:") if stepless else f"{stage.head}:"
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = list(group)
-        lines = [_row_program(nodes, rows)] if is_row else [_product(node, steps) for node in nodes]
+        lines = [_row_program(nodes, rows, apart)] if is_row else [_product(node, steps) for node in nodes]
         yield from (f"{INDENT}{line}" for line in lines)
 
 
@@ -96,9 +103,9 @@ def _past_end(compiled: CompiledScan) -> Iterator[str]:
         yield from (f"{INDENT}{line}" for line in lines)
 
 
-def _row_program(nodes: Sequence[Node], rows: str) -> str:
+def _row_program(nodes: Sequence[Node], rows: str, apart: bool = False) -> str:
     statements = [node for node in nodes if isinstance(node, Statement)]
-    nests = fuse_nests(statements)
+    nests = fuse_nests(statements, large_apart=apart)
     extents = ", ".join(str(list(nest.extents)) for nest in nests)
     blobs = ", ".join(dict.fromkeys(statement.blob for statement in statements))
     ops = count(len(statements), "elementwise op")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import prod
 
 from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.ir.statements import Access, Statement
@@ -24,21 +26,34 @@ class Nest:
     statements: list[Statement] = field(default_factory=list)
 
 
-def fuse_nests(statements: Sequence[Statement], folds_last: bool = False) -> list[Nest]:
+def fuse_nests(statements: Sequence[Statement], folds_last: bool = False, large_apart: bool = False) -> list[Nest]:
     """Fuse the statements of a pointwise kernel into as few nests as order allows.
 
     Args:
+        large_apart: whether statements over the most elements share no nest with some beyond a smaller one, and folds
+            in memory start before all else, so that they join what makes their operands.
         folds_last: whether loops over folded axes are the innermost, so that folds are in registers; statements are
             then placed from the last to the first, so that what a fold reads is computed where it is folded.
     """
     own = [_within_row(statement) for statement in statements]
     own = folds_innermost(own) if folds_last else [_streaming(s) if s.form == "product" else s for s in own]
     local = [part for statement in own for part in _from_start(statement)]
+    if large_apart:
+        return [_collapsed(nest) for run in _runs(_starts_first(local)) for nest in _fused(run)]
+    return [_collapsed(nest) for nest in _fused(local, folds_last)]
+
+
+def _fused(parts: Sequence[Statement], folds_last: bool = False) -> list[Nest]:
     nests: list[_GrowingNest] = []
-    for part in reversed(local) if folds_last else local:
+    for part in reversed(parts) if folds_last else parts:
         _place(nests, part)
-    found = [nest.finished(backwards=folds_last) for nest in (reversed(nests) if folds_last else nests)]
-    return [_collapsed(nest) for nest in found]
+    return [nest.finished(backwards=folds_last) for nest in (reversed(nests) if folds_last else nests)]
+
+
+def _runs(parts: Sequence[Statement]) -> list[list[Statement]]:
+    """Parts over as many elements as any, and those between them."""
+    large = max((prod(part.extents) for part in parts), default=0)
+    return [list(run) for _, run in groupby(parts, key=lambda part: prod(part.extents) >= large)]
 
 
 def _within_row(statement: Statement) -> Statement:
@@ -54,6 +69,16 @@ def _from_start(own: Statement) -> list[Statement]:
     if own.fold and own.start is not None and own.folded_axes() and not is_register_fold(own):
         return [_start(own), replace(own, start=None)]
     return [own]
+
+
+def _starts_first(parts: Sequence[Statement]) -> list[Statement]:
+    """The parts with what fills memory with a number before all others, where none of these has touched it before."""
+    first, others, touched = list[Statement](), list[Statement](), set[str]()
+    for part in parts:
+        fills = part.form == "copy" and not any(True for _ in part.reads()) and part.target.index is None
+        (first if fills and part.target.owner not in touched else others).append(part)
+        touched.update(access.owner for access in part.accesses())
+    return [*first, *others]
 
 
 def _streaming(statement: Statement) -> Statement:
@@ -157,7 +182,7 @@ def _collapsed(nest: Nest) -> Nest:
     axis = len(nest.extents) - 2
     while axis >= 0:
         if all(_joins(s, axis) for s in nest.statements):
-            nest = Nest(_joined_extents(nest.extents, axis), [_joined(s, axis) for s in nest.statements])
+            nest = Nest(_joined_extents(nest.extents, axis), [joined_statement(s, axis) for s in nest.statements])
         axis -= 1
     return nest
 
@@ -174,7 +199,8 @@ def _joined_extents(extents: Shape, axis: int) -> Shape:
     return (*extents[:axis], extents[axis] * extents[axis + 1], *extents[axis + 2 :])
 
 
-def _joined(statement: Statement, axis: int) -> Statement:
+def joined_statement(statement: Statement, axis: int) -> Statement:
+    """The statement with an axis and the next one as one."""
     return replace(
         statement,
         extents=_joined_extents(statement.extents, axis),

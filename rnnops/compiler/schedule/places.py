@@ -18,6 +18,7 @@ from rnnops.compiler.ir.nodes import Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.ir.tensor_name import TensorName
+from rnnops.compiler.schedule.resident_states import resident_states
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 
@@ -59,6 +60,23 @@ class Place:
 
 
 @dataclass(frozen=True)
+class ResidentPlace:
+    """Where the row of a state that changes in place lies, and where it comes from and goes to.
+
+    Args:
+        size: numbers.
+        owners: what a step reads there, and what it writes.
+    """
+
+    own: Place
+    read: Place
+    written: Place
+    size: int
+    dtype: str
+    owners: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class Layouts:
     """All places, and the sizes of the scratch arrays.
 
@@ -66,6 +84,7 @@ class Layouts:
         scratch: dtype -> numbers, for each array of scratch.
         tensors, arrays: arrays that the caller gives, by the tensor or the owner that lies in them.
         past_end: all places for the stages of rows that are over.
+        residents: states that change in place, and where they lie between two tiles.
     """
 
     places: Mapping[str, Place]
@@ -73,6 +92,12 @@ class Layouts:
     tensors: Mapping[TensorName, str]
     arrays: Mapping[str, str]
     past_end: Mapping[str, Place] = field(default_factory=dict)
+    residents: tuple[ResidentPlace, ...] = ()
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Owner -> the one whose memory it shares."""
+        return {state.owners[1]: state.owners[0] for state in self.residents}
 
     def need(self, dtype: str) -> None:
         """Have an array of scratch for a dtype, of one number if nothing lies there."""
@@ -125,7 +150,16 @@ def lay_out(
         }
         for stages in (plan.stages, plan.past_end)
     )
-    return Layouts(lasting, scratch.sizes, tensors, arrays, over)
+    residents = []
+    for state in resident_states(scan, plan):
+        place, kind = _of_thread(scratch, plan.types[state.read].dtype, state.size, threads), plan.types[state.read]
+        residents.append(
+            ResidentPlace(
+                place, places[state.read], places[state.written], state.size, kind.dtype, (state.read, state.written)
+            )
+        )
+        lasting[state.read] = lasting[state.written] = place
+    return Layouts(lasting, scratch.sizes, tensors, arrays, over, tuple(residents))
 
 
 def _scratch_places(
@@ -201,11 +235,7 @@ def _in_scratch(
     """A place in scratch, for each of `every` threads: what is the same for all rows each computes for itself."""
     size = prod(kind.shape)
     if extent == "row" and batch_axis in (None, 0):
-        own = size if batch_axis is None else row
-        width = -(-own // 16) * 16 + 16
-        all_threads = width * threads
-        start = scratch.take(kind.dtype, all_threads)
-        return Place(f"w_{kind.dtype}", start, thread=width, extent=extent, size=all_threads)
+        return _of_thread(scratch, kind.dtype, size if batch_axis is None else row, threads)
     over = "i" if extent == "tile" or steps > 1 else ""
     ring = steps if over and extent != "tile" else 0
     own = -(-size * steps // 16) * 16 if every > 1 else 0
@@ -213,3 +243,10 @@ def _in_scratch(
     start = scratch.take(kind.dtype, whole)
     step = size if over else 0
     return Place(f"w_{kind.dtype}", start, step, over, ring=ring, row=row, thread=own, extent=extent, size=whole)
+
+
+def _of_thread(scratch: _Scratch, dtype: str, size: int, threads: int) -> Place:
+    """A place in scratch for one row of each thread."""
+    width = -(-size // 16) * 16 + 16
+    start = scratch.take(dtype, width * threads)
+    return Place(f"w_{dtype}", start, thread=width, extent="row", size=width * threads)

@@ -20,6 +20,7 @@ from rnnops.compiler.schedule.compaction import compact_rows
 from rnnops.compiler.schedule.contract_sums import contract_sums
 from rnnops.compiler.schedule.drop_unread import drop_unread
 from rnnops.compiler.schedule.merge_folds import merge_folds
+from rnnops.compiler.schedule.put_rows_outside import put_rows_outside
 from rnnops.compiler.schedule.set_apart import set_work_apart
 from rnnops.compiler.schedule.split_sums import split_sums
 from rnnops.compiler.schedule.stages import split_stages
@@ -52,7 +53,11 @@ ROWS_TOGETHER: tuple[StepPass, ...] = (
     drop_unread,
     block_products,
 )
-COMPACTED: tuple[PlanPass, ...] = (compact_rows, check_rings)  # for targets whose products leave out rows that are over
+COMPACTED: tuple[PlanPass, ...] = (
+    compact_rows,
+    check_rings,
+    put_rows_outside,
+)  # for targets whose products leave out rows that are over
 WITH_ALL_ROWS: tuple[PlanPass, ...] = (set_work_apart, check_rings)
 
 

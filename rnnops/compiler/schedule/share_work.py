@@ -50,7 +50,7 @@ def share_work(scan: Scan, plan: StepPlan, threads: int) -> Team:
     elements = sum(prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement))
     if scan.steps * (2 * multiply_adds(in_loops) + 2 * in_tiles + SLOWER * elements) < LITTLE_WORK:
         return Team(1)
-    rows = scan.batch if plan.batch_axes else 1
+    rows = scan.batch * plan.heads if plan.batch_axes else 1
     by_rows = min(threads, rows)
     products, share = _products(plan, in_loops), -(-rows // by_rows) / rows
     by_columns = 1 if plan.lengths else _fastest(products, threads)

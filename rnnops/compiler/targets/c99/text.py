@@ -17,6 +17,7 @@ from rnnops.types import BOOL
 INDENT = kernel.INDENT
 LOGIC = {"and": "&&", "or": "||"}
 FLOATS = {"float32": "float", "float64": "double"}
+IGNORED = ("wait", "prefetch")
 DRIVER = "void scan(int64_t *status, const int64_t *sizes, void *const *arrays)"
 
 
@@ -68,7 +69,7 @@ def _lines(s: kernel.Statement) -> Iterator[str]:
     elif isinstance(s, kernel.If):
         yield f"if ({_value(s.test)}) {{"
         yield from _block(s.body)
-    elif s.function != "wait":
+    elif s.function not in IGNORED:
         result = f"{s.results[0]}_ = " if s.results else ""
         yield f"{result}{s.function}({', '.join(map(_argument, s.arguments))});"
 

@@ -79,12 +79,24 @@ class Scalars:
     def __init__(self) -> None:
         self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
         self.declared: dict[str, str] = {}
+        self.metadata: list[str] = []
 
     def name(self, call: Call) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
         name = symbol_of(call.function, dtypes)
         self.used[name] = call.function, dtypes, call.dtype
         return name
+
+    def parallel_loop(self) -> tuple[str, str]:
+        """What accesses and the end of a loop say so that LLVM takes its turns side by side."""
+        first = len(self.metadata)
+        group, loop, accesses = (f"!{first + i}" for i in range(3))
+        self.metadata += [
+            f"{group} = distinct !{{}}",
+            f"{loop} = distinct !{{{loop}, {accesses}}}",
+            f'{accesses} = !{{!"llvm.loop.parallel_accesses", {group}}}',
+        ]
+        return f", !llvm.access.group {group}", f", !llvm.loop {loop}"
 
     def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
         """A function from elsewhere, as callers see it."""
@@ -105,6 +117,7 @@ class _Body:
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
         self.count, self.block = 0, "entry"
+        self.group = ""  # of memory that a loop's turns touch, where they can run side by side
         self.function = function
         self.changing = _set_again(function)
 
@@ -148,7 +161,7 @@ class _Body:
             return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
         if isinstance(e, Load):
             place = self.place(e.buffer, e.index)
-            return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
+            return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}{self.group}")
         if isinstance(e, Binary):
             return self._binary(e)
         if isinstance(e, Negated):
@@ -274,7 +287,7 @@ class _Body:
     def _store(self, s: Store) -> None:
         dtype = self.memory[s.buffer][1]
         value = self._cast(self.value(s.value), s.value.dtype, dtype)
-        self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
+        self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}{self.group}")
 
     def _loop(self, s: For) -> None:
         begin, end, step = map(self.value, (s.begin, s.end, s.step))
@@ -286,9 +299,12 @@ class _Body:
         self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
         self.begin(inside)
         self.values[s.index] = now
+        group, loop = self.scalars.parallel_loop() if s.parallel else ("", "")
+        self.group = group
         self.body(s.body)
+        self.group = ""
         self.do(f"{following} = add nsw i64 {now}, {step}")
-        self.do(f"br label %{head}")
+        self.do(f"br label %{head}{loop}")
         self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
@@ -345,6 +361,10 @@ class _Driver(_Body):
         if s.function in self.rows:
             self.do(f"call void @{s.function}({', '.join(given)})")
             return
+        if s.function == "prefetch":
+            self.scalars.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+            self.do(f"call void @llvm.prefetch.p0({given[0]}, i32 0, i32 3, i32 1)")  # to read, into all caches, data
+            return
         result = "i64" if s.results else "void"
         name = self.scalars.declare(self.symbols[s.function], result, [one.split()[0] for one in given])
         call = f'call {result} @"{name}"({", ".join(given)})'
@@ -383,14 +403,14 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
     scalars = Scalars()
     programs = [_Row(program, scalars).text() for program in module.programs]
     driver = _Driver(module, scalars, symbols, given).text(name)
-    return "\n\n".join([*scalars.declared.values(), *programs, driver, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *programs, driver, *scalars.metadata, ""]), scalars
 
 
 def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
     """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
     scalars = Scalars()
     texts = [_Row(function, scalars).text(linkage="") for function in functions]
-    return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata, ""]), scalars
 
 
 def _set_again(function: Function) -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
 from rnnops.kernels.cpu.parts import at, matrix, vector
-from rnnops.kernels.cpu.parts import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, wait
+from rnnops.kernels.cpu.parts import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
 from rnnops.kernels.cpu.uniform import uniform
 """
 

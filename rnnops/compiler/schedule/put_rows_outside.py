@@ -1,0 +1,135 @@
+"""Rows outside: each row goes through all steps of a tile before the next one begins, so that its states stay in cache.
+
+That is worth it where states are most of what a step touches, as where a state is a matrix and what comes and goes are
+vectors. Statements of such a loop are changed to go well over large states (`state_statements.py`). An axis behind that
+of the batch which nothing folds or mixes (heads) joins the rows, so that each has less of a state.
+
+The choice goes by shape and not by threads, as sums within a row may be rounded another way. Limits: where rows end by
+lengths, where the loop holds products, where a step sees several steps of a state, and where several rows add to one
+sum, rows stay within steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from rnnops.compiler.ir.nodes import Node, Stage, node_reads
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.tensor_name import Role
+from rnnops.compiler.schedule.batch_axis import find_batch_axes
+from rnnops.compiler.schedule.loop_nests import joined_statement
+from rnnops.compiler.schedule.state_statements import for_states
+from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, carried_owners
+from rnnops.types import Type
+
+LEAST_STATE = 4096  # bytes of a row's states: what is less stays in cache anyway
+LEAST_SHARE = 4  # numbers of states for each of a sequence
+
+
+def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with loops over rows outside of those over steps, where states are most of what a step touches.
+
+    rewrite: for each step, for each row  -->  for each row (and head), for each step
+    """
+    if not _can_be_outside(scan, plan) or not _is_mostly_states(scan, plan):
+        return plan
+    plan = _with_heads(plan)
+    stages, types, axes = [], dict(plan.types), dict(plan.batch_axes)
+    for stage in plan.stages:
+        if is_row_loop(stage):
+            kept = {*plan.slots, *plan.accumulators, *_read_in(other for other in plan.stages if other is not stage)}
+            carried = carried_owners(scan, plan.slots)
+            stage = replace(stage, nodes=for_states(_statements(stage.nodes), types, axes, kept, carried))
+        stages.append(stage)
+    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, rows_outside=True)
+
+
+def is_row_loop(stage: Stage) -> bool:
+    """Whether a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
+    return stage.cyclic and len(_statements(stage.nodes)) == len(stage.nodes)
+
+
+def _statements(nodes: Iterable[Node]) -> list[Statement]:
+    return [node for node in nodes if isinstance(node, Statement)]
+
+
+def _read_in(stages: Iterable[Stage]) -> set[str]:
+    return {owner for stage in stages for node in stage.nodes for owner in node_reads(node)}
+
+
+def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
+    """Whether rows are independent in a loop of elementwise work, and no two of them add to one sum."""
+    if not plan.batch_axes or plan.lengths or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
+        return False
+    if any(len(plan.types[owner].shape) != len(scan.tensors[slot.tensor].shape) for owner, slot in plan.slots.items()):
+        return False  # windows overlap
+    return not any(plan.accumulators.values()) or scan.batch <= SUM_PARTS
+
+
+def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
+    """Whether a row's states are large, and much larger than what comes in with a step."""
+    carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
+    states = sum(prod(plan.types[owner].shape) for owner in carried)
+    nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
+    given = sum(prod(tensor.shape) for name, tensor in scan.tensors.items() if name.role is Role.SEQUENCE)
+    return nbytes >= LEAST_STATE * scan.batch and states >= LEAST_SHARE * given
+
+
+# -- heads -----------------------------------------------------------------------------------------------------------
+
+
+def _with_heads(plan: StepPlan) -> StepPlan:
+    """The plan with an axis behind that of the batch as part of it, where all that has rows has that axis.
+
+    rewrite: rows `[N]` of blobs `[N, K, ...]`  -->  rows `[N * K]` of blobs `[N * K, ...]`
+    """
+    statements = [s for stage in plan.stages for s in _statements(stage.nodes)]
+    owners = {access.owner for s in statements for access in s.accesses()} & plan.batch_axes.keys()
+    heads = _heads_of([plan.types[owner].shape for owner in owners])
+    if heads < 2 or plan.accumulators or any(plan.batch_axes[owner] for owner in owners):
+        return plan
+    if any(not isinstance(node, Statement) for stage in plan.stages for node in stage.nodes):
+        return plan
+    found = find_batch_axes(statements, plan.types, dict.fromkeys(owners, 1))
+    if found.mixing or found.axes.keys() != owners or not all(map(_can_join, statements, found.statements)):
+        return plan
+    joined = iter([_joined(s, h.row_axis) for s, h in zip(statements, found.statements, strict=True)])
+    stages = tuple(replace(stage, nodes=tuple(next(joined) for _ in stage.nodes)) for stage in plan.stages)
+    types = {name: _joined_type(kind) if name in owners else kind for name, kind in plan.types.items()}
+    return replace(plan, stages=stages, types=types, heads=heads)
+
+
+def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
+    """The size of the axis behind that of the batch, 1 where not all have the same."""
+    sizes = [shape[1] if len(shape) > 1 else 1 for shape in shapes]
+    return sizes[0] if sizes and all(size == sizes[0] for size in sizes) else 1
+
+
+def _can_join(statement: Statement, with_heads: Statement) -> bool:
+    """Whether a statement has neither of the two axes, or both, a step of rows being a turn of heads everywhere."""
+    rows, heads = statement.row_axis, with_heads.row_axis
+    if rows is None or heads is None:
+        return rows is heads
+    if statement.form in ("uniform", "dropped") or {rows, heads} & set(statement.folded_axes()):
+        return False
+    strides = [access.layout.strides for access in statement.accesses()]
+    return all(one[rows] == one[heads] * statement.extents[heads] for one in strides)
+
+
+def _joined(statement: Statement, heads: int | None) -> Statement:
+    """The statement over rows and heads as one axis, its first."""
+    rows = statement.row_axis
+    if rows is None or heads is None:
+        return statement
+    others = (axis for axis in range(len(statement.extents)) if axis not in (rows, heads))
+    return replace(joined_statement(statement.moved((rows, heads, *others)), 0), row_axis=0)
+
+
+def _joined_type(kind: Type) -> Type:
+    rows, heads, *rest = kind.shape
+    return replace(kind, shape=(rows * heads, *rest))
