@@ -105,7 +105,9 @@ class BoundRun(Run):
     def served(self) -> Run:
         """What a call runs, op by op."""
         net, arrays = fold(self._live, self._bound)
-        options = replace(self._options, least_work=0, all_ops=True, fixed=frozenset(arrays))
+        options = replace(self._options, fixed=frozenset(arrays))
+        if options.target == PROCESSOR:
+            options = replace(options, least_work=0, all_ops=True)
         return Run(net, self.device, options, arrays)
 
     @cached_property
