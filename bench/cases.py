@@ -20,6 +20,7 @@ MANY_STEPS = tuple(Size(T, 16, 256) for T in (100, 300, 1000, 3000, 10000))
 OTHER_SIZES = (*(Size(50, 32, H) for H in (32, 200, 1000, 2048)), *(Size(50, N, 256) for N in (3, 7, 100)))
 FORWARD_OF_PEAK, TRAINING_OF_PEAK = (0.70, 0.85, 0.90), (None, None, 0.80)
 JAX = (2.0, 2.0, 1.7)
+STREAMED = {"LSTM 64": 2.0, "LSTM 256": 1.0, "denoiser of bands": 1.0, "denoiser by masks": 1.0, "keywords": 1.0}
 CELLS = {"milstm": 1.25, "layer_norm_lstm": 1.35, "gru": None}  # and how much longer than the LSTM they may take
 VARIANTS = {"renamed": 1.0, "permuted": 1.0, "softsign": 1.0, "one_more_op": 1.0, "second_sequence": 1.5}
 RANDOM_CELLS = 20
@@ -42,6 +43,7 @@ def all_cases(tiny: bool = False) -> Iterator[Case]:
     scale = Size.tiny if tiny else lambda size: size
     for some in (lstm_cases, cell_cases, other_cases, memory_cases, compile_cases, torch_cases):
         yield from some(scale)
+    yield from stream_cases()
     yield from cuda_cases(tiny)
 
 
@@ -67,6 +69,19 @@ def lstm_cases(scale: Scale) -> Iterator[Case]:
             of_peak(of_training), extra(GATES, "rnnops", "products", 1.10), speedup(("eager",), None),
             speedup(("torch.compile",), None), speedup(("JAX checkpoint",), None, GATES),
         )  # fmt: skip
+
+
+def stream_cases() -> Iterator[Case]:
+    """One step of one row, as models are served; from C at least twice as fast as others are from Python."""
+    for model, of_program in STREAMED.items():
+        problem = Problem(model, Size(1, 1, 1))
+        contenders = (
+            Entry("onnxruntime", "served session", problem, "forward"),
+            Entry("rnnops", "served run", problem, "forward"),
+            Entry("rnnops in C", "served program", problem, "forward"),
+        )
+        goals = speedup(("onnxruntime",), 1.0), speedup(("onnxruntime",), of_program, "rnnops in C")
+        yield Case("a step of one row", model, contenders, goals)
 
 
 def cell_cases(scale: Scale) -> Iterator[Case]:

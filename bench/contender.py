@@ -153,6 +153,9 @@ ENGINES: dict[str, Engine] = {
     "policy in a loop": in_torch("torch_policy", "cell_over_time", is_loop=True),
     "policy, split and padded": in_torch("torch_policy", "split_and_padded"),
     "policy of torchrl": in_torch("torch_policy", "through_torchrl", "torchrl", "tensordict"),
+    "served run": Engine("stream_engine", "bound", ("torch", "onnx", "onnxruntime")),
+    "served program": Engine("stream_engine", "program", ("torch", "onnx", "onnxruntime")),
+    "served session": Engine("stream_engine", "session", ("torch", "onnx", "onnxruntime")),
     "onnxruntime": Engine("onnxruntime_engine", "lstm", ("onnxruntime", "onnx")),
 }
 NOT_SIMULATED = ("torch.compile", "JAX")  # minutes of compiling would say nothing
