@@ -27,6 +27,7 @@ from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
 from rnnops.recurrent.merge_products import merge_products
+from rnnops.recurrent.split_heads import split_heads
 from rnnops.types import Type
 
 
@@ -76,7 +77,8 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     fold_constants,  # sizes and what follows from them become constants,
     lambda program: merge_equal_ops(program.net),  # many of them the same,
     lambda program: prune(program.net),  # and what they were computed from is read no more;
-    merge_products,  # in cells, before they are differentiated, so that gradients are merged with them
+    split_heads,  # in cells, as what comes out may be merged,
+    merge_products,  # likewise, before they are differentiated, so that gradients are merged with them
 )
 
 

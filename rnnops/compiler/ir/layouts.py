@@ -102,6 +102,29 @@ def affine(numbers: Array) -> Layout | None:
     return layout if np.array_equal(layout.numbers(), numbers) else None
 
 
+def split_axes(numbers: Array) -> Shape | None:
+    """The shape in which these numbers may have strides: axes along which steps differ are split where they first do.
+
+    None where an axis has no such parts. What a reshape of a view gives has them: `[N, 4, 64]`, read as `[N, 256]`.
+    """
+    shape: list[int] = []
+    for axis in range(numbers.ndim):
+        line = numbers[tuple(slice(None) if other == axis else 0 for other in range(numbers.ndim))]
+        parts: list[int] = []
+        while True:
+            steps = np.diff(line)
+            changes = np.flatnonzero(steps != steps[0]) if steps.size else steps
+            if not changes.size:
+                shape += [line.size, *parts]
+                break
+            part = int(changes[0]) + 1
+            if part == 1 or line.size % part:
+                return None
+            parts.insert(0, part)
+            line = line[::part]
+    return tuple(shape)
+
+
 def box(mask: Array) -> tuple[slice, ...] | None:
     """The slices, with steps, that hold all true elements and no others; None where there are none."""
     if not mask.any():

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir.layouts import Layout, affine, box, dense
+from rnnops.compiler.ir.layouts import Layout, affine, box, dense, split_axes
 from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Access, Number, Statement
 from rnnops.compiler.lower.between_sizes import between_sizes
@@ -141,10 +141,13 @@ def _copied_part(lowered: Lowered, call: Call, name: str, kind: Type, mask: Arra
         operand: Access | Number = lowered.numbers[source]
     else:
         access = lowered.views[source]
-        layout = affine(access.layout.numbers_at(numbers[region]))
-        operand = (
-            replace(access, layout=layout) if layout is not None else _by_table(lowered, name, access, numbers[region])
-        )
+        places = access.layout.numbers_at(numbers[region])
+        shape = split_axes(places)
+        layout = None if shape is None else affine(places.reshape(shape))
+        if layout is not None:
+            operand, target = replace(access, layout=layout), affine(positions[region].reshape(layout.shape)) or target
+        else:
+            operand = _by_table(lowered, name, access, numbers[region])
     lowered.statements.append(Statement(name, target.shape, Access(name, target), (operand,), "copy", call, kind.dtype))
 
 

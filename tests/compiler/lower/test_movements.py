@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scan_cases import lowered_step, run_statements, value_of
-from small_programs import call_of, memory_of, program_of, texts_of
+from small_programs import call_of, lowered_of, memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout
+from rnnops.compiler.ir.layouts import Layout, split_axes
 from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Access
 from rnnops.compiler.lower.movements import lower_movement, moved_numbers
@@ -121,3 +121,18 @@ def test_numbers_of_elements_say_what_is_filled_in() -> None:
     call = call_of('y = Pad(x, pads=[0, 1, 0, 0], mode="constant", constant_value=7)', x=(2, 2))
     (numbers,) = moved_numbers(call, [0], [1])
     assert numbers.tolist() == [[0, 1, 2], [0, 3, 4]]
+
+
+def test_axes_are_split_where_steps_change() -> None:
+    numbers = np.arange(24).reshape(2, 3, 4)
+    assert split_axes(numbers) == (2, 3, 4)
+    assert split_axes(numbers[:, ::2].reshape(2, 8)) == (2, 2, 4)
+    assert split_axes(numbers.transpose(1, 0, 2).reshape(24)) == (3, 2, 4)
+    assert split_axes(np.array([0, 1, 2, 4, 5])) is None
+    assert split_axes(np.array([3])) == (1,)
+
+
+def test_a_reshape_of_a_view_keeps_its_rows() -> None:
+    found = lowered_of("v = Slice(x, starts=[1], ends=[2], axes=[2])\ny = Reshape(v, shape=[5, 12])", x=(5, 3, 2, 4))
+    assert texts_of(found) == ["y[5, 3, 4] = copy(x)"]
+    assert not found.constants
