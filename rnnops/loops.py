@@ -63,7 +63,13 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Product:
-    """The matrix product of the first two inputs, as `MatMul` has it."""
+    """The matrix product of the first two inputs, as `MatMul` has it.
+
+    Args:
+        operands: what they are rounded to first, as `RoundedMatMul` says; empty for products of what they are.
+    """
+
+    operands: str = ""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
 def _redone_by_speed(call: Call) -> bool:
     """Whether a call is no product, nor a net in itself."""
     form = form_of(call)
-    return not (isinstance(form, Product) or call.op.type == "Gemm" or call.op.holds_net)
+    return not (isinstance(form, Product) or call.op.type in ("Gemm", "RoundedGemm") or call.op.holds_net)
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:

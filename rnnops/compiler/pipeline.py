@@ -18,6 +18,7 @@ from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_t
 from rnnops.compiler.execute.recycle import Lives, find_lives
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
+from rnnops.compiler.rewrite.round_products import round_products
 from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
 from rnnops.compiler.saving.fit_budget import Saved
 from rnnops.fill import Fresh
@@ -82,9 +83,14 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
 )
 
 
-def live_net(net: Net) -> Net:
-    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too."""
-    return reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
+def live_net(net: Net, operands: str = "") -> Net:
+    """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
+
+    Args:
+        operands: what operands of products are rounded to, in all that follows from the net; empty for not at all.
+    """
+    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
+    return round_products(live, operands) if operands else live
 
 
 def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program:

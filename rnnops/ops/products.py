@@ -42,9 +42,13 @@ class MatMul(Binary):
         dc = unsqueeze(dc, [-1]) if column else dc
         dc = unsqueeze(dc, [-2]) if row else dc
         left, right = unsqueeze(a, [0]) if row else a, unsqueeze(b, [1]) if column else b
-        da = self(dc, swap_last_axes(right, max(call.rank(1), 2)))
-        db = self(swap_last_axes(left, max(call.rank(0), 2)), dc)
+        da = self.again(call, dc, swap_last_axes(right, max(call.rank(1), 2)))
+        db = self.again(call, swap_last_axes(left, max(call.rank(0), 2)), dc)
         return squeeze(da, [-2]) if row else da, squeeze(db, [-1]) if column else db
+
+    def again(self, call: Call, a: Blob, b: Blob) -> Blob:
+        """Another product of the same kind."""
+        return self(a, b)
 
 
 class Gemm(OpSchema):
@@ -95,14 +99,18 @@ class Gemm(OpSchema):
         dy = rest[-1]
         scaled = dy * call.attr("alpha")
         left, right = (transpose(a) if call.attr("transA") else a), (transpose(b) if call.attr("transB") else b)
-        da, db = matmul(scaled, transpose(right)), matmul(transpose(left), scaled)
+        da, db = self.product(call, scaled, transpose(right)), self.product(call, transpose(left), scaled)
         da, db = (transpose(da) if call.attr("transA") else da), (transpose(db) if call.attr("transB") else db)
         return (da, db, dy * call.attr("beta")) if call.has(2) else (da, db)
 
     def expand(self, call: Call, a: Blob, b: Blob, c: Blob | None = None) -> Blob:
-        product = matmul(transpose(a) if call.attr("transA") else a, transpose(b) if call.attr("transB") else b)
-        scaled: Blob = product * call.attr("alpha")
+        left, right = (transpose(a) if call.attr("transA") else a), (transpose(b) if call.attr("transB") else b)
+        scaled: Blob = self.product(call, left, right) * call.attr("alpha")
         return scaled if c is None else scaled + c * call.attr("beta")
+
+    def product(self, call: Call, a: Blob, b: Blob) -> Blob:
+        """A product of matrices as this op does it."""
+        return matmul(a, b)
 
 
 def swap_last_axes(x: Blob, rank: int) -> Blob:

@@ -60,10 +60,10 @@ def merge_in_step(step: Program, weights: Collection[str], stay: Collection[str]
         weights: inputs that are the same at every step.
         stay: blobs whose products stay as they are.
     """
-    groups: dict[tuple[str, str], list[Call]] = {}
+    groups: dict[tuple[str, str, str], list[Call]] = {}
     for call in step.calls:
         if _may_join(call, weights, narrow) and call.op.key not in stay:
-            groups.setdefault((call.op.inputs[0], call.op.layer), []).append(call)
+            groups.setdefault((call.op.type, call.op.inputs[0], call.op.layer), []).append(call)
     joined = {id(calls[0]): calls for calls in groups.values() if len(calls) > 1}
     if not joined:
         return step.net
@@ -76,7 +76,7 @@ def merge_in_step(step: Program, weights: Collection[str], stay: Collection[str]
 
 
 def _may_join(call: Call, weights: Collection[str], narrow: int) -> bool:
-    if call.op.type != "MatMul":
+    if call.op.type not in ("MatMul", "RoundedMatMul"):
         return False
     left, right = call.op.inputs
     rows = call.rank(0) > 1 and call.rank(1) == 2
@@ -88,7 +88,7 @@ def _joined(calls: Sequence[Call], taken: set[str]) -> list[Op]:
     weights, product = (free_name(f"{first.key}/{what}", taken) for what in ("weights", "joined"))
     return [
         Op("Concat", tuple(call.op.inputs[1] for call in calls), (weights,), {"axis": 1}, layer),
-        Op("MatMul", (first.inputs[0], weights), (product,), {}, layer),
+        Op(first.type, (first.inputs[0], weights), (product,), first.attributes, layer),
         Op(
             "Split",
             (product,),

@@ -33,7 +33,7 @@ def row_axes(call: Call, axis: int) -> Axes:
         return [_aligned(call, i, axis, begins.get(i)) for i in range(len(call.op.inputs))]
     if call.op.type in ("Dropout", "RandomUniformLike"):
         return [_aligned(call, 0, axis)]
-    if call.op.type == "MatMul":
+    if call.op.type in ("MatMul", "RoundedMatMul"):
         return _of_product(call, axis)
     if isinstance(form, Reduction) or isinstance(schema, Reduce):
         return _of_reduction(call, axis)

@@ -27,6 +27,7 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
 )
 from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.precision import EXACT, check_floats, check_precision
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
@@ -48,6 +49,7 @@ from rnnops.errors import DeviceError, FeedError, NetError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.lazy import LazyModule
 from rnnops.net import Net, require_net
+from rnnops.ops.rounded_products import BFLOAT16
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
@@ -85,6 +87,7 @@ def compile(  # noqa: A001
     recycle: bool = True,
     tuning: Options | None = None,
     weights: str | None = None,
+    precision: str = EXACT,
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
 
@@ -99,10 +102,12 @@ def compile(  # noqa: A001
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
         weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
             many fit; sums are float32. Results then agree to about three digits.
+        precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
+            not at all, or `"bfloat16"`; sums, states and all else stay float32.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
-    Raises DeviceError for an unknown or missing device or number of threads, NetError for a net without outputs,
-    CheckpointError for policies and budgets that make no sense.
+    Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
+    outputs, CheckpointError for policies and budgets that make no sense.
     """
     require_net(net)
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
@@ -115,11 +120,19 @@ def compile(  # noqa: A001
     count = default_threads() if threads is None else check_threads(threads)
     chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
     options = REFERENCE if device == "reference" else chosen
+    options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
     if device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
         made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget, weights)
         return made
     return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
+
+
+def _precisions(device: str, options: Options) -> tuple[str, ...]:
+    """What a device can round operands of products to."""
+    if device == CUDA:
+        return (EXACT,)
+    return (EXACT, BFLOAT16) if device == "reference" else options.target.precisions
 
 
 class Run:
@@ -137,7 +150,7 @@ class Run:
         saving: Saving = DEFAULT_SAVING,
     ) -> None:
         self.net, self.device, self._options, self._saving = net, device, options, saving
-        self._live = live_net(net)
+        self._live = live_net(net, "" if options.precision == EXACT else options.precision)
         self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)
@@ -344,6 +357,7 @@ class Run:
     ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
         """What each policy saves with feeds of certain shapes, and the steps of tiles."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
+        check_floats(self.net, self._options.precision, float_dtype)
         saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt))
         return saved, partial(steps_of_tile, self._options)
 
@@ -386,6 +400,7 @@ class Run:
 
     def _planned_forward(self, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
         """A plan of a call with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
 
         def make(types: Mapping[str, Type]) -> ForwardPlan:
             return forward_structure(self._live, types, float_dtype, self._options)
@@ -396,6 +411,7 @@ class Run:
 
     def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
         """A plan of `vjp` with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
 
         def make(types: Mapping[str, Type]) -> TrainingPlan:
             return training_structure(self._live, types, float_dtype, wrt, self._options, self._saving)

@@ -61,6 +61,7 @@ class Options:
         pool: where scans borrow scratch, and passes what they share.
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
         interpreted: whether recurrences are left to the interpreter.
+        precision: what operands of products are rounded to, `"float32"` for not at all.
     """
 
     threads: int = 1
@@ -74,6 +75,7 @@ class Options:
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
     interpreted: bool = False
+    precision: str = "float32"
 
     @property
     def target(self) -> Target:

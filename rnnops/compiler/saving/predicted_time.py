@@ -13,6 +13,8 @@ from rnnops.recurrent.op import backward_program, cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call
 
+PRODUCTS = ("MatMul", "Gemm", "RoundedMatMul", "RoundedGemm")
+
 
 def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps: float = 1.0) -> float:
     """The time of what a policy saves.
@@ -34,7 +36,7 @@ def _products(call: Call) -> float:
     if call.op.type == "RecurrentNetwork":
         recurrence = Recurrence(call.op, call.net)
         return _steps(recurrence, call) * sum(_products(inner) for inner in cell_program(recurrence, call).calls)
-    if call.op.type in ("MatMul", "Gemm"):
+    if call.op.type in PRODUCTS:
         return float(call.output_types[0].size * call.shape(0)[-1])
     return 0.0
 

@@ -44,6 +44,7 @@ class Target(Protocol):
         tile_rows: rows of a tile's products, about.
         compacts: whether rows that are over leave products.
         worker: what shares out the work: a thread, or a block of them.
+        precisions: what it can round operands of products to.
     """
 
     @property
@@ -54,6 +55,9 @@ class Target(Protocol):
 
     @property
     def worker(self) -> str: ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]: ...
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         """Lay out and write a scan.
@@ -95,6 +99,10 @@ class Target(Protocol):
 
 class OnHost:
     """What targets have in common whose arrays are NumPy's."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        return ("float32",)
 
     def memory(self, arrays: Sequence[Any]) -> Memory:
         return PLAIN

@@ -63,6 +63,7 @@ class Cuda:
     tile_rows: int = TILE_ROWS
     compacts: bool = False
     worker: str = "block"
+    precisions: tuple[str, ...] = ("float32",)
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
 

@@ -1,0 +1,34 @@
+"""`precision=` of `ro.compile`: what operands of products are rounded to, and which devices do it."""
+
+from __future__ import annotations
+
+from rnnops.errors import DeviceError
+from rnnops.net import Net
+
+EXACT = "float32"  # operands as they are
+PRECISIONS = (EXACT, "tfloat32", "bfloat16", "float16")
+OF_CUDA = "The CUDA device keeps recurrent weights as float16 by weights='float16'."
+
+
+def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
+    """What operands of products are rounded to.
+
+    Args:
+        net: name of the net.
+        known: precisions that the device has.
+
+    Raises DeviceError for what is no precision, and for one that the device has not.
+    """
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise DeviceError("no such precision", net=net, wanted=f"one of {', '.join(PRECISIONS)}", came=repr(precision))
+    if precision not in known:
+        problem, hint = f"device '{device}' does not round operands of products so", OF_CUDA if device == "cuda" else ""
+        raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint or None)
+    return precision
+
+
+def check_floats(net: Net, precision: str, float_dtype: str) -> None:
+    """Raise DeviceError where operands are to be rounded in a run of float64."""
+    if precision != EXACT and float_dtype != "float32":
+        problem = f"precision='{precision}' rounds what would be float32"
+        raise DeviceError(problem, net=net.name, wanted="feeds of float32", came=float_dtype)

@@ -1,0 +1,105 @@
+"""Matrix products of rounded operands: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
+
+Each operand is rounded to bfloat16, the upper half of a float32: to the nearest, of two that are as near to the even
+one. Infinities stay, what is beyond the largest bfloat16 by half a step or more becomes one, NaN stays NaN, numbers
+below the smallest normal one are rounded as well. A product of two such numbers has 16 bits, which float32 holds unless
+it is tiny or huge; products are summed in float32. Gradients are products of the same kind, of rounded operands too,
+and do not see rounding: to them it is the identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob, Operand
+from rnnops.loops import LoopForm, Product
+from rnnops.net import common_net
+from rnnops.ops.base import choice, quiet
+from rnnops.ops.products import Gemm, MatMul
+from rnnops.schema import REQUIRED, Call, register
+from rnnops.types import Array, Shape
+
+BFLOAT16 = "bfloat16"
+
+
+def rounded(x: Array) -> Array:
+    """Float32 numbers rounded to bfloat16, as float32: the meaning of it, which compiled code is compared with."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    nearest = (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+    quiet_nan = (bits | np.uint32(0x400000)) & np.uint32(0xFFFF0000)
+    return np.asarray(np.where(np.isnan(x), quiet_nan.reshape(x.shape), nearest.reshape(x.shape))).view(np.float32)
+
+
+def check_operands(call: Call) -> None:
+    """Raise TypeRuleError for what cannot be rounded, and for what is not rounded to."""
+    choice(call, "operands", BFLOAT16)
+    for i in range(2):
+        if call.dtype(i) == "float64":
+            call.fail("operands that are rounded are float32", blob=call.op.inputs[i], came="float64")
+
+
+class RoundedMatMul(MatMul):
+    """MatMul of rounded operands."""
+
+    attributes: ClassVar[dict[str, Any]] = {"operands": REQUIRED}
+    internal = True
+    loop = Product(BFLOAT16)
+
+    def __call__(self, a: Operand, b: Operand, operands: str = BFLOAT16) -> Blob:
+        net = common_net([a, b])
+        return net.append(self.name, net.operands([a, b]), {"operands": operands})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        check_operands(call)
+        return super().shapes(call)
+
+    @quiet
+    def reference(self, call: Call, a: Array, b: Array) -> Array:
+        return super().reference(call, rounded(a), rounded(b))
+
+    def loop_form(self, call: Call) -> LoopForm:
+        return Product(call.attr("operands"))
+
+    def again(self, call: Call, a: Blob, b: Blob) -> Blob:
+        return self(a, b, call.attr("operands"))
+
+
+class RoundedGemm(Gemm):
+    """Gemm whose product is of rounded operands; what it is scaled with, and what is added, is not rounded."""
+
+    attributes: ClassVar[dict[str, Any]] = {**Gemm.attributes, "operands": REQUIRED}
+    internal = True
+
+    def __call__(
+        self,
+        a: Blob,
+        b: Blob,
+        c: Operand | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        transA: int = 0,
+        transB: int = 0,
+        operands: str = BFLOAT16,
+    ) -> Blob:
+        net = common_net([a, b])
+        bias = [] if c is None else net.operands([c], a.dtype)
+        options = {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB, "operands": operands}
+        return net.append(self.name, [a, b, *bias], options)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        check_operands(call)
+        return super().shapes(call)
+
+    @quiet
+    def reference(self, call: Call, a: Array, b: Array, c: Array | None = None) -> Array:
+        return super().reference(call, rounded(a), rounded(b), c)
+
+    def product(self, call: Call, a: Blob, b: Blob) -> Blob:
+        return rounded_matmul(a, b, call.attr("operands"))
+
+
+rounded_matmul, rounded_gemm = register(RoundedMatMul()), register(RoundedGemm())
+ROUNDED = {"MatMul": rounded_matmul.name, "Gemm": rounded_gemm.name}
