@@ -24,7 +24,7 @@ then read and written through a mask; B is not, its panels are padded.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,9 +110,11 @@ def tiles(dtype: str, width: int) -> list[Tile]:
     return single + several
 
 
-def micro_kernels(dtype: str, width: int) -> str:
-    """All that products of a dtype are made of, as the text of an LLVM module."""
+def micro_kernels(dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None) -> str:
+    """All that products of a dtype are made of, as the text of an LLVM module; more of it may be defined beside."""
     module = ir.Module("micro_kernels")
+    if define_more is not None:
+        define_more(module)
     define_block(module, dtype, width)
     for vectors in range(1, PANEL_VECTORS + 1):
         define_copy(module, dtype, lanes(width, dtype), vectors)

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from rnnops.kernels.cpu import runtime
-from rnnops.kernels.cpu.vector_width import lanes, vector_width
+from rnnops.kernels.cpu.runtime import way_of
+from rnnops.kernels.cpu.vector_width import NUMBERS, lanes, vector_width
 
 PART = 4  # row_begin, row_end, column_begin, column_end
 
 
 @dataclass(frozen=True)
 class Products:
-    """Products of one dtype at one vector width; from `products_of`."""
+    """Products of one dtype at one vector width; from `products_of`.
+
+    Args:
+        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; empty for exact operands.
+    """
 
     dtype: str
     width: int
+    way: str = ""
 
     def gemm_packed(self, A: Any, packed: Any, C: Any, accumulate: bool, bias: Any, *part: int) -> None:
         """That part of C [M, N] becomes A [M, K] @ B, plus bias [N] (or [0]: none); B [K, N] is packed.
@@ -51,9 +58,13 @@ class Products:
         self._call["gemm_tn"](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
 
     def packed_size(self, K: int, N: int) -> int:
-        """Numbers in a packed matrix [K, N]: K rows of whole vectors."""
-        count = lanes(self.width, self.dtype)
-        return K * -(-N // count) * count
+        """Numbers in a packed matrix [K, N]."""
+        return prod(self.packed_shape(K, N))
+
+    def packed_shape(self, K: int, N: int) -> tuple[int, int]:
+        """Rows of a packed matrix [K, N], as many as words that hold a column, and their numbers, whole vectors."""
+        count, each = lanes(self.width, self.dtype), NUMBERS.get(self.way, 1)
+        return -(-K // each), -(-N // count) * count
 
     def pack_into(self, B: Any, packed: Any) -> None:
         """B [K, N] into an array of `packed_size(K, N)` numbers."""
@@ -76,7 +87,8 @@ class Products:
 
     @cached_property
     def _call(self) -> dict[str, Callable[..., None]]:
-        library = runtime.products(self.dtype, self.width)
+        rounded, width = runtime.rounded_products, self.width
+        library = rounded(self.way, width) if self.way else runtime.products(self.dtype, width)
         numbers = {"gemm_packed": 13 + PART, "gemm_tn": 13 + PART, "pack_into": 6, "pack_transposed_into": 6}
         return {name: library.callable(name, count) for name, count in numbers.items()}
 
@@ -100,6 +112,12 @@ class Products:
 def products_of(dtype: str, width: int | None = None) -> Products:
     """Products for a dtype; `width` None is the host's."""
     return Products(dtype, vector_width(width))
+
+
+def rounded_products_of(width: int | None = None, way: str | None = None) -> Products:
+    """Products of float32 operands that are rounded to bfloat16; `way` None is the processor's."""
+    bits = vector_width(width)
+    return Products("float32", bits, way_of(bits) if way is None else way)
 
 
 def _vector(array: Any) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
 from rnnops.kernels.cpu.revision import REVISION
-from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.vector_width import PAIRS, SINGLES, has_pairs, vector_width
 from rnnops.lazy import LazyModule
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
@@ -32,6 +32,7 @@ THREADS = (
     "clear",
     "order_rows",
 )
+ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 
 
@@ -66,8 +67,20 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
         dtype: of products.
         width: of vectors in bits; the host's if None.
     """
-    libraries = {name: products(dtype, vector_width(width)) if name in PRODUCTS else threads() for name in names}
-    return {name: library.symbols[name] for name, library in libraries.items()}
+    libraries = {name: _library_of(name, dtype, vector_width(width)) for name in names}
+    return {name: library.symbols[ROUNDED.get(name, name)] for name, library in libraries.items()}
+
+
+def _library_of(name: str, dtype: str, width: int) -> Library:
+    """Where what is called so lies."""
+    if name in ROUNDED:
+        return rounded_products(way_of(width), width)
+    return products(dtype, width) if name in PRODUCTS else threads()
+
+
+def way_of(width: int) -> str:
+    """How rounded operands are multiplied: as pairs where the processor can, else as single numbers."""
+    return PAIRS if has_pairs(width) else SINGLES
 
 
 @cache
@@ -75,6 +88,13 @@ def products(dtype: str, width: int) -> Library:
     """Products and packing of one dtype with vectors of one width."""
     name = f"products_{dtype}_{width}"
     return _library(name, PRODUCTS, lambda symbols: write_runtime.products(symbols, dtype, width))
+
+
+@cache
+def rounded_products(way: str, width: int) -> Library:
+    """Products and packing of float32 operands that are rounded to bfloat16, as pairs or as single numbers."""
+    name = f"products_bfloat16_{way}_{width}"
+    return _library(name, PRODUCTS, lambda symbols: write_runtime.rounded_products(symbols, way, width))
 
 
 @cache

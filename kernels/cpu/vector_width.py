@@ -17,7 +17,9 @@ import llvmlite.binding as llvm
 X86 = ("x86_64", "amd64", "i386", "i686")
 ARM = ("aarch64", "arm64")
 WIDTHS = (512, 256, 128, 64)
-ITEM_SIZES = {"float32": 4, "float64": 8}
+PAIRS, SINGLES = "pairs", "singles"  # of numbers rounded to bfloat16, each pair, or each number, a word of 32 bits
+NUMBERS = {PAIRS: 2, SINGLES: 1}  # in a word
+ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4}
 BASELINE_NAMES = ("", "generic", "x86-64", "x86-64-v2", "nocona", "core2")
 
 
@@ -56,6 +58,11 @@ def width_of(processor: Processor) -> int:
         by_feature = {"avx512f": 512, "avx": 256}
         return next((width for feature, width in by_feature.items() if feature in processor.features), 128)
     return 128 if processor.machine in ARM else 64
+
+
+def has_pairs(width: int) -> bool:
+    """Whether the processor multiplies pairs of bfloat16 numbers in vectors of so many bits."""
+    return width == 512 and host().machine in X86 and "avx512bf16" in host().features
 
 
 def warn_if_hidden(processor: Processor) -> None:

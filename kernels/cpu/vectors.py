@@ -1,5 +1,9 @@
 """Vectors of floats in LLVM IR: loads, stores, masks, broadcasts and multiply-adds.
 
+Lanes of pairs are words of two bfloat16 numbers; they are loaded as float32 would be, and a multiply-add of them adds
+the product of the upper halves, then that of the lower ones, to float32, each rounded once (`vdpbf16ps` of
+AVX512-BF16, which takes numbers below the smallest normal one for zeros and makes zeros of them).
+
 A vector has as many lanes as its width in bits allows; 64 bits stand for scalar code, one lane of either dtype. What
 the processor has no registers for, LLVM splits into what it has: every width runs everywhere, if slowly.
 
@@ -15,18 +19,31 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.vector_width import ITEM_SIZES
+from rnnops.kernels.cpu.vector_width import ITEM_SIZES, PAIRS
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()
-FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), PAIRS: ir.FloatType()}
+
+
+class BFloat16(ir.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(BFloat16)
 
 
 class Vectors:
     """Emits operations on vectors of one type; pointers are to bytes and aligned to single numbers only."""
 
     def __init__(self, builder: ir.IRBuilder, dtype: str, count: int) -> None:
-        self.builder, self.scalar, self.size = builder, FLOATS[dtype], ITEM_SIZES[dtype]
+        self.builder, self.dtype, self.scalar, self.size = builder, dtype, FLOATS[dtype], ITEM_SIZES[dtype]
         self.count, self.bytes = count, count * self.size
         self.type = ir.VectorType(self.scalar, count)
         self.zero = ir.Constant(self.type, [0.0] * count)
@@ -39,7 +56,7 @@ class Vectors:
             loaded = self.builder.load(at)
             loaded.align = self.size
             return loaded
-        function = self._declare(f"llvm.masked.load.{self.name}.p0", self.type, [at.type, I32, mask.type, self.type])
+        function = self.declare(f"llvm.masked.load.{self.name}.p0", self.type, [at.type, I32, mask.type, self.type])
         return self.builder.call(function, [at, I32(self.size), mask, self.zero])
 
     def store(self, value: Any, pointer: Any, mask: Any = None) -> None:
@@ -49,7 +66,7 @@ class Vectors:
             self.builder.store(value, at).align = self.size
             return
         arguments = [self.type, at.type, I32, mask.type]
-        function = self._declare(f"llvm.masked.store.{self.name}.p0", ir.VoidType(), arguments)
+        function = self.declare(f"llvm.masked.store.{self.name}.p0", ir.VoidType(), arguments)
         self.builder.call(function, [value, at, I32(self.size), mask])
 
     def broadcast(self, pointer: Any) -> Any:
@@ -58,12 +75,20 @@ class Vectors:
 
     def prefetch(self, pointer: Any, write: bool = False) -> None:
         """Asks for the line of memory around the pointer; never a fault."""
-        function = self._declare("llvm.prefetch.p0", ir.VoidType(), [BYTES, I32, I32, I32])
+        function = self.declare("llvm.prefetch.p0", ir.VoidType(), [BYTES, I32, I32, I32])
         self.builder.call(function, [pointer, I32(int(write)), I32(3), I32(1)])
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
-        """`a * b + c`, rounded once where the processor can."""
-        return self.builder.call(self._declare(f"llvm.fmuladd.{self.name}", self.type, [self.type] * 3), [a, b, c])
+        """`a * b + c`, rounded once where the processor can; of pairs, two such steps."""
+        if self.dtype == PAIRS:
+            return self._add_pairs(a, b, c)
+        return self.builder.call(self.declare(f"llvm.fmuladd.{self.name}", self.type, [self.type] * 3), [a, b, c])
+
+    def _add_pairs(self, a: Any, b: Any, c: Any) -> Any:
+        halves = ir.VectorType(BFloat16(), 2 * self.count)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.count}"
+        function = self.declare(name, self.type, [self.type, halves, halves])
+        return self.builder.call(function, [c, *(self.builder.bitcast(x, halves) for x in (a, b))])
 
     def mask(self, count: Any) -> Any:
         """The first `count` lanes, all where there are fewer."""
@@ -79,7 +104,8 @@ class Vectors:
     def _typed(self, pointer: Any, kind: ir.Type) -> Any:
         return self.builder.bitcast(pointer, kind.as_pointer())
 
-    def _declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+    def declare(self, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+        """An intrinsic function."""
         module = self.builder.module
         if name not in module.globals:
             ir.Function(module, ir.FunctionType(result, arguments), name)

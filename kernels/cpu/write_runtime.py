@@ -9,6 +9,9 @@ from rnnops.kernels.cpu import active_rows, barrier, exported as exported_list, 
 from rnnops.kernels.cpu.gemm import make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import make_packers
+from rnnops.kernels.cpu.round_operands import define_rounding
+from rnnops.kernels.cpu.rounded_gemm import DTYPES, make_rounded_products
+from rnnops.kernels.cpu.rounded_packing import make_rounded_packers
 from rnnops.kernels.cpu.words import Text
 
 
@@ -20,6 +23,18 @@ def products(symbols: Mapping[str, str], dtype: str, width: int) -> str:
     """
     functions = {**make_products(dtype, width), **make_packers(dtype, width)}
     return micro_kernels(dtype, width) + _text(symbols, functions)
+
+
+def rounded_products(symbols: Mapping[str, str], way: str, width: int) -> str:
+    """The same of operands that are rounded to bfloat16, as words of a way.
+
+    Args:
+        symbols: as for `products`.
+        way: of `round_operands.NUMBERS`.
+    """
+    functions = {**make_rounded_products(way, width), **make_rounded_packers(way, width)}
+    text = micro_kernels(DTYPES[way], width, lambda module: define_rounding(module, way, width))
+    return text + _text(symbols, functions)
 
 
 def threads(symbols: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.blob import Blob, Operand
-from rnnops.loops import LoopForm, Product
+from rnnops.loops import Product
 from rnnops.net import common_net
 from rnnops.ops.base import choice, quiet
 from rnnops.ops.products import Gemm, MatMul
@@ -46,7 +46,7 @@ class RoundedMatMul(MatMul):
 
     attributes: ClassVar[dict[str, Any]] = {"operands": REQUIRED}
     internal = True
-    loop = Product(BFLOAT16)
+    loop = Product(BFLOAT16)  # the one that `operands` may be
 
     def __call__(self, a: Operand, b: Operand, operands: str = BFLOAT16) -> Blob:
         net = common_net([a, b])
@@ -59,9 +59,6 @@ class RoundedMatMul(MatMul):
     @quiet
     def reference(self, call: Call, a: Array, b: Array) -> Array:
         return super().reference(call, rounded(a), rounded(b))
-
-    def loop_form(self, call: Call) -> LoopForm:
-        return Product(call.attr("operands"))
 
     def again(self, call: Call, a: Blob, b: Blob) -> Blob:
         return self(a, b, call.attr("operands"))

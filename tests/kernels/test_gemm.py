@@ -240,7 +240,7 @@ def run_python(code: str, **environment: str) -> str:
 AT_THE_END_OF_MEMORY = """
 import ctypes, mmap
 import numpy as np
-from rnnops.kernels.cpu.products import products_of
+from rnnops.kernels.cpu.products import products_of, rounded_products_of
 
 def last(shape, dtype):
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -254,8 +254,8 @@ def last(shape, dtype):
     return array
 
 kept = []
-for dtype in ("float32", "float64"):
-    kernels = products_of(dtype)
+for kernels in (*map(products_of, ("float32", "float64")), rounded_products_of(), rounded_products_of(way="singles")):
+    dtype = kernels.dtype
     for M, K, N in [(1, 5, 7), (8, 30, 49), (3, 2, 31), (13, 600, 16)]:
         A, B, C, bias = (last(shape, dtype) for shape in ((M, K), (K, N), (M, N), (N,)))
         packed = last((kernels.packed_size(K, N),), dtype)

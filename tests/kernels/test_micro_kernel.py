@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 
 from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, Tile, define_tile, tile_rows, tiles
-from rnnops.kernels.cpu.vector_width import WIDTHS
+from rnnops.kernels.cpu.vector_width import PAIRS, WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
 
@@ -64,6 +64,16 @@ def test_x86(width: int, processor: str, register: str, rows: int, dtype: str) -
     assert all(register in line for line in multiply_adds)
     assert not [line for line in loop if register in line and "rsp" in line], "sums do not fit the registers"
     assert not re.search(r"\bcall", code)
+
+
+def test_pairs_on_x86() -> None:
+    code = assembly(Tile(PAIRS, 16, 8, 3, ahead=True), "x86_64-linux-gnu", "znver4")
+    loop = inner_loop(code, "vdpbf16ps")
+    multiply_adds = [line for line in loop if "vdpbf16ps" in line]
+    assert multiply_adds
+    assert len(multiply_adds) % 24 == 0
+    assert all("zmm" in line for line in multiply_adds)
+    assert not [line for line in loop if "zmm" in line and "rsp" in line], "sums do not fit the registers"
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rnnops.compiler.execute.compiled_scan import EXACT
 from rnnops.errors import DeviceError
 from rnnops.net import Net
 
-EXACT = "float32"  # operands as they are
 PRECISIONS = (EXACT, "tfloat32", "bfloat16", "float16")
 OF_CUDA = "The CUDA device keeps recurrent weights as float16 by weights='float16'."
 

@@ -27,10 +27,10 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
 )
 from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.compiler.api.precision import EXACT, check_floats, check_precision
+from rnnops.compiler.api.precision import check_floats, check_precision
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
-from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
+from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.pipeline import (
     ForwardPlan,
     PlanCache,
@@ -103,7 +103,7 @@ def compile(  # noqa: A001
         weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
             many fit; sums are float32. Results then agree to about three digits.
         precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
-            not at all, or `"bfloat16"`; sums, states and all else stay float32.
+            not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
     Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without

@@ -206,7 +206,7 @@ class PointwiseWriter:
     def _folded(self, statement: Statement, old: Expr, depth: int, folds: Mapping[str, Fold]) -> Expr:
         """An accumulator joined with the statement's value; sums of products are multiply-adds."""
         if statement.form == "product" and statement.fold == "add":
-            factors = [self._operand(o, depth) for o in statement.operands if isinstance(o, Access)]
+            factors = [self._factor(statement, o, depth) for o in statement.operands if isinstance(o, Access)]
             function = "add_product_any_order" if folds is FOLDED else "add_product"
             return Call(function, (old, *factors), dtype=statement.dtype)
         return self._joined(statement, old, self._value(statement, depth), folds)
@@ -248,8 +248,13 @@ class PointwiseWriter:
 
     # -- values --------------------------------------------------------------------------------------------------
 
+    def _factor(self, statement: Statement, access: Access, depth: int) -> Expr:
+        """An operand, rounded where the statement is a product that rounds."""
+        operand = self._operand(access, depth)
+        return Call(f"round_{statement.rounding}", (operand,), dtype=operand.dtype) if statement.rounding else operand
+
     def _value(self, statement: Statement, depth: int) -> Expr:
-        operands = [self._operand(o, depth) if isinstance(o, Access) else o for o in statement.operands]
+        operands = [self._factor(statement, o, depth) if isinstance(o, Access) else o for o in statement.operands]
         if statement.form == "apply":
             if statement.is_integer_power():
                 self._note_wrong(self._typed(operands[1], statement.dtype) < 0)

@@ -46,7 +46,7 @@ from rnnops.compiler.ir.kernel import (
 from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.shown import shown
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place, ResidentPlace
@@ -102,12 +102,13 @@ class ScanModule:
 
 @dataclass(frozen=True)
 class Packed:
-    """A matrix that products read, packed once a run: `[inner, columns]` of its owner."""
+    """A matrix that products read, packed once a run: `[inner, columns]` of its owner, rounded or not."""
 
     owner: str
     packing: Packing
     inner: int
     columns: int
+    rounding: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,8 @@ class ScanWriter:
             test = compare("==", RANK, Literal(i) % THREADS)
             if i < MASKED:
                 test = both(test, compare("!=", Name("unpacked") >> i & 1, 0))
-            pack = Do("pack_transposed_into" if how.transposed else "pack_into", (source, Array(name)))
-            lines.append(If(test, (pack,)))
+            pack = "pack_transposed_into" if how.transposed else "pack_into"
+            lines.append(If(test, (Do(_of(pack, packed.rounding), (source, Array(name))),)))
         return [*lines, WAIT] if lines else []
 
     def _stage(self, stage: Stage) -> list[Line]:
@@ -344,9 +345,9 @@ class ScanWriter:
         if self.part.shares.columns:
             number = self.shared.setdefault(node.columns, len(self.shared))
             begin, end = Name(f"a{number}"), Name(f"b{number}")
-        packed, accumulate = Array(self._packed_name(node.right)), Literal(node.accumulate, dtype=BOOL)
+        packed, accumulate = Array(self._packed_name(node)), Literal(node.accumulate, dtype=BOOL)
         arguments = a, packed, c, accumulate, self._bias(node), first, last, begin, end
-        self.lines.append(Do("gemm_packed", arguments))
+        self.lines.append(Do(_of("gemm_packed", node.rounding), arguments))
 
     def _batched(self, node: Node) -> None:
         if isinstance(node, Product):
@@ -373,22 +374,22 @@ class ScanWriter:
         m, n = self._size(node.rows), self._size(node.columns)
         adds = TRUE if node.target in self.summed else GOES_ON
         if node.columns >= node.rows:
-            share = _share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS))
-            product = Do("gemm_tn", (a, b, c, adds, ZERO, m, R0, R1))
+            share, part = _share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS)), [ZERO, m, R0, R1]
         else:
-            share = _share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS))
-            product = Do("gemm_tn", (a, b, c, adds, R0, R1, ZERO, n))
+            share, part = _share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS)), [R0, R1, ZERO, n]
+        product = Do(_of("gemm_tn", node.rounding), (a, b, c, adds, *part))
         if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
             test = rows > 0 if adds is TRUE else any_of(rows > 0, both(*(compare("==", x, 0) for x in STARTS)))
             self.lines.append(If(test, (*share, product)))
         else:
             self.lines += [*share, product]
 
-    def _packed_name(self, right: Access) -> str:
-        packing = packing_of(right)
+    def _packed_name(self, node: Product) -> str:
+        packing = packing_of(node.right)
         assert packing is not None
-        inner, columns = right.layout.shape
-        return self.packed.setdefault(Packed(right.owner, packing, inner, columns), f"packed{len(self.packed)}")
+        inner, columns = node.right.layout.shape
+        packed = Packed(node.right.owner, packing, inner, columns, node.rounding)
+        return self.packed.setdefault(packed, f"packed{len(self.packed)}")
 
     def _bias(self, node: Product) -> Vector:
         if node.bias is None:
@@ -428,6 +429,11 @@ def copy_function(name: str, dtype: str) -> Function:
     taken = Parameter("p0", f"{stored}*"), Parameter("p1", f"{stored}*"), Parameter("size")
     body = Store("p0", Name("i0"), Load("p1", Name("i0"), dtype=stored))
     return Function(name, taken, (For("i0", ZERO, Name("size"), ONE, (body,)),))
+
+
+def _of(function: str, rounding: str) -> str:
+    """The function of the runtime for operands that are rounded so."""
+    return f"{function}_{rounding}" if rounding else function
 
 
 def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:

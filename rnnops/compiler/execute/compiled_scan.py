@@ -22,7 +22,7 @@ from rnnops.compiler.buffers.memory import (
     allocate,
     block_bytes,
 )
-from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, ScanModule
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Packed, ScanModule
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.check_rings import RingError
@@ -33,7 +33,7 @@ from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.fill import Own, Shared
-from rnnops.kernels.cpu.products import products_of
+from rnnops.kernels.cpu.products import Products, products_of, rounded_products_of
 from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
@@ -42,6 +42,7 @@ from rnnops.types import Array, Shape
 
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
+EXACT = "float32"  # precision of operands of products that are not rounded
 LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
 
 
@@ -75,7 +76,7 @@ class Options:
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
     recycle: bool = True
     interpreted: bool = False
-    precision: str = "float32"
+    precision: str = EXACT
 
     @property
     def target(self) -> Target:
@@ -311,12 +312,16 @@ class CompiledScan(Own):
 
     def _packed(self, fixed: bool) -> dict[str, Buffer]:
         """Packed matrices, those that are the same at every call or the others."""
-        width = products_of(self.float_dtype, self.options.width).packed_size
         return {
-            f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, (p.inner, width(1, p.columns)))
+            f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, self._products(p).packed_shape(p.inner, p.columns))
             for i, p in enumerate(self.text.packed)
             if (i < MASKED and p.owner in self.fixed) == fixed
         }
+
+    def _products(self, packed: Packed) -> Products:
+        """What multiplies with a packed matrix."""
+        width = self.options.width
+        return rounded_products_of(width) if packed.rounding else products_of(self.float_dtype, width)
 
     def _scratch(self) -> Scratch:
         try:

@@ -17,6 +17,7 @@ class Product:
         right: over (inner, columns).
         accumulate: whether the product is added to what is there.
         bias: `[columns]`, added by the first product of a sum.
+        rounding: what operands are rounded to first; empty for not at all.
     """
 
     blob: str
@@ -30,6 +31,7 @@ class Product:
     target: str
     accumulate: bool = False
     bias: Access | None = None
+    rounding: str = ""
 
     def reads(self) -> list[str]:
         """Owners that vary from step to step."""
@@ -39,7 +41,7 @@ class Product:
         sign = "+=" if self.accumulate else "="
         bias = f" + {self.bias.owner}" if self.bias else ""
         sizes = f"[{self.rows}, {self.inner}] @ [{self.inner}, {self.columns}]"
-        return f"{self.target} {sign} {self.left} @ {self.right.owner}{bias}: {sizes}"
+        return f"{self.target} {sign} {self.left} @ {self.right.owner}{bias}: {sizes}{_rounded(self.rounding)}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Contraction:
     right_offset: int
     right_stride: int
     target: str
+    rounding: str = ""
 
     def reads(self) -> list[str]:
         return [self.left, self.right]
@@ -78,7 +81,11 @@ class Contraction:
 
     def __str__(self) -> str:
         sizes = f"[{self.inner}, {self.rows}]^T @ [{self.inner}, {self.columns}]"
-        return f"{self.target} += {self.left}^T @ {self.right}: {sizes}"
+        return f"{self.target} += {self.left}^T @ {self.right}: {sizes}{_rounded(self.rounding)}"
+
+
+def _rounded(rounding: str) -> str:
+    return f" of {rounding}" if rounding else ""
 
 
 Node = Statement | Product | Contraction

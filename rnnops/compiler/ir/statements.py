@@ -49,6 +49,7 @@ class Statement:
             `combine` of the call's Reduction form.
         start: what a fold starts from; None where it goes on from what is there.
         dtype: of the value computed.
+        rounding: what the operands of a product are rounded to first; empty for not at all.
     """
 
     blob: str
@@ -61,6 +62,7 @@ class Statement:
     fold: str = ""
     start: Number | None = None
     row_axis: int | None = field(default=None, compare=False)  # the axis of `extents` that runs over the batch
+    rounding: str = ""
 
     def accesses(self) -> Iterator[Access]:
         """All memory it touches, the target first, indices included."""
@@ -116,6 +118,7 @@ class Statement:
         operands = ", ".join(o.owner if isinstance(o, Access) else str(o) for o in self.operands)
         name = self.call.op.type if self.form == "apply" and self.call else self.form
         sign = f" {self.fold}=" if self.fold else " ="
+        name = f"{self.rounding} {name}" if self.rounding else name
         return f"{self.blob}{list(self.extents)}{sign} {name}({operands})"
 
 

@@ -45,7 +45,8 @@ ON_DEVICE = ("wait", "cuda.syncthreads", "load_columns", "step_product")
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")
-RUNTIME = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into", "wait", "list_rows", "prefetch")
+PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
+RUNTIME = (*PRODUCTS, *(f"{name}_bfloat16" for name in PRODUCTS), "wait", "list_rows", "prefetch")
 
 
 class KernelError(ValueError):

@@ -54,7 +54,7 @@ def lower_op(lowered: Lowered, call: Call) -> None:
     if isinstance(form, Kernel) and form.name in RULES:
         RULES[form.name](lowered, call)
     elif isinstance(form, Product):
-        _product(lowered, call)
+        _product(lowered, call, form.operands)
     elif isinstance(form, Pointwise):
         _pointwise(lowered, call, form)
     elif isinstance(form, View):
@@ -103,8 +103,12 @@ def _placed_operand(lowered: Lowered, name: str, begin: int, shape: Shape) -> Ac
     return replace(access, layout=access.layout.with_axes(axes, shape))
 
 
-def _product(lowered: Lowered, call: Call) -> None:
-    """A fold over `[..., i, j, k]`; 1-D operands have no i or no j."""
+def _product(lowered: Lowered, call: Call, rounding: str) -> None:
+    """A fold over `[..., i, j, k]`; 1-D operands have no i or no j.
+
+    Args:
+        rounding: what operands are rounded to.
+    """
     kind, a, b = call.output_types[0], call.shape(0), call.shape(1)
     inner = a[-1]
     head = kind.shape[: len(kind.shape) - (len(a) > 1) - (len(b) > 1)]
@@ -128,6 +132,7 @@ def _product(lowered: Lowered, call: Call) -> None:
             kind.dtype,
             "add",
             0.0,
+            rounding=rounding,
         )
     )
 

@@ -8,6 +8,7 @@ from textwrap import wrap
 from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compiled import Runner, Runners
+from rnnops.compiler.execute.compiled_scan import EXACT, Options
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.execute.row_pass import RowPass
@@ -17,6 +18,8 @@ from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.report.describe_scan import describe_scan
 from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.interpreter import Program
+from rnnops.kernels.cpu.runtime import way_of
+from rnnops.kernels.cpu.vector_width import PAIRS, vector_width
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
 from rnnops.schema import Call
 
@@ -37,6 +40,7 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if calls:
         lines.append(f"calls with such feeds: {calls}")
+    lines += _rounding(plan.options)
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
     if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
@@ -50,6 +54,17 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
         what = _fused if call.op.type == FUSED else _recurrence
         lines += ["", f"{title}:", *(f"{INDENT}{line}" for line in what(call, runner))]
     return "\n".join(part for line in lines for part in _wrapped(line))
+
+
+def _rounding(options: Options) -> Iterator[str]:
+    """What operands of products are rounded to, and how they are multiplied then."""
+    if options.precision == EXACT:
+        return
+    way = "multiplied as float32"
+    if not options.interpreted:
+        pairs = options.compiled and way_of(vector_width(options.width)) == PAIRS
+        way = "multiplied in pairs by AVX512-BF16" if pairs else f"{way} at the speed of float32"
+    yield f"products: operands rounded to {options.precision}, {way}, sums are float32"
 
 
 def _around(calls: Sequence[Call], device: str) -> dict[str, list[Call]]:

@@ -47,7 +47,8 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
     if packing_of(matrix) is None:
         return None
     return Product(
-        statement.blob, left.owner, rows, *extents, left.layout.offset, stride or 0, matrix, statement.target.owner
+        statement.blob, left.owner, rows, *extents, left.layout.offset, stride or 0, matrix, statement.target.owner,
+        rounding=statement.rounding,
     )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def as_contraction(
         return None
     return Contraction(
         statement.blob, left.owner, right.owner, inner, *extents, left.layout.offset, strides[0] or 0,
-        right.layout.offset, strides[1] or 0, statement.target.owner,
+        right.layout.offset, strides[1] or 0, statement.target.owner, statement.rounding,
     )  # fmt: skip
 
 

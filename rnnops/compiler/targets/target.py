@@ -24,6 +24,7 @@ from rnnops.interpreter import Program, Workspace
 from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
+ROUNDING = ("float32", "bfloat16")  # precisions of what runs on processors
 Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of modules take them
 
 
@@ -133,6 +134,10 @@ class Processor(OnHost):
     worker: str = "thread"
     openmp: OpenMP | None = None
 
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        return ROUNDING
+
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         team = share_work(scan, plan, threads)
         layouts = lay_out(scan, plan, tile, team.threads)
@@ -171,6 +176,10 @@ class OnOneThread(OnHost):
 @dataclass(frozen=True)
 class PlainPython(OnOneThread):
     """The same module as plain Python."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        return ROUNDING
 
     def load(self, text: ScanModule, width: int | None) -> Any:
         return load_module(text.python()).scan

