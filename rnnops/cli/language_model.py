@@ -45,7 +45,7 @@ class LanguageModel(Model):
         self.set_optimizer(Adam(WarmUp(WARM_UP, InverseRoot(settings.learning_rate, DECAY)), max_norm=settings.clip))
         window = Placeholder((settings.seq_length, settings.batch), "int32")
         states = tuple(Placeholder(state.shape) for state in self.start_states(settings.batch))
-        run = {"dtype": settings.dtype, "device": settings.device, "threads": threads}
+        run = {"dtype": settings.dtype, "device": settings.device, "precision": settings.precision, "threads": threads}
         self.compile([window, window, states], seed=settings.seed, **run)  # type: ignore[arg-type]
 
     def forward(self, characters: Blob, states: States) -> tuple[Blob, States]:

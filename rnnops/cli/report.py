@@ -61,10 +61,11 @@ def print_sample(text: str, temperature: float) -> None:
 
 
 def model_text(session: Session) -> str:
-    """`gru, 2 layers of 128`."""
+    """`gru, 2 layers of 128`, and what products are rounded to, where they are."""
     settings = session.settings
+    products = "" if settings.precision == "float32" else f", products of {settings.precision}"
     layers = "1 layer" if settings.layers == 1 else f"{settings.layers} layers"
-    return f"{settings.cell}, {layers} of {settings.hidden}"
+    return f"{settings.cell}, {layers} of {settings.hidden}{products}"
 
 
 def parameter_count(session: Session) -> int:

@@ -26,6 +26,7 @@ class Settings:
         clip: limit of the global gradient norm.
         dropout: probability that an element of a layer's output is zeroed.
         device: where it runs; devices round differently.
+        precision: what operands of products are rounded to.
         evaluate_every: steps between two points of the held-out curve.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     dropout: float = 0.0
     dtype: str = "float32"
     device: str = "cpu"
+    precision: str = "float32"
     seed: int = 0
     evaluate_every: int = 200
 
@@ -49,6 +51,8 @@ class Settings:
         self._check("clip", self.clip > 0, "a number > 0")
         self._check("dropout", 0 <= self.dropout < 1, "0 <= dropout < 1")
         self._check("dtype", self.dtype in DTYPES, " or ".join(DTYPES))
+        rounds = self.precision != "float32"
+        self._check("dtype", self.dtype == "float32" or not rounds, f"float32 with --precision {self.precision}")
         self._check("seed", 0 <= self.seed < 2**63, "0 <= seed < 2**63")
 
     def _check(self, name: str, fits: bool, wanted: str) -> None:
@@ -68,7 +72,8 @@ def option(name: str) -> str:
 def read_settings(saved: object) -> Settings:
     """Settings from a checkpoint's document. Raises SettingsError where names or types are not those of `Settings`."""
     types = {field.name: type(field.default) for field in fields(Settings)}
-    saved = {"device": "reference", **saved} if isinstance(saved, dict) else saved  # what there was before a choice
+    before = {"device": "reference", "precision": "float32"}  # what there was before there was a choice
+    saved = {**before, **saved} if isinstance(saved, dict) else saved
     if not isinstance(saved, dict) or {name: type(value) for name, value in saved.items()} != types:
         raise SettingsError("the checkpoint is not one of `rnnops train`: its settings are not a model's")
     return Settings(**saved)

@@ -132,6 +132,21 @@ def test_float64(text: Path, tmp_path: Path) -> None:
     assert {array.dtype.name for array in arrays.values()} == {"float64", "int64"}
 
 
+def test_products_of_bfloat16(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another learning curve, as good as that of float32; the checkpoint knows which, and is held to it."""
+    bits = []
+    for precision in ("float32", "bfloat16"):
+        target = tmp_path / f"{precision}.npz"
+        options = (*TINY, "--hidden", 24, "--steps", 60, "--precision", precision, "--save", target)
+        assert train(text, *options) == 0
+        bits.append(saving.load(target)[1]["held_out"][-1][1])
+    assert "24, products of bfloat16," in capsys.readouterr().out
+    assert bits[0] != bits[1]
+    assert abs(bits[0] - bits[1]) < 0.05
+    wanted = "--precision contradicts the checkpoint; wanted 'bfloat16'; got 'float32'"
+    assert wanted in refused(capsys, "--resume", target, "--precision", "float32")
+
+
 def test_a_cell_of_ones_own(own_cell: str, text: Path, tmp_path: Path) -> None:
     target, path_before = tmp_path / "model.npz", list(sys.path)
     options = (*TINY, "--hidden", 24, "--layers", 2, "--steps", 60)
@@ -181,6 +196,9 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--dtype", "float16"], "--dtype is out of range; wanted float32 or float64"),
         (["--seed", -1], "--seed is out of range"),
         (["--device", "abacus"], "no such device"),
+        (["--precision", "half"], "no such precision; wanted one of float32, tfloat32, bfloat16, float16; got 'half'"),
+        (["--precision", "float16"], "device 'reference' does not round operands of products so"),
+        (["--precision", "bfloat16", "--dtype", "float64"], "--dtype is out of range; wanted float32 with --precision"),
         (["--learning-rate", 1e30, "--steps", 30], "the gradient norm is not finite"),
         (["--batch", 10_000], "the text is too short for 10000 streams"),
         (["--resume", "nothing.npz"], "nothing.npz does not exist"),

@@ -83,6 +83,18 @@ def test_batch_first_reverse_and_zeros_for_init() -> None:
     expect_equal((carry, ys.transpose(0, 1)), (last, rows.flip(0)), [xs, *cell.parameters()])
 
 
+def test_products_of_bfloat16() -> None:
+    """Operands of products are rounded, forward and backward, and tensors stay float32; near the loop in float32."""
+    cell, xs = torch.nn.LSTMCell(D, H), numbers(5, 3, D).float().requires_grad_()
+    found = []
+    for options in ({}, {"precision": "bfloat16"}):
+        ys, _ = rt.RNN(cell, **options)(xs)
+        found.append([ys, *torch.autograd.grad(ys.square().sum(), [xs, *cell.parameters()])])
+    for exact, rounded in zip(*found, strict=True):
+        assert rounded.dtype == torch.float32
+        assert 0 < (exact - rounded).abs().max() < 0.02 * exact.abs().max()
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_end_where_lengths_say(reverse: bool) -> None:
     cell, lengths = torch.nn.LSTMCell(D, H).to(DOUBLE), torch.tensor([3, 5, 1], dtype=torch.int32)
