@@ -41,7 +41,7 @@ def cases_of(device: str, tiny: bool = False) -> list[Case]:
 def all_cases(tiny: bool = False) -> Iterator[Case]:
     """The whole table of all devices."""
     scale = Size.tiny if tiny else lambda size: size
-    for some in (lstm_cases, cell_cases, other_cases, memory_cases, compile_cases, torch_cases):
+    for some in (lstm_cases, cell_cases, bfloat16_cases, other_cases, memory_cases, compile_cases, torch_cases):
         yield from some(scale)
     yield from stream_cases()
     yield from cuda_cases(tiny)
@@ -102,6 +102,31 @@ def cell_cases(scale: Scale) -> Iterator[Case]:
     random = compared_with_reference("random cells training", names, scale(MIDDLE), *goals_of_random)
     peak = entries(Problem("lstm", scale(MIDDLE)), "training", "peak")
     yield replace(random, entries=(*random.entries, *peak))
+
+
+def bfloat16_cases(scale: Scale) -> Iterator[Case]:
+    """Products of bfloat16 operands, beside ours of float32 and PyTorch's layers of bfloat16."""
+    for size in map(scale, SIZES):
+        goal = 2.0 if size == scale(LARGE) else None
+        yield bfloat16_case("lstm", size, "forward", goal, ("nn.LSTM",), 1.05)
+    yield bfloat16_case("lstm", scale(ONE_ROW), "forward", None, ("nn.LSTM",), 1.05)
+    for size in map(scale, SIZES):
+        goal = 1.5 if size == scale(LARGE) else None
+        yield bfloat16_case("lstm", size, "training", goal, ("nn.LSTM",), 1.4)
+        yield bfloat16_case("gru", size, "training", goal, ("nn.GRU",), 1.4)
+        for net in ("milstm", "layer_norm_lstm", "random_3"):
+            yield bfloat16_case(net, size, "training", 1.4 if size == scale(LARGE) else None, (), None)
+
+
+def bfloat16_case(
+    net: str, size: Size, mode: str, of_float32: float | None, peers: tuple[str, ...], of_peers: float | None
+) -> Case:
+    """Args: of_float32, of_peers: how many times as fast as ours in float32, and as peers, it is to be."""
+    problem, exact = Problem(net, size), "rnnops float32"
+    low = entries(problem, mode, "rnnops", *peers, "peak")
+    contenders = Entry(exact, "rnnops", problem, mode), *(replace(entry, precision="bf16") for entry in low)
+    goals = (speedup((exact,), of_float32), *(speedup((peer,), of_peers) for peer in peers), of_peak(None))
+    return Case(f"{net} {mode}, bfloat16", str(size), contenders, goals)
 
 
 def cell_training(net: str, size: Size, jax: float, times_lstm: float | None) -> Case:

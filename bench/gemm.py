@@ -1,11 +1,13 @@
 """Speed of the matrix products, one thread: GFLOP/s beside NumPy's and beside the peak of the same run.
 
-    python bench/gemm.py [--dtype float32] [--width 512] [--rounds 5] [--only packed|tn]
+    python bench/gemm.py [--dtype float32|float64|bfloat16] [--width 512] [--rounds 5] [--only packed|tn]
 
 The peak is our micro-kernel on operands that stay in L1: all rows of A and of C are one row in memory (stride 0), the
-panel of B is 24 KiB. Products, NumPy's `matmul` and the peak take turns in short blocks after an untimed call, and
-count processor time of the thread, as machines are shared; shown are medians over rounds, ratios of neighbouring
-blocks. The process starts anew where NumPy's BLAS was not told to use one thread before it loaded.
+panel of B is 24 KiB. Operands of bfloat16 are float32 numbers that are rounded on the way, B once and A at every call;
+their peak is that of the micro-kernel alone, on words in L1. Products, NumPy's `matmul` of float32 and the peak take
+turns in short blocks after an untimed call, and count processor time of the thread, as machines are shared; shown are
+medians over rounds, ratios of neighbouring blocks. The process starts anew where NumPy's BLAS was not told to use one
+thread before it loaded.
 
 Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H], weight gradients [K, H]^T @ [K, 4H].
 """
@@ -13,6 +15,7 @@ Shapes are those of recurrent layers: x @ W with W [H, 4H], dG @ W^T with [4H, H
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import sys
 import time
@@ -24,7 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rnnops.kernels.cpu.products import Products, products_of
+from rnnops.kernels.cpu.instructions import address_of
+from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, micro_kernels, zeros_name
+from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of as address_in, compiled, engine_of
+from rnnops.kernels.cpu.products import Products, products_of, rounded_products_of
+from rnnops.kernels.cpu.rounded_gemm import DTYPES
+from rnnops.kernels.cpu.vector_width import NUMBERS, lanes
+from rnnops.kernels.cpu.words import Address, Text
 
 Call = Callable[[], object]
 GOALS = {"packed": 0.90, "tn": 0.85}
@@ -81,11 +90,33 @@ def numpy_call(product: Product, dtype: str) -> Call:
 
 def peak_call(kernels: Products) -> tuple[Call, int]:
     """The micro-kernel on operands in L1, and its flops."""
+    if kernels.way:
+        return words_peak_call(kernels.way, kernels.width)
     M, K, N = 4096, 128, 3 * 512 // 8 // np.dtype(kernels.dtype).itemsize
     item = np.dtype(kernels.dtype).itemsize
     A, C = (as_strided(np.ones(n, kernels.dtype), (M, n), (0, item)) for n in (K, N))
     packed, bias = kernels.pack(np.ones((K, N), kernels.dtype)), np.zeros(0, kernels.dtype)
     return lambda: kernels.gemm_packed(A, packed, C, False, bias, 0, M, 0, N), 2 * M * K * N
+
+
+def words_peak_call(way: str, width: int) -> tuple[Call, int]:
+    """The same of rounded operands, which lie in L1 as words."""
+    M, steps, dtype, count = 4096, 128, DTYPES[way], lanes(width, "float32")
+    block, zeros, columns = block_part(dtype, width), address_of(zeros_name(dtype)), PANEL_VECTORS * count
+
+    def peak(a: Address, b: Address, c: Address, still: int) -> None:
+        block(M, 3, 1, a, still, 4, b, 0, steps, zeros(), 0, c, still, count, b, 0, 0)
+
+    text = Text()
+    text.export("peak", peak)
+    engine = engine_of(compiled(micro_kernels(dtype, width) + str(text), PRODUCTS_LEVEL))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)(address_in(engine, "peak"))
+    arrays = [np.zeros(size, np.float32) for size in (steps, steps * columns, columns)]
+
+    def call(engine: object = engine) -> None:  # which holds the code
+        function(*(array.ctypes.data for array in arrays), 0)  # a stride that the compiler does not know
+
+    return call, 2 * M * steps * NUMBERS[way] * columns
 
 
 def seconds_a_call(call: Call) -> float:
@@ -114,21 +145,24 @@ def compare(kernels: Products, product: Product, rounds: int) -> tuple[float, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--dtype", choices=("float32", "float64", "bfloat16"), default="float32")
     parser.add_argument("--width", type=int, choices=(512, 256, 128, 64))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=tuple(GOALS))
     options = parser.parse_args()
     if not ONE_THREAD.items() <= os.environ.items():
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
-    report(products_of(options.dtype, options.width), options.rounds, options.only)
+    rounds = options.dtype == "bfloat16"
+    kernels = rounded_products_of(options.width) if rounds else products_of(options.dtype, options.width)
+    report(kernels, options.rounds, options.only)
 
 
 def report(kernels: Products, rounds: int, only: str | None) -> None:
     """Prints the table."""
     call, flops = peak_call(kernels)
     peak = median(flops / seconds_a_call(call) for _ in range(rounds)) / 1e9
-    print(f"{kernels.dtype}, {kernels.width} bits, one thread; peak on data in L1: {peak:.0f} GFLOP/s")
+    what = f"bfloat16 as {kernels.way}" if kernels.way else kernels.dtype
+    print(f"{what}, {kernels.width} bits, one thread; peak on data in L1: {peak:.0f} GFLOP/s")
     print(f"{'kind':6} {'M':>5} {'K':>5} {'N':>5} {'ours':>6} {'/ peak':>7} {'NumPy':>6} {'/ NumPy':>8}")
     for product in products():
         if only in (None, product.kind):

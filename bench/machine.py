@@ -11,7 +11,7 @@ from bench.case import Entry
 from bench.contender import Bench, Contender
 from bench.counting import Work
 from bench.gemm import peak_call
-from rnnops.kernels.cpu.products import products_of
+from rnnops.kernels.cpu.products import products_of, rounded_products_of
 
 PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads does not show
 
@@ -19,7 +19,8 @@ PEAK_CALLS = 50  # of 50 MFLOP each: ten milliseconds, so that starting threads 
 def peak(entry: Entry, bench: Bench) -> Contender:
     """The micro-kernel on operands in L1, one copy on every thread at once."""
     threads = bench.settings.threads
-    pairs = [peak_call(products_of("float32")) for _ in range(threads)]
+    kernels = rounded_products_of() if entry.floats.dtype == "bfloat16" else products_of("float32")
+    pairs = [peak_call(kernels) for _ in range(threads)]
 
     def repeat(call: Callable[[], object]) -> Callable[[], None]:
         def repeated() -> None:

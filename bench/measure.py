@@ -18,7 +18,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from bench.agreement import disagreement, norm_differences
+from bench.agreement import LOW_TOLERANCE, NORM_TOLERANCE, disagreement, norm_differences
 from bench.case import Case, Entry
 from bench.child_runs import GIVEN_BACK, compile_seconds, peak_bytes
 from bench.contender import ENGINES, Bench, Contender, MissingPeerError, Settings, make_contender
@@ -147,13 +147,14 @@ class Measurement:
             self.agreed[entry.problem.data] = entry.label, results
             return None
         other, wanted = self.agreed[entry.problem.data]
-        if not self.settings.is_cuda:
+        if not self.settings.is_cuda and entry.precision == "fp32":
             self.wrong += disagreement(entry.label, results, other, wanted)
             return None
         errors = {name: float("inf") for name in results.keys() ^ wanted.keys()}
         errors.update({name: self.place.error(results[name], wanted[name]) for name in results.keys() & wanted.keys()})
-        if entry.precision == "fp32":
-            self.wrong += norm_differences(entry.label, other, errors)
+        if entry.precision == "fp32" or not self.settings.is_cuda:
+            tolerance = NORM_TOLERANCE if entry.precision == "fp32" else LOW_TOLERANCE
+            self.wrong += norm_differences(entry.label, other, errors, tolerance)
         return max(errors.values(), key=lambda error: float("inf") if error != error else error)
 
     def row(self, entry: Entry, one: Prepared | None = None, times: list[float] | None = None) -> Measured:

@@ -31,7 +31,7 @@ def plain(entry: Entry, bench: Bench, device: str = "", bind: bool = False, **op
         options: of `ro.compile`.
     """
     problem, sets = entry.problem, bench.data(entry.problem).sets
-    run: Any = compile_net(problem, bench.settings, device, weights=weights_of(entry), **options)
+    run: Any = compile_net(problem, bench.settings, device, **floats_of(entry, bench.settings), **options)
     feeds = [one.feeds for one in sets]
     if bind:
         parameters = user_net(problem.net).parameters(problem.size.H)
@@ -57,12 +57,19 @@ def plain(entry: Entry, bench: Bench, device: str = "", bind: bool = False, **op
     )
 
 
-def weights_of(entry: Entry) -> str | None:
-    """How recurrent weights lie on chip; arrays are float32. Raises MissingPeerError for what rnnops has not."""
+def floats_of(entry: Entry, settings: Settings) -> dict[str, str]:
+    """What products round, or how recurrent weights lie on chip; arrays are float32.
+
+    Raises MissingPeerError for what rnnops has not.
+    """
     dtype = entry.floats.dtype
-    if dtype not in ("float32", "float16"):
+    if dtype == "float32":
+        return {}
+    if not settings.is_cuda and dtype == "bfloat16":
+        return {"precision": dtype}
+    if not settings.is_cuda or dtype != "float16":
         raise MissingPeerError(f"rnnops keeps no weights in {dtype}")
-    return None if dtype == "float32" else dtype
+    return {"weights": dtype}
 
 
 def results_of(problem: Problem, feeds: Placed, returned: tuple[Placed, Placed]) -> Placed:
