@@ -44,6 +44,13 @@ def test_two_become_one() -> None:
     ]
 
 
+def test_products_of_rounded_operands_become_one_of_such() -> None:
+    mixed = TWO.replace("MatMul(x, v)", 'RoundedMatMul(x, v, operands="bfloat16")').format("", "x")
+    assert [line for line in merged(mixed, **SHAPES) if "Concat" in line] == []
+    both = mixed.replace("= MatMul(x, w)", '= RoundedMatMul(x, w, operands="bfloat16")')
+    assert merged(both, **SHAPES)[1] == 'a/joined = RoundedMatMul(x, a/weights, operands="bfloat16")'
+
+
 @pytest.mark.parametrize(
     ("layer", "operand", "shapes"),
     [

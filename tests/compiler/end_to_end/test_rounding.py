@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,40 @@ def test_what_is_computed_again(options: Arrays) -> None:
     assert all(again[name].tobytes() == array.tobytes() for name, array in wanted.items() if "grad" not in name)
     for name, array in wanted.items():
         np.testing.assert_allclose(again[name], array, rtol=1e-5, atol=1e-5)
+
+
+def test_as_much_is_kept_as_of_float32() -> None:
+    """Products of rounded operands are products to policies and to predicted times."""
+    for body, policy in product(("a product used twice", "transposed by Gemm"), (None, "all", "speed", "memory")):
+        net = recurrence(BODIES[body])
+        runs = [ro.compile(net, checkpoints=policy, precision=one) for one in ("float32", "bfloat16")]
+        kept = [run.saved_residuals(SHAPES, dtype=np.float32).total for run in runs]
+        times = [run.memory_estimate(policy, SHAPES, dtype=np.float32).time for run in runs]
+        assert kept[0] == kept[1]
+        assert times[0] == times[1]
+
+
+def test_other_sizes_of_one_structure() -> None:
+    """Plans that are filled in give the bits of plans that are made: steps, rows and features, odd numbers of these."""
+    net = recurrence(BODIES["rows times weights"])
+    run = ro.compile(net, precision="bfloat16")
+    for rows, features in ((5, 9), (5, 12), (4, 7), (4, 33), (1, 15)):
+        shapes = {name: tuple({N: rows, H: features}.get(size, size) for size in s) for name, s in SHAPES.items()}
+        feeds = feeds_of(net, **shapes)
+        out, wanted = run(feeds), ro.compile(net, precision="bfloat16")(feeds)
+        assert all(out[name].tobytes() == array.tobytes() for name, array in wanted.items())
+
+
+def test_padding_reaches_no_gradient() -> None:
+    net = preset("LSTM", dim_out=H)
+    feeds = feeds_of(net, x=(T, N, D))
+    wanted = results(net, feeds)
+    for n, length in enumerate(feeds["lengths"]):
+        feeds["x"][length:, n] = np.nan
+    for device in ("cpu", "reference"):
+        came = results(net, feeds, device)
+        for name in (name for name in wanted if name.startswith("grad") and name != "grad x"):
+            np.testing.assert_allclose(came[name], wanted[name], rtol=1e-2, atol=1e-2)
 
 
 def test_steps_that_run_one_by_one() -> None:
