@@ -31,6 +31,7 @@ ATTRIBUTES: dict[str, Any] = {
     "backward": None,
     "output_grads": (),
     "schedule": None,
+    "segments": 0,
 }
 
 
@@ -83,11 +84,12 @@ class RecurrentNetwork(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob | None) -> Gradients:
         recurrence = Recurrence(call.op, call.net)
-        backward, parted = call.op.attributes["backward"], runs_in_parts(call.op)
+        backward = call.op.attributes["backward"]
+        again = runs_in_parts(call.op) or bool(call.op.attributes.get("segments"))
         n = len(call.op.inputs)
         inputs, workspaces, grads = blobs[:n], blobs[n + len(call.op.outputs) - 1], blobs[n + len(call.op.outputs) : -1]
         read = [
-            blob if (name in backward.input_names or parted) and kind != "initial" else None
+            blob if (name in backward.input_names or again) and kind != "initial" else None
             for blob, (kind, name, _) in zip(inputs, recurrence.bindings(), strict=True)
         ]
         net = next(blob.net for blob in grads if blob is not None)

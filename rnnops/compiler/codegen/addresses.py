@@ -26,7 +26,7 @@ class Addresses:
         """The address of a row of step `t`, which is step `i` of its tile."""
         terms = self._start(place)
         if place.step and place.over:
-            position = Name("i") if place.over == "i" else self._shifted(T, place)
+            position = self._shifted(Name("i") if place.over == "i" else T, place)
             if place.ring:
                 position = position % self.sizes.of(place.ring) if place.ring > 1 else Literal(0)
             terms.append(position * self.sizes.of(place.step))

@@ -1,8 +1,8 @@
 """Pointwise kernels over matrices whose outer loop takes several rows of a matrix at a time (unroll and jam).
 
 What is summed along a matrix's columns lies in memory, and is read and written once for several rows; what is read
-along them is read once; sums along rows go on side by side instead of each waiting for the one before. Every number is
-added to the same ones in the same order as without.
+along them is read once; sums along rows go on side by side instead of each waiting for the one before. Every
+number is added to the same ones in the same order as without.
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ from rnnops.compiler.ir.shown import shown
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.places import Layouts, Place, ResidentPlace
+from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.compiler.schedule.put_rows_outside import is_row_loop
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
-from rnnops.types import BOOL
+from rnnops.types import BOOL, Type
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
@@ -112,7 +112,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """What is done with some of the rows."""
 
     stages: Sequence[Stage]
@@ -143,7 +143,8 @@ class ScanWriter:
     summed: set[str] = field(default_factory=set)  # what the rows before have added to in this tile
     copies: dict[str, str] = field(default_factory=dict)  # dtype -> function that copies numbers
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
-    part: _Part = field(init=False)
+    starts_at_borders: bool = False  # whether states come from borders, and do not go there
+    part: Part = field(init=False)
 
     def written(self) -> ScanModule:
         """The module."""
@@ -152,10 +153,15 @@ class ScanWriter:
         sizes = *HEADER_SIZES, *(f"c{i}" for i in range(len(self.sizes.values)))
         driver = Function("scan", DRIVER_PARAMETERS, tuple(body))
         copies = [copy_function(name, dtype) for dtype, name in self.copies.items()]
-        programs = *(program.function(self.plan.types) for program in self.programs), *copies
+        programs = *(program.function(self.types) for program in self.programs), *copies
         module = Module(self.dtype, programs, driver, arrays, sizes)
         names = tuple(parameter.name for parameter in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, tuple(self.packed))
+
+    @property
+    def types(self) -> Mapping[str, Type]:
+        """What all owners hold that pointwise kernels are given."""
+        return self.plan.types
 
     def _arrays(self) -> list[Parameter]:
         packed = [Parameter(name, f"{self.dtype}[]") for name in self.packed.values()]
@@ -167,9 +173,9 @@ class ScanWriter:
     def _driver(self) -> list[Line]:
         rows = N if self.plan.batch_axes else ONE
         together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
-        parts = [_Part(self.plan.stages, self.layouts.places, LastingRows() if self.plan.lengths else AllRows())]
+        parts = [Part(self.plan.stages, self.layouts.places, LastingRows() if self.plan.lengths else AllRows())]
         if self.plan.past_end:  # of each row behind the others, or before them in reverse
-            over = _Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
+            over = Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]
         tile = [
@@ -178,7 +184,7 @@ class ScanWriter:
             *parts[0].shares.before_tile(),
             *stages,
         ]
-        shares = [*_share(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
+        shares = [*thread_share(("n0", "n1"), RANK, THREADS, rows, together), *self._column_shares(rows)]
         return [*shares, *self._packing(), For("tile", ZERO, T, K, tuple(tile))]
 
     def _column_shares(self, rows: Expr) -> list[Line]:
@@ -189,7 +195,7 @@ class ScanWriter:
         columns = [
             line
             for count, number in self.shared.items()
-            for line in _share((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
+            for line in thread_share((f"a{number}", f"b{number}"), SHARE, SHARES, self._size(count), Literal(COLUMNS))
         ]
         return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
 
@@ -241,18 +247,41 @@ class ScanWriter:
 
     def _row_loop(self, stage: Stage) -> Line:
         """A loop over rows around one over steps."""
+        body = self.steps_of_row(stage, BACKWARDS)
+        return self.part.shares.each_row(body)
+
+    def steps_of_row(self, stage: Stage, backwards: Expr, tile: Expr = TILE) -> list[Line]:
+        """All steps of a tile of one row; states come before the first and go after the last."""
+        self.lines = []
         self._rows([node for node in stage.nodes if isinstance(node, Statement)])
         (rows,) = self.lines
         assert isinstance(rows, For)
-        first = Assign("i", choice(BACKWARDS, STEPS - 1, ZERO)), Assign("t", LOW + IN_TILE)
-        step = Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
-        residents = self.layouts.residents
+        first = Assign("i", choice(backwards, STEPS - 1, ZERO)), Assign("t", LOW + IN_TILE)
+        step = Assign("i", choice(backwards, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
+        residents, borders = self.layouts.residents, self.layouts.borders
         come = [self._copied(state.own, state.read, state) for state in residents]
+        come += [self._at_border(state, tile) for state in borders]
         go = [self._copied(state.written, state.own, state) for state in residents]
-        steps = For("step", ZERO, STEPS, ONE, (*self._prefetched(stage), *step, *rows.body))
-        return replace(rows, body=(*(first if residents else ()), *come, steps, *go))
+        steps = For("step", ZERO, STEPS, ONE, (*self._prefetched(stage, backwards), *step, *rows.body))
+        return [*(first if come else ()), *come, steps, *go]
 
-    def _prefetched(self, stage: Stage) -> list[Line]:
+    def _at_border(self, state: BorderPlace, tile: Expr) -> Line:
+        """The row of a state before the first step of a tile is kept; where steps run again, it comes from there."""
+        border = self._address(state.border, Name("n")) + tile // K * self._size(state.border.step)
+        places = [Pointer(state.border.array, border), Pointer(state.read.array, self._address(state.read, Name("n")))]
+        ordered = places[::-1] if self.starts_at_borders else places
+        return self._copy(ordered, state.size, state.dtype)
+
+    def _copied(self, target: Place, source: Place, state: ResidentPlace) -> Line:
+        """A row of a state from one place to another."""
+        places = [Pointer(place.array, self._address(place, Name(place.rows))) for place in (target, source)]
+        return self._copy(places, state.size, state.dtype)
+
+    def _copy(self, places: Sequence[Pointer], size: int, dtype: str) -> Line:
+        self.copies.setdefault(dtype, f"copy_{dtype}")
+        return Do(self.copies[dtype], (*places, self._size(size)))
+
+    def _prefetched(self, stage: Stage, backwards: Expr) -> list[Line]:
         """What asks for a row's numbers of a step to come: rows of one step after the other lie far apart."""
         owners = dict.fromkeys(owner for node in stage.nodes for owner in (*node_reads(node), node_writes(node)))
         rows, lines = self.scan.batch * self.plan.heads, list[Line]()
@@ -265,14 +294,8 @@ class ScanWriter:
                 ahead = Do("prefetch", (Pointer(place.array, start + Name("number")),))
                 lines.append(For("number", ZERO, self._size(size), Literal(line), (ahead,)))
         then = STEP + AHEAD
-        come = Assign("i", choice(BACKWARDS, STEPS - 1 - then, then)), Assign("t", LOW + IN_TILE)
+        come = Assign("i", choice(backwards, STEPS - 1 - then, then)), Assign("t", LOW + IN_TILE)
         return [If(compare("<", then, STEPS), (*come, *lines))] if lines else []
-
-    def _copied(self, target: Place, source: Place, state: ResidentPlace) -> Line:
-        """A row of a state from one place to another."""
-        places = [Pointer(place.array, self._address(place, Name(place.rows))) for place in (target, source)]
-        self.copies.setdefault(state.dtype, f"copy_{state.dtype}")
-        return Do(self.copies[state.dtype], (*places, self._size(state.size)))
 
     def _products(self, nodes: Sequence[Product]) -> None:
         """Products of one step; where threads share out columns, each waits for all that it reads."""
@@ -298,8 +321,8 @@ class ScanWriter:
         stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
         known = name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants
-        writer = (JammedWriter if plan.rows_outside else PointwiseWriter)(*known, self.layouts.aliases)
-        program = writer.write(fuse_nests(statements, large_apart=self.plan.rows_outside))
+        writer = (JammedWriter if plan.large_states else PointwiseWriter)(*known, self.layouts.aliases)
+        program = writer.write(fuse_nests(statements, large_apart=plan.large_states))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]
         pointers = [Pointer(place.array, self._address(place, Name(place.rows))) for place in pointed]
@@ -355,7 +378,7 @@ class ScanWriter:
             rows = self.part.shares.in_tile(node.rows, self.scan.batch, self.sizes)
             a = self._matrix(left.array, self._base(left), rows, node.row_stride, node.offset, node.inner)
             c = self._matrix(target.array, self._base(target), rows, node.columns, 0, node.columns)
-            self.lines += _share(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS))
+            self.lines += thread_share(("r0", "r1"), RANK, THREADS, rows, Literal(ROWS))
             if self.part.shares.columns:
                 self.lines.append(If(BY_COLUMNS, (Assign("r0", ZERO), Assign("r1", rows))))
             self._multiply(node, a, c, R0, R1)
@@ -374,9 +397,9 @@ class ScanWriter:
         m, n = self._size(node.rows), self._size(node.columns)
         adds = TRUE if node.target in self.summed else GOES_ON
         if node.columns >= node.rows:
-            share, part = _share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS)), [ZERO, m, R0, R1]
+            share, part = thread_share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS)), [ZERO, m, R0, R1]
         else:
-            share, part = _share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS)), [R0, R1, ZERO, n]
+            share, part = thread_share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS)), [R0, R1, ZERO, n]
         product = Do(_of("gemm_tn", node.rounding), (a, b, c, adds, *part))
         if self.plan.lengths:  # without rows there is nothing to add, but at first zeros must be written
             test = rows > 0 if adds is TRUE else any_of(rows > 0, both(*(compare("==", x, 0) for x in STARTS)))
@@ -436,12 +459,7 @@ def _of(function: str, rounding: str) -> str:
     return f"{function}_{rounding}" if rounding else function
 
 
-def _share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
+def thread_share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
     """First and last of what a thread takes."""
     first, last = share_of(rank, threads, count, block)
     return Assign(names[0], first), Assign(names[1], last)
-
-
-def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str) -> ScanModule:
-    """Write a plan as a module."""
-    return ScanWriter(scan, plan, layouts, dtype).written()

@@ -37,7 +37,11 @@ MADE = {  # what memory is made for, unless an array from outside is borrowed, a
 
 @dataclass
 class BackwardScan:
-    """Runs a RecurrentNetworkGradient op."""
+    """Runs a RecurrentNetworkGradient op.
+
+    Args:
+        again: what the steps of the forward pass read that run again.
+    """
 
     recurrence: Recurrence
     types: Mapping[str, Type]
@@ -47,6 +51,7 @@ class BackwardScan:
     before: Once | None
     compiled: CompiledScan
     totals: Totals
+    again: tuple[Hoisted, Once | None] | None = None
 
     def __call__(
         self,
@@ -63,6 +68,8 @@ class BackwardScan:
         assert isinstance(residuals, ScanResiduals)
         memory = self._memory(bound, residuals, arrays, make)
         references = run_before(self.hoisted, self.before, bound, target)
+        if self.again is not None:
+            references = {**run_before(*self.again, bound, target), **references}
         sums = self.compiled.run(memory, references, residuals.context, carry, make)
         sums = self.totals.results(sums, references, make, target) if carry is None or carry.last else {}
         return tuple(self._result(name, memory, sums, make) for name in self._ports)
@@ -74,7 +81,9 @@ class BackwardScan:
         tensors, blobs = self.compiled.scan.tensors, self.recurrence.cell.output_blobs
         outputs = {blobs[name]: array for name, array in residuals.outputs.items()}
         left = {Role.SEQUENCE: bound, Role.STATE: residuals.states, Role.OUTPUT: outputs, Role.KEPT: residuals.kept}
-        memory = {name: left[name.role][name.blob] for name in tensors if name.role in left}
+        left[Role.BORDER] = residuals.borders
+        given = (name for name, tensor in tensors.items() if name.role in left and not tensor.segment)
+        memory = {name: left[name.role][name.blob] for name in given}
         for name, buffer in self.tensors.items():
             memory[name] = make(buffer, zeros=buffer.kind != GRADIENT)
         for state in self.states:
@@ -166,6 +175,39 @@ def compile_backward(call: Call, options: Options) -> BackwardScan:
 def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> BackwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
+    parts = scan_of_gradients(call, whole)
+    compiled = compile_scan(parts.scan, call.float_dtype, options, fixed_references(recurrence, options))
+    return backward_scan(call, options, parts, compiled)
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """The backward steps of a recurrence as a scan."""
+
+    scan: Scan
+    hoisted: Hoisted
+    states: list[StateGradient]
+    from_outside: dict[str, Places]
+
+
+def backward_scan(
+    call: Call, options: Options, parts: GradientSteps, compiled: CompiledScan, again: Hoisted | None = None
+) -> BackwardScan:
+    """What runs a compiled scan as a RecurrentNetworkGradient op."""
+    hoisted = parts.hoisted
+    totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
+    before, ahead = (compile_once(one.before, options) if one and one.before else None for one in (hoisted, again))
+    recurrence = Recurrence(call.op, call.net)
+    types = dict(zip(recurrence.ports(), call.output_types, strict=True))
+    more = None if again is None else (again, ahead)
+    return BackwardScan(
+        recurrence, types, parts.states, parts.from_outside, hoisted, before, compiled, totals, more
+    )
+
+
+def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps:
+    """The steps of a RecurrentNetworkGradient op as a scan, with all steps of the tensors in `whole`."""
+    recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     steps, batch = recurrence.steps_and_batch(types)
     refuse_empty(call, steps, backward_program(call))
@@ -195,10 +237,7 @@ def _compile(call: Call, options: Options, whole: frozenset[TensorName]) -> Back
         row_tensors=frozenset([*map(Role.RESULT.of, recurrence.sequences), *(s.name for s in states)]),
         gradients=frozenset(name for name in tensors if name.role in (Role.GRADIENT, Role.GIVEN)),
     )
-    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
-    totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
-    before = compile_once(hoisted.before, options) if hoisted.before else None
-    return BackwardScan(recurrence, types, states, from_outside, hoisted, before, compiled, totals)
+    return GradientSteps(scan, hoisted, states, from_outside)
 
 
 def _batch_axes(recurrence: Recurrence, states: Sequence[StateGradient]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import compile_forward
 from rnnops.compiler.execute.parted_kernels import compile_parts
 from rnnops.compiler.execute.row_pass import compile_groups
+from rnnops.compiler.execute.segments import compile_in_segments
 from rnnops.compiler.execute.stepped_kernels import compile_steps
 from rnnops.compiler.ir.lowered import NothingToDoError, UnsupportedError
 from rnnops.compiler.schedule.compaction import past_end_reads
@@ -41,6 +42,14 @@ def _compile_recurrence(
     call: Call, backward_call: Call | None, options: Options, found: Compiled, runners: dict[str, Runner]
 ) -> None:
     """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
+    if backward_call is not None and call.op.attributes.get("segments"):
+        try:
+            ahead, behind = compile_in_segments(call, backward_call, options)
+        except UnsupportedError:  # then all steps are kept
+            pass
+        else:
+            runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
+            return
     try:
         gradient = None if backward_call is None else compile_backward(backward_call, options)
         read = None if gradient is None else past_end_reads(gradient.compiled.plan)

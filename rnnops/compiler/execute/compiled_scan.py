@@ -23,6 +23,7 @@ from rnnops.compiler.buffers.memory import (
     block_bytes,
 )
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Packed, ScanModule
+from rnnops.compiler.codegen.write_scan import Again
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.check_rings import RingError
@@ -364,10 +365,27 @@ def compile_scan(
 
     Raises UnsupportedError and RingError.
     """
-    target = options.target
-    plan = plan_step(scan, target.compacts)
-    tile = steps_of_tile(options, scan.steps, scan.batch)
-    written = target.write(scan, plan, tile, float_dtype, options.threads, options.width)
+    plan = plan_step(scan, options.target.compacts)
+    return written_scan(scan, plan, float_dtype, options, steps_of_tile(options, scan.steps, scan.batch), fixed)
+
+
+def written_scan(
+    scan: Scan,
+    plan: StepPlan,
+    float_dtype: str,
+    options: Options,
+    tile: int,
+    fixed: frozenset[str] = frozenset(),
+    again: Again | None = None,
+) -> CompiledScan:
+    """The module of a plan.
+
+    Args:
+        tile: steps of a tile.
+        again: steps of the forward pass that a backward pass runs again.
+    """
+    more = {} if again is None else {"again": again}
+    written = options.target.write(scan, plan, tile, float_dtype, options.threads, options.width, **more)
     return CompiledScan(
         scan,
         plan,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rnnops.compiler.buffers.demand import Demand, made_before
 from rnnops.compiler.buffers.interpreted_memory import results_of
@@ -79,7 +79,8 @@ class ForwardScan:
 
     @cached_property
     def _read_by_backward(self) -> list[TensorName]:
-        return read_by_backward(self.recurrence)
+        borders = [name for name in self.compiled.scan.tensors if name.role is Role.BORDER]
+        return borders or read_by_backward(self.recurrence)
 
     @cached_property
     def tensors(self) -> dict[TensorName, Buffer]:
@@ -120,11 +121,12 @@ class ForwardScan:
             collected = memory.get(name)
             results += [collected, None if collected is None else collected[last]]
         if self.recurrence.keeps_workspaces:
-            held: dict[Role, dict[str, Array]] = {Role.STATE: {}, Role.OUTPUT: {}, Role.KEPT: {}}
+            held: dict[Role, dict[str, Array]] = {Role.STATE: {}, Role.OUTPUT: {}, Role.KEPT: {}, Role.BORDER: {}}
             for name in self._read_by_backward:
                 held[name.role][name.blob] = memory[name]
-            kept = held[Role.STATE], held[Role.OUTPUT], held[Role.KEPT]
-            results.append(ScanResiduals(*kept, context, tuple(self.states), self._past_end(references)))
+            *kept, borders = held.values()
+            past_end = self._past_end(references)
+            results.append(ScanResiduals(*kept, context, tuple(self.states), past_end, borders))
         return tuple(results)
 
     def _past_end(self, references: Mapping[str, Array]) -> PastEnd | None:
@@ -158,22 +160,35 @@ def _compile(
 ) -> ForwardScan:
     """Compile with all steps of the tensors in `whole`."""
     recurrence = Recurrence(call.op, call.net)
+    states = state_tensors(recurrence, input_types(recurrence, call))
+    blobs = recurrence.cell.output_blobs
+    kept = {Role.KEPT.of(blob): blob for blob in recurrence.keep}
+    stored = {**{Role.OUTPUT.of(name): blobs[name] for name in recurrence.wanted_step_outputs}, **kept}
+    hoisted, scan = scan_of_steps(call, stored, _rings(recurrence, states) - whole)
+    scan = replace(scan, unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end))
+    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
+    before = compile_once(hoisted.before, options) if hoisted.before else None
+    return ForwardScan(call, recurrence, states, hoisted, before, compiled)
+
+
+def scan_of_steps(
+    call: Call, stored: Mapping[TensorName, str], rings: Collection[TensorName]
+) -> tuple[Hoisted, Scan]:
+    """The steps of a RecurrentNetwork op as a scan.
+
+    Args:
+        stored: tensor -> blob of which it holds all steps, beside states.
+        rings: states of which nobody reads all steps.
+    """
+    recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
     steps, batch = recurrence.steps_and_batch(types)
     refuse_empty(call, steps, cell_program(recurrence, call))
     states = state_tensors(recurrence, types)
     program = expand_ops(cell_program(recurrence, call))
     blobs = program.net.output_blobs
-    rings = _rings(recurrence, states) - whole
-    hoisted = hoist_invariants(
-        program,
-        recurrence.references,
-        [
-            *(blobs[s.state.output] for s in states),
-            *(blobs[n] for n in recurrence.wanted_step_outputs),
-            *recurrence.keep,
-        ],
-    )
+    outputs = [*(blobs[s.state.output] for s in states), *stored.values()]
+    hoisted = hoist_invariants(program, recurrence.references, outputs)
     tensors: dict[TensorName, Tensor] = {}
     reads: dict[str, Slot] = {}
     for blob in recurrence.sequences:
@@ -187,8 +202,6 @@ def _compile(
         if state.state.input in hoisted.step.types:
             reads[state.state.input] = state.read()
         writes.append((blobs[state.state.output], state.write()))
-    kept = {Role.KEPT.of(blob): blob for blob in recurrence.keep}
-    stored = {**{Role.OUTPUT.of(name): blobs[name] for name in recurrence.wanted_step_outputs}, **kept}
     for name, blob in stored.items():
         kind = program.types[blob]
         tensors[name] = Tensor(kind.dtype, kind.shape, steps)
@@ -209,11 +222,8 @@ def _compile(
         batch_axes={**dict.fromkeys(recurrence.sequences, 0), **{s.state.input: s.batch_axis for s in states}},
         accesses={state.state.input: state.access() for state in states if state.state.input in reads},
         row_tensors=frozenset([*map(Role.SEQUENCE.of, recurrence.sequences), *(state.name for state in states)]),
-        unseen=frozenset() if read_past_end is None else frozenset(kept.keys() - read_past_end),
     )
-    compiled = compile_scan(scan, call.float_dtype, options, fixed_references(recurrence, options))
-    before = compile_once(hoisted.before, options) if hoisted.before else None
-    return ForwardScan(call, recurrence, states, hoisted, before, compiled)
+    return hoisted, scan
 
 
 def fixed_references(recurrence: Recurrence, options: Options) -> frozenset[str]:

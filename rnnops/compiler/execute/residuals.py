@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -45,6 +45,7 @@ class ScanResiduals:
         outputs: step output that is no state -> `[T, N, ...]`.
         kept: blob -> `[T, ...]`.
         past_end: what of that is not there where a row is over.
+        borders: state input -> what it is before each segment, where nothing else is kept.
     """
 
     states: dict[str, Array]
@@ -53,6 +54,7 @@ class ScanResiduals:
     context: RunContext
     layouts: tuple[StateTensor, ...]
     past_end: PastEnd | None = None
+    borders: dict[str, Array] = field(default_factory=dict)
 
     def arrays(self) -> list[Array]:
         """The whole tensors held, which outputs of the forward pass may be views of."""
@@ -60,7 +62,7 @@ class ScanResiduals:
 
     def named_arrays(self) -> dict[str, Array]:
         """Every array held, by what it is."""
-        return {**self.states, **self.outputs, **self.kept}
+        return {**self.states, **self.outputs, **self.kept, **self.borders}
 
     def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
         """For each blob or output at hand on the backward pass, a function that gives all its steps `[T, ...]`."""

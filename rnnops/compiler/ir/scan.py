@@ -23,12 +23,14 @@ class Tensor:
         shape: of one step.
         length: steps that it holds.
         ring: whether position p lies at place p modulo `length`.
+        segment: whether it holds the steps of a segment of one row at a time, in scratch of a thread.
     """
 
     dtype: str
     shape: Shape
     length: int
     ring: bool = False
+    segment: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class Role(str, Enum):
     KEPT = "kept"  # what backward reads beside states and outputs
     RESULT = "result"
     GRADIENT = "grad"  # of a state
+    BORDER = "border"  # of a state: as it is before the first step of each segment
     GIVEN = "given"  # a gradient from outside
 
     def of(self, blob: str) -> TensorName:

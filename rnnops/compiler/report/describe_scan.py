@@ -31,7 +31,7 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
         *(
             line
             for stage in plan.stages
-            for line in _stage(stage, compiled.scan.steps, rows, hoisted is None, plan.rows_outside)
+            for line in _stage(stage, compiled.scan.steps, rows, hoisted is None, plan.large_states)
         ),
         *_past_end(compiled),
         *_sums(plan),

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
-from rnnops.checkpoints.policy import COLLECTION, NAMES, Policy, Saving, Slots
+from rnnops.checkpoints.policy import COLLECTION, DEFAULT, NAMES, Policy, Saving, Slots
 from rnnops.checkpoints.residuals import Residuals, choose_residuals
 from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs
+from rnnops.compiler.saving.choose_segments import with_segments
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
@@ -41,6 +42,8 @@ def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], po
     program = prepare(training_form(live, wrt, policy), types, live.float_dtype)
     if policy.slots is not None:
         program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
+    elif policy.kind == DEFAULT:
+        program = prepare(with_segments(program), types, live.float_dtype)
     gradient = differentiate(program, wrt)
     free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
     residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)

@@ -17,7 +17,7 @@ from rnnops.compiler.ir.layouts import dense
 from rnnops.compiler.ir.nodes import Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.ir.tensor_name import TensorName
+from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.schedule.resident_states import resident_states
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
@@ -41,7 +41,7 @@ class Place:
         rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
             `j` (those of a tile), `r` (a thread's own at a step).
         thread: numbers from one thread to the next.
-        extent: in scratch, what it serves: a `row`, a `step` or a `tile`.
+        extent: in scratch, what it serves: a `row`, a `step`, a `tile` or a `segment`.
         size: numbers that it takes of scratch, for all threads.
     """
 
@@ -77,6 +77,21 @@ class ResidentPlace:
 
 
 @dataclass(frozen=True)
+class BorderPlace:
+    """Where the row of a state lies before the first step of a tile, and where that step reads it.
+
+    Args:
+        border: of the first tile; `step` is from one tile to the next.
+        size: numbers.
+    """
+
+    border: Place
+    read: Place
+    size: int
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Layouts:
     """All places, and the sizes of the scratch arrays.
 
@@ -85,6 +100,8 @@ class Layouts:
         tensors, arrays: arrays that the caller gives, by the tensor or the owner that lies in them.
         past_end: all places for the stages of rows that are over.
         residents: states that change in place, and where they lie between two tiles.
+        borders: states that are kept before the first step of each tile.
+        again: of the steps of the forward pass that a backward pass runs again.
     """
 
     places: Mapping[str, Place]
@@ -93,6 +110,8 @@ class Layouts:
     arrays: Mapping[str, str]
     past_end: Mapping[str, Place] = field(default_factory=dict)
     residents: tuple[ResidentPlace, ...] = ()
+    borders: tuple[BorderPlace, ...] = ()
+    again: Layouts | None = None
 
     @property
     def aliases(self) -> dict[str, str]:
@@ -123,6 +142,7 @@ def lay_out(
     least: Mapping[str, str] = NOTHING,
     copies: int = 1,
     used: Collection[str] | None = None,
+    again: tuple[Scan, StepPlan] | None = None,
 ) -> Layouts:
     """Give every owner a place.
 
@@ -131,35 +151,89 @@ def lay_out(
         least: owners -> what they serve at least, though a row might do: a `step` or a `tile`.
         copies: steps after which memory that serves a step is used again.
         used: owners that need scratch, all if None; the others are in registers.
+        again: steps of the forward pass that a backward pass runs again, segment by segment.
     """
-    tensors = {name: f"x{i}" for i, name in enumerate(scan.tensors)}
+    named = (name for name, tensor in scan.tensors.items() if not tensor.segment)
+    tensors = {name: f"x{i}" for i, name in enumerate(named)}
     owners = (*sorted(plan.invariant), *plan.accumulators)
     arrays = {owner: f"x{i}" for i, owner in enumerate(owners, len(tensors))}
-    scratch, places = _Scratch(), {}
-    for owner, kind in plan.types.items():
-        row = _row_stride(owner, kind, plan)
-        if owner in plan.slots:
-            places[owner] = _in_tensor(scan, plan, owner, row, tensors)
-        elif owner in plan.invariant or owner in plan.accumulators:
-            together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
-            places[owner] = Place(arrays[owner], row=row, together=together)
-    lasting, over = (
-        {
-            **places,
-            **_scratch_places(scratch, plan, _scratch_extents(stages, places, least, used), tile, threads, copies),
-        }
-        for stages in (plan.stages, plan.past_end)
-    )
-    residents = []
-    for state in resident_states(scan, plan):
-        place, kind = _of_thread(scratch, plan.types[state.read].dtype, state.size, threads), plan.types[state.read]
-        residents.append(
-            ResidentPlace(
-                place, places[state.read], places[state.written], state.size, kind.dtype, (state.read, state.written)
-            )
+    found = _Layer(_Scratch(), tensors, arrays, tile, threads)
+    layouts = found.layouts(scan, plan, least, copies, used)
+    if again is None:
+        return layouts
+    return replace(layouts, again=found.layouts(*again, least, copies, used))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Lays out steps that share memory.
+
+    Args:
+        segments: tensor of a segment -> where it begins in scratch, and numbers of a step and of a thread.
+    """
+
+    scratch: _Scratch
+    tensors: Mapping[TensorName, str]
+    arrays: Mapping[str, str]
+    tile: int
+    threads: int
+    segments: dict[TensorName, tuple[int, int, int]] = field(default_factory=dict)
+
+    def layouts(
+        self, scan: Scan, plan: StepPlan, least: Mapping[str, str], copies: int, used: Collection[str] | None
+    ) -> Layouts:
+        """All places of a step."""
+        scratch, tile, threads = self.scratch, self.tile, self.threads
+        places = self._given(scan, plan)
+        lasting, over = (
+            {
+                **places,
+                **_scratch_places(scratch, plan, _scratch_extents(stages, places, least, used), tile, threads, copies),
+            }
+            for stages in (plan.stages, plan.past_end)
         )
-        lasting[state.read] = lasting[state.written] = place
-    return Layouts(lasting, scratch.sizes, tensors, arrays, over, tuple(residents))
+        residents = []
+        for state in resident_states(scan, plan):
+            dtype, owners = plan.types[state.read].dtype, (state.read, state.written)
+            place = _of_thread(scratch, dtype, state.size, threads)
+            residents.append(ResidentPlace(place, places[state.read], places[state.written], state.size, dtype, owners))
+            lasting[state.read] = lasting[state.written] = place
+        written = {slot.tensor for owner, slot in plan.slots.items() if owner not in scan.reads}  # by forward steps
+        kept = [name for name in scan.tensors if name.role is Role.BORDER and Role.STATE.of(name.blob) in written]
+        borders = tuple(self._border(scan, plan, name, lasting) for name in kept)
+        return Layouts(lasting, scratch.sizes, self.tensors, self.arrays, over, tuple(residents), borders)
+
+    def _given(self, scan: Scan, plan: StepPlan) -> dict[str, Place]:
+        """Places of what lies in tensors, and of what all steps share."""
+        places = {}
+        for owner, kind in plan.types.items():
+            row = _row_stride(owner, kind, plan)
+            if owner in plan.slots and scan.tensors[plan.slots[owner].tensor].segment:
+                places[owner] = self._in_segment(scan, plan, owner)
+            elif owner in plan.slots:
+                places[owner] = _in_tensor(scan, plan, owner, row, self.tensors)
+            elif owner in plan.invariant or owner in plan.accumulators:
+                together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
+                places[owner] = Place(self.arrays[owner], row=row, together=together)
+        return places
+
+    def _in_segment(self, scan: Scan, plan: StepPlan, owner: str) -> Place:
+        """A place in the steps of a segment of one row; what is apart keeps stores and loads from looking alike."""
+        slot, dtype = plan.slots[owner], plan.types[owner].dtype
+        if slot.tensor not in self.segments:
+            step = -(-prod(plan.types[owner].shape) // (scan.batch * plan.heads) // 16) * 16 + 16
+            thread = step * (self.tile + 1)
+            self.segments[slot.tensor] = self.scratch.take(dtype, thread * self.threads), step, thread
+        start, step, thread = self.segments[slot.tensor]
+        size = thread * self.threads
+        return Place(f"w_{dtype}", start, step, "i", slot.shift, thread=thread, extent="segment", size=size)
+
+    def _border(self, scan: Scan, plan: StepPlan, name: TensorName, places: Mapping[str, Place]) -> BorderPlace:
+        """Where a state lies before each segment, and where its first step reads it."""
+        (owner,) = (o for o, slot in plan.slots.items() if o in scan.reads and slot.tensor == Role.STATE.of(name.blob))
+        kind = plan.types[owner]
+        size = prod(kind.shape) // (scan.batch * plan.heads)
+        return BorderPlace(Place(self.tensors[name], 0, prod(kind.shape), row=size), places[owner], size, kind.dtype)
 
 
 def _scratch_places(

@@ -1,8 +1,9 @@
 """Rows outside: each row goes through all steps of a tile before the next one begins, so that its states stay in cache.
 
 That is worth it where states are most of what a step touches, as where a state is a matrix and what comes and goes are
-vectors. Statements of such a loop are changed to go well over large states (`state_statements.py`). An axis behind that
-of the batch which nothing folds or mixes (heads) joins the rows, so that each has less of a state.
+vectors, unless each step's states are kept, which lie far apart for a row. Either way statements of such a loop are
+changed to go well over large states (`state_statements.py`), and an axis behind that of the batch which nothing folds
+or mixes (heads) joins the rows, so that each has less of a state.
 
 The choice goes by shape and not by threads, as sums within a row may be rounded another way. Limits: where rows end by
 lengths, where the loop holds products, where a step sees several steps of a state, and where several rows add to one
@@ -46,7 +47,7 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
             carried = carried_owners(scan, plan.slots)
             stage = replace(stage, nodes=for_states(_statements(stage.nodes), types, axes, kept, carried))
         stages.append(stage)
-    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, rows_outside=True)
+    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, large_states=True, rows_outside=_stays_in_cache(scan))
 
 
 def is_row_loop(stage: Stage) -> bool:
@@ -78,6 +79,13 @@ def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
     nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
     given = sum(prod(tensor.shape) for name, tensor in scan.tensors.items() if name.role is Role.SEQUENCE)
     return nbytes >= LEAST_STATE * scan.batch and states >= LEAST_SHARE * given
+
+
+def _stays_in_cache(scan: Scan) -> bool:
+    """Whether most of what a step touches is the same memory at every step: a row's steps in others lie far apart."""
+    tensors = [tensor for name, tensor in scan.tensors.items() if name.role is not Role.BORDER]
+    stay = sum(prod(tensor.shape) for tensor in tensors if tensor.ring or tensor.segment)
+    return stay > sum(prod(tensor.shape) for tensor in tensors) - stay
 
 
 # -- heads -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _split(statement: Statement, types: dict[str, Type], batch_axes: dict[str, i
 def _large_together(statements: Sequence[Statement], carried: Collection[tuple[str, str]]) -> list[Statement]:
     """The statements in an order in which those over whole states stand side by side, to share loops.
 
-    All that can run of the others comes first, and a state is written when all that reads the one before has run.
+    All that can run of the others comes first, then all that can run of these, and so on; a state is written when all that reads the one before has run.
     """
     readers = {read: [i for i, s in enumerate(statements) if read in node_reads(s)] for read, _ in carried}
     writers = {written: [i for i, s in enumerate(statements) if s.target.owner == written] for _, written in carried}
@@ -120,8 +120,10 @@ def _large_together(statements: Sequence[Statement], carried: Collection[tuple[s
     large = max(sizes, default=0)
     ready = {i for i in range(len(statements)) if not waiting[i]}
     order: list[int] = []
+    is_large = False
     while ready:
-        now = min((sizes[i] >= large, i) for i in ready)[1]
+        is_large = is_large if any((sizes[i] >= large) == is_large for i in ready) else not is_large
+        now = min(i for i in ready if (sizes[i] >= large) == is_large)
         ready.remove(now)
         order.append(now)
         for then in (then for first, then in edges if first == now):

@@ -90,6 +90,7 @@ class StepPlan:
         lengths: the reference by which rows end, where `stages` are for rows that are not over; else `""`.
         past_end: the stages for rows that are over, in which nothing is that lengths mask.
         uncompacted: why rows cost the same past their end although there are lengths.
+        large_states: whether loops over steps are written for states that are most of what a step touches.
         rows_outside: whether a row goes through all steps of a tile before the next one begins.
         heads: rows that stand for each row of the batch.
     """
@@ -108,6 +109,7 @@ class StepPlan:
     lengths: str = ""
     past_end: tuple[Stage, ...] = ()
     uncompacted: str = ""
+    large_states: bool = False
     rows_outside: bool = False
     heads: int = 1
 
@@ -120,8 +122,9 @@ class StepPlan:
     def __str__(self) -> str:
         over = ["rows that are over:", *map(str, self.past_end)] if self.past_end else []
         uncompacted = [f"rows cost the same past their end: {self.uncompacted}"] if self.uncompacted else []
-        outside = [f"rows outside, {self.heads} for each of the batch"] if self.rows_outside else []
-        return "\n".join([*map(str, self.stages), *over, *uncompacted, *outside])
+        order = "outside" if self.rows_outside else "within steps"
+        large = [f"large states, rows {order}, {self.heads} for each of the batch"] if self.large_states else []
+        return "\n".join([*map(str, self.stages), *over, *uncompacted, *large])
 
 
 def rows_of_sum(batch: int) -> int:

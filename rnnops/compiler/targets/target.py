@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
-from rnnops.compiler.codegen.scan_module import ScanModule, write_scan
+from rnnops.compiler.codegen.scan_module import ScanModule
+from rnnops.compiler.codegen.write_scan import Again, write_scan
 from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.places import Layouts, lay_out
@@ -138,11 +139,14 @@ class Processor(OnHost):
     def precisions(self) -> tuple[str, ...]:
         return ROUNDING
 
-    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+    def write(
+        self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None,
+        again: Again | None = None,
+    ) -> Written:  # fmt: skip
         team = share_work(scan, plan, threads)
-        layouts = lay_out(scan, plan, tile, team.threads)
+        layouts = lay_out(scan, plan, tile, team.threads, again=again)
         layouts.need(dtype)
-        return Written(team, layouts, write_scan(scan, plan, layouts, dtype))
+        return Written(team, layouts, write_scan(scan, plan, layouts, dtype, again))
 
     def flat(self, array: Any) -> Any:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -167,10 +171,13 @@ class OnOneThread(OnHost):
     compacts: bool = True
     worker: str = "thread"
 
-    def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
-        layouts = lay_out(scan, plan, tile, 1)
+    def write(
+        self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None,
+        again: Again | None = None,
+    ) -> Written:  # fmt: skip
+        layouts = lay_out(scan, plan, tile, 1, again=again)
         layouts.need(dtype)
-        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype))
+        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, again))
 
 
 @dataclass(frozen=True)

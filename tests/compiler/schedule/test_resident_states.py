@@ -30,7 +30,6 @@ def test_a_state_that_is_read_later_keeps_its_place() -> None:
 def test_both_ways_keep_states_in_place() -> None:
     net, feeds = case("mlstm")
     (forward,), (backward,) = training_scans(net, 8, **{name: array.shape for name, array in feeds.items()})
-    assert resident_states(forward.compiled.scan, forward.compiled.plan) == [], "backward reads all steps"
-    found = resident_states(backward.compiled.scan, backward.compiled.plan)
-    assert sorted(state.size for state in found) == [1, 32, 32 * 32]
+    for scan in (forward.compiled, backward.compiled):
+        assert resident_states(scan.scan, scan.plan) == [], "all steps are kept, and lie far apart for a row"
     assert ro.compile(net).plan(feeds, backward=False).source.count("copy_float32(") == 3 * 2 + 1

@@ -1,0 +1,146 @@
+"""Recurrences that keep their states at borders of segments alone, and run each segment again on the backward pass.
+
+Where a state is a matrix, keeping all steps takes longer than computing them again: memory beyond the cache is written
+and read. The backward pass goes row by row, segment by segment: steps up, then steps down, all within the cache
+(`write_scan.py`). Gradients have the bits that they have where all steps are kept.
+
+Limits: elementwise steps whose rows are independent, states that see the step before; else all steps are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from rnnops.compiler.execute.backward import BackwardScan, backward_scan, scan_of_gradients
+from rnnops.compiler.execute.compiled_scan import Options, written_scan
+from rnnops.compiler.execute.forward import ForwardScan, fixed_references, scan_of_steps
+from rnnops.compiler.execute.row_pass import compile_once
+from rnnops.compiler.ir.lowered import UnsupportedError
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.tensor_name import Role, TensorName
+from rnnops.compiler.lower.hoist_invariants import Hoisted
+from rnnops.compiler.lower.state_slots import state_tensors
+from rnnops.compiler.schedule.check_rings import RingError
+from rnnops.compiler.schedule.plan_step import plan_step
+from rnnops.compiler.schedule.put_rows_outside import is_row_loop
+from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.recurrent.op import input_types
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.schema import Call
+from rnnops.types import Array
+
+CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
+LEAST_STEPS = 8  # of a segment
+STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # what backward reads of forward steps
+
+
+def compile_in_segments(call: Call, backward_call: Call, options: Options) -> tuple[ForwardScan, BackwardScan]:
+    """Compile a RecurrentNetwork op and its gradient.
+
+    Raises UnsupportedError where the steps do not fit this, and what compiling them in any other way raises.
+    """
+    if not options.target.compacts:
+        raise UnsupportedError("this device keeps all steps")
+    parts = scan_of_gradients(backward_call, frozenset())
+    read = [name for name in parts.scan.tensors if name.role in STORED]
+    hoisted, ahead = _steps_again(call, read)
+    again = _in_row_loop(ahead, options)
+    segment = segment_steps(ahead, again)
+    down = _with_segments(parts.scan, ahead)
+    plan = _with_givens(_in_row_loop(down, options), again)
+    forward = _forward(call, options, again, segment)
+    compiled = written_scan(down, plan, call.float_dtype, options, segment, again=(ahead, again))
+    return forward, backward_scan(backward_call, options, replace(parts, scan=down), compiled, hoisted)
+
+
+def segment_steps(scan: Scan, plan: StepPlan) -> int:
+    """Steps of a segment: the largest power of two of which all that backward reads of a row fits the cache."""
+    rows = scan.batch * plan.heads
+    tensors = [tensor for tensor in scan.tensors.values() if tensor.segment]
+    row = sum(prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in tensors) // rows
+    steps = LEAST_STEPS
+    while 2 * steps <= scan.steps and (2 * steps + 1) * row <= CACHE:
+        steps *= 2
+    return steps
+
+
+def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
+    """The steps of the forward pass that leave what backward reads in segments, from the states at borders."""
+    _check_states(call)
+    stored = {name: name.blob for name in read if name.role is not Role.STATE}
+    hoisted, scan = scan_of_steps(call, stored, frozenset())
+    tensors = {
+        name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
+    }
+    return hoisted, replace(scan, tensors={**tensors, **_borders(scan, LEAST_STEPS)})
+
+
+def _borders(scan: Scan, segment: int) -> dict[TensorName, object]:
+    """A tensor for each state that steps read, which holds it before each segment."""
+    read = {slot.tensor for slot in scan.reads.values() if slot.tensor.role is Role.STATE}
+    count = -(-scan.steps // segment)
+    return {
+        Role.BORDER.of(name.blob): replace(scan.tensors[name], length=count, ring=False, segment=False) for name in read
+    }
+
+
+def _check_states(call: Call) -> None:
+    """Raise UnsupportedError where a state is no plain one, or all its steps are wanted anyway."""
+    recurrence = Recurrence(call.op, call.net)
+    states = state_tensors(recurrence, input_types(recurrence, call))
+    every = call.op.outputs[: 2 * len(states) : 2]
+    if not states or any(every) or not all(state.is_plain() for state in states):
+        raise UnsupportedError("all steps of a state are wanted, or seen by other steps than the next one")
+
+
+def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
+    """The plan of a scan as a loop over rows around one over steps. Raises UnsupportedError where there is more."""
+    try:
+        plan = plan_step(scan, options.target.compacts)
+    except RingError as error:
+        raise UnsupportedError("a step sees more than the one before") from error
+    if not plan.large_states or len(plan.stages) != 1 or not is_row_loop(plan.stages[0]):
+        raise UnsupportedError("more than elementwise work over large states")
+    return replace(plan, rows_outside=True)
+
+
+def _with_segments(scan: Scan, ahead: Scan) -> Scan:
+    """The backward steps, which find what they read of forward steps in segments."""
+    tensors = {
+        name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
+    }
+    given = {name: tensor for name, tensor in ahead.tensors.items() if not tensor.segment}
+    return replace(scan, tensors={**given, **tensors})
+
+
+def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
+    """The backward plan with what forward steps read that all steps share. Raises UnsupportedError for unlike rows."""
+    if plan.heads != again.heads:
+        raise UnsupportedError("heads that are independent one way alone")
+    both = plan.constants.keys() & again.constants.keys()
+    if any(not np.array_equal(plan.constants[name], again.constants[name]) for name in both):
+        raise UnsupportedError("constants of one name")
+    constants: dict[str, Array] = {**again.constants, **plan.constants}
+    types = {**{name: again.types[name] for name in again.invariant if name in again.types}, **plan.types}
+    invariant = frozenset({*plan.invariant, *again.invariant})
+    return replace(plan, constants=constants, types=types, invariant=invariant)
+
+
+def _forward(call: Call, options: Options, again: StepPlan, segment: int) -> ForwardScan:
+    """The forward pass, which keeps states at borders alone."""
+    recurrence = Recurrence(call.op, call.net)
+    states = state_tensors(recurrence, input_types(recurrence, call))
+    blobs, wanted = recurrence.cell.output_blobs, enumerate(recurrence.step_outputs, len(states))
+    stored = {Role.OUTPUT.of(n): blobs[n] for i, n in wanted if any(call.op.outputs[2 * i : 2 * i + 2])}
+    hoisted, scan = scan_of_steps(call, stored, frozenset(state.name for state in states))
+    scan = replace(scan, tensors={**scan.tensors, **_borders(scan, segment)})
+    plan = _in_row_loop(scan, options)
+    if plan.heads != again.heads:
+        raise UnsupportedError("heads that are independent one way alone")
+    fixed = fixed_references(recurrence, options)
+    compiled = written_scan(scan, plan, call.float_dtype, options, segment, fixed)
+    before = compile_once(hoisted.before, options) if hoisted.before else None
+    return ForwardScan(call, recurrence, states, hoisted, before, compiled)

@@ -1,0 +1,54 @@
+"""Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes.
+
+Keeping takes a write and a read of all states of all steps, past the cache; computing again takes one more forward pass
+over what lies in it. Products are not computed again: only cells without any come into question.
+
+Limits: the two speeds are those of one kind of server; on others the choice may be off by some, results never are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rnnops.interpreter import Program
+from rnnops.net import Net
+from rnnops.recurrent.op import cell_program, input_types
+from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.schema import Call
+from rnnops.types import OPAQUE
+
+CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
+BANDWIDTH, SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
+HEAVY = ("MatMul", "Gemm", "RecurrentNetwork")
+
+
+def with_segments(program: Program) -> Net:
+    """The net with its recurrences marked that keep states at borders of segments alone, where they can."""
+    ops = [
+        replace(call.op, attributes={**call.op.attributes, "segments": 1}) if goes_in_segments(call) else call.op
+        for call in program.calls
+    ]
+    return program.net.with_ops(ops).snapshot()
+
+
+def goes_in_segments(call: Call) -> bool:
+    """Whether computing the steps of a recurrence again is predicted to take less time than keeping its states."""
+    if not is_training_form(call.op) or call.op.attributes.get("schedule"):
+        return False
+    kept, again = seconds(call)
+    return again < kept
+
+
+def seconds(call: Call) -> tuple[float, float]:
+    """What keeping all states of a recurrence takes, nothing where they stay in the cache, and computing them again."""
+    recurrence = Recurrence(call.op, call.net)
+    steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
+    program = cell_program(recurrence, call)
+    blobs = program.net.output_blobs
+    wanted = call.op.outputs[: 2 * len(recurrence.states) : 2]
+    states = [program.types[blobs[state.output]].nbytes for state in recurrence.states]
+    nbytes = steps * sum(states)
+    if any(wanted) or nbytes <= CACHE or any(inner.op.type in HEAVY for inner in program.calls):
+        return 0.0, 1.0
+    results = sum(kind.size for inner in program.calls for kind in inner.output_types if kind.dtype != OPAQUE)
+    return 2 * nbytes / BANDWIDTH, steps * results / SPEED
