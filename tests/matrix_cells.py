@@ -89,3 +89,25 @@ def case(name: str, T: int = 20, N: int = 3, dtype: str = "float32", **options: 
     make, sizes = CELLS[name]
     net = make(*sizes, **options)
     return net, feeds_of(net, T, N, *sizes, dtype)
+
+
+def results(net: ro.Net, feeds: Feeds, **options: object) -> Feeds:
+    """Outputs, and gradients of all inputs."""
+    outputs, pullback = ro.compile(net, **options).vjp(feeds)  # type: ignore[arg-type]
+    rng = np.random.default_rng(1)
+    heads = {name: rng.normal(size=array.shape).astype(array.dtype) for name, array in outputs.items()}
+    return {**outputs, **{f"grad {name}": array for name, array in pullback(heads).items()}}
+
+
+def assert_close(found: Feeds, wanted: Feeds, tolerance: float) -> None:
+    """All arrays agree, each by its largest number."""
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        limit = tolerance * max(1.0, np.abs(array).max(initial=0.0))
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=limit, err_msg=name)
+
+
+def assert_equal(found: Feeds, wanted: Feeds) -> None:
+    """All arrays have the same bits."""
+    assert found.keys() == wanted.keys()
+    assert [name for name, array in wanted.items() if found[name].tobytes() != array.tobytes()] == []

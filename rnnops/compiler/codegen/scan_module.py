@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from math import prod
@@ -199,7 +199,7 @@ class ScanWriter:
         ]
         return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
 
-    def _stages(self, part: _Part) -> list[Line]:
+    def _stages(self, part: Part) -> list[Line]:
         """All stages of some rows."""
         self.part, result = part, []
         for stage in part.stages:
@@ -321,7 +321,7 @@ class ScanWriter:
         stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
         known = name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants
-        writer = (JammedWriter if plan.large_states else PointwiseWriter)(*known, self.layouts.aliases)
+        writer = (JammedWriter if plan.rows_outside else PointwiseWriter)(*known, self.layouts.aliases)
         program = writer.write(fuse_nests(statements, large_apart=plan.large_states))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from rnnops.compiler.codegen.row_shares import AllRows
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
-    K,
-    LOW,
-    N,
     ONE,
     RANK,
     STEPS,
-    T,
     THREADS,
     TILE,
     ZERO,
+    K,
+    N,
     Part,
     ScanModule,
     ScanWriter,
+    T,
     thread_share,
 )
 from rnnops.compiler.ir.expressions import Name, choice, compare, least

@@ -200,9 +200,7 @@ def backward_scan(
     recurrence = Recurrence(call.op, call.net)
     types = dict(zip(recurrence.ports(), call.output_types, strict=True))
     more = None if again is None else (again, ahead)
-    return BackwardScan(
-        recurrence, types, parts.states, parts.from_outside, hoisted, before, compiled, totals, more
-    )
+    return BackwardScan(recurrence, types, parts.states, parts.from_outside, hoisted, before, compiled, totals, more)
 
 
 def scan_of_gradients(call: Call, whole: frozenset[TensorName]) -> GradientSteps:

@@ -377,12 +377,14 @@ def written_scan(
     tile: int,
     fixed: frozenset[str] = frozenset(),
     again: Again | None = None,
+    notes: tuple[str, ...] = (),
 ) -> CompiledScan:
     """The module of a plan.
 
     Args:
         tile: steps of a tile.
         again: steps of the forward pass that a backward pass runs again.
+        notes: what there is to say beside what a target says.
     """
     more = {} if again is None else {"again": again}
     written = options.target.write(scan, plan, tile, float_dtype, options.threads, options.width, **more)
@@ -396,7 +398,7 @@ def written_scan(
         options,
         float_dtype,
         fixed,
-        written.notes,
+        (*written.notes, *notes),
     )
 
 

@@ -124,9 +124,9 @@ class ForwardScan:
             held: dict[Role, dict[str, Array]] = {Role.STATE: {}, Role.OUTPUT: {}, Role.KEPT: {}, Role.BORDER: {}}
             for name in self._read_by_backward:
                 held[name.role][name.blob] = memory[name]
-            *kept, borders = held.values()
+            kept = held[Role.STATE], held[Role.OUTPUT], held[Role.KEPT]
             past_end = self._past_end(references)
-            results.append(ScanResiduals(*kept, context, tuple(self.states), past_end, borders))
+            results.append(ScanResiduals(*kept, context, tuple(self.states), past_end, held[Role.BORDER]))
         return tuple(results)
 
     def _past_end(self, references: Mapping[str, Array]) -> PastEnd | None:
@@ -171,9 +171,7 @@ def _compile(
     return ForwardScan(call, recurrence, states, hoisted, before, compiled)
 
 
-def scan_of_steps(
-    call: Call, stored: Mapping[TensorName, str], rings: Collection[TensorName]
-) -> tuple[Hoisted, Scan]:
+def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collection[TensorName]) -> tuple[Hoisted, Scan]:
     """The steps of a RecurrentNetwork op as a scan.
 
     Args:

@@ -19,7 +19,7 @@ from rnnops.compiler.execute.compiled_scan import Options, written_scan
 from rnnops.compiler.execute.forward import ForwardScan, fixed_references, scan_of_steps
 from rnnops.compiler.execute.row_pass import compile_once
 from rnnops.compiler.ir.lowered import UnsupportedError
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import Scan, Tensor
 from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.lower.hoist_invariants import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
@@ -34,6 +34,7 @@ from rnnops.types import Array
 
 CACHE = 512 * 1024  # bytes that a segment of a row may take: half of a small second-level cache
 LEAST_STEPS = 8  # of a segment
+WHY = "to write and read all of them takes longer than to compute them again"
 STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # what backward reads of forward steps
 
 
@@ -52,7 +53,8 @@ def compile_in_segments(call: Call, backward_call: Call, options: Options) -> tu
     down = _with_segments(parts.scan, ahead)
     plan = _with_givens(_in_row_loop(down, options), again)
     forward = _forward(call, options, again, segment)
-    compiled = written_scan(down, plan, call.float_dtype, options, segment, again=(ahead, again))
+    notes = (f"segments of {segment} steps run again from their borders, within the cache: {WHY}",)
+    compiled = written_scan(down, plan, call.float_dtype, options, segment, again=(ahead, again), notes=notes)
     return forward, backward_scan(backward_call, options, replace(parts, scan=down), compiled, hoisted)
 
 
@@ -78,7 +80,7 @@ def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
     return hoisted, replace(scan, tensors={**tensors, **_borders(scan, LEAST_STEPS)})
 
 
-def _borders(scan: Scan, segment: int) -> dict[TensorName, object]:
+def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
     """A tensor for each state that steps read, which holds it before each segment."""
     read = {slot.tensor for slot in scan.reads.values() if slot.tensor.role is Role.STATE}
     count = -(-scan.steps // segment)
@@ -102,9 +104,9 @@ def _in_row_loop(scan: Scan, options: Options) -> StepPlan:
         plan = plan_step(scan, options.target.compacts)
     except RingError as error:
         raise UnsupportedError("a step sees more than the one before") from error
-    if not plan.large_states or len(plan.stages) != 1 or not is_row_loop(plan.stages[0]):
+    if not plan.rows_outside or len(plan.stages) != 1 or not is_row_loop(plan.stages[0]):
         raise UnsupportedError("more than elementwise work over large states")
-    return replace(plan, rows_outside=True)
+    return plan
 
 
 def _with_segments(scan: Scan, ahead: Scan) -> Scan:
@@ -141,6 +143,7 @@ def _forward(call: Call, options: Options, again: StepPlan, segment: int) -> For
     if plan.heads != again.heads:
         raise UnsupportedError("heads that are independent one way alone")
     fixed = fixed_references(recurrence, options)
-    compiled = written_scan(scan, plan, call.float_dtype, options, segment, fixed)
+    notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)
+    compiled = written_scan(scan, plan, call.float_dtype, options, segment, fixed, notes=notes)
     before = compile_once(hoisted.before, options) if hoisted.before else None
     return ForwardScan(call, recurrence, states, hoisted, before, compiled)

@@ -19,6 +19,8 @@ from rnnops.types import OPAQUE
 
 CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
 BANDWIDTH, SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
+FUNCTIONS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
+FUNCTION = 30  # sums and products take the time of a scalar function
 HEAVY = ("MatMul", "Gemm", "RecurrentNetwork")
 
 
@@ -50,5 +52,10 @@ def seconds(call: Call) -> tuple[float, float]:
     nbytes = steps * sum(states)
     if any(wanted) or nbytes <= CACHE or any(inner.op.type in HEAVY for inner in program.calls):
         return 0.0, 1.0
-    results = sum(kind.size for inner in program.calls for kind in inner.output_types if kind.dtype != OPAQUE)
-    return 2 * nbytes / BANDWIDTH, steps * results / SPEED
+    return 2 * nbytes / BANDWIDTH, steps * sum(map(_results, program.calls)) / SPEED
+
+
+def _results(call: Call) -> float:
+    """Elementwise results of an op, each of a scalar function as many as take its time."""
+    results = sum(kind.size for kind in call.output_types if kind.dtype != OPAQUE)
+    return results * (FUNCTION if call.op.type in FUNCTIONS else 1)

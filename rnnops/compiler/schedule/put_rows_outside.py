@@ -39,7 +39,8 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
     """
     if not _can_be_outside(scan, plan) or not _is_mostly_states(scan, plan):
         return plan
-    plan = _with_heads(plan)
+    outside = _stays_in_cache(scan)
+    plan = _with_heads(plan) if outside else plan
     stages, types, axes = [], dict(plan.types), dict(plan.batch_axes)
     for stage in plan.stages:
         if is_row_loop(stage):
@@ -47,7 +48,7 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
             carried = carried_owners(scan, plan.slots)
             stage = replace(stage, nodes=for_states(_statements(stage.nodes), types, axes, kept, carried))
         stages.append(stage)
-    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, large_states=True, rows_outside=_stays_in_cache(scan))
+    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, large_states=True, rows_outside=outside)
 
 
 def is_row_loop(stage: Stage) -> bool:

@@ -109,7 +109,8 @@ def _split(statement: Statement, types: dict[str, Type], batch_axes: dict[str, i
 def _large_together(statements: Sequence[Statement], carried: Collection[tuple[str, str]]) -> list[Statement]:
     """The statements in an order in which those over whole states stand side by side, to share loops.
 
-    All that can run of the others comes first, then all that can run of these, and so on; a state is written when all that reads the one before has run.
+    All that can run of the others comes first, then all that can run of these, and so on; a state is written when all
+    that reads the one before has run.
     """
     readers = {read: [i for i, s in enumerate(statements) if read in node_reads(s)] for read, _ in carried}
     writers = {written: [i for i, s in enumerate(statements) if s.target.owner == written] for _, written in carried}

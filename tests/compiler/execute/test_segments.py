@@ -1,0 +1,101 @@
+"""Recurrences that run segments again: what they keep, where they do, and the same gradients as without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from devices import PLAIN
+from matrix_cells import CELLS, Feeds, assert_close, assert_equal, case, results
+
+import rnnops as ro
+from rnnops.compiler.execute import segments
+from rnnops.compiler.execute.backward import BackwardScan
+from rnnops.compiler.execute.forward import ForwardScan
+from rnnops.compiler.saving import choose_segments
+from rnnops.compiler.saving.choose_segments import goes_in_segments, seconds
+from rnnops.compiler.schedule import share_work
+
+
+@pytest.fixture(autouse=True)
+def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever can go in segments does, on as many threads as may be."""
+    monkeypatch.setattr(choose_segments, "CACHE", 0)
+    monkeypatch.setattr(choose_segments, "SPEED", 1e15)
+    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+
+
+def scans(net: ro.Net, feeds: Feeds, **options: object) -> tuple[ForwardScan, BackwardScan]:
+    """What runs the recurrence of a net."""
+    plan = ro.compile(net, **options).plan(feeds).plan  # type: ignore[arg-type]
+    (forward,), (backward,) = plan.compiled.forward.values(), plan.compiled.backward.values()
+    return forward, backward
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("name", CELLS)
+def test_as_the_reference_has_it(name: str, reverse: bool) -> None:
+    for T in (1, 8, 43):
+        net, feeds = case(name, T=T, N=3, dtype="float64", reverse=reverse)
+        assert scans(net, feeds)[1].again is not None or T == 1
+        assert_close(results(net, feeds), results(net, feeds, device="reference"), 1e-12)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_threads_change_no_bit(name: str) -> None:
+    net, feeds = case(name, T=43)
+    one = results(net, feeds, threads=1)
+    for threads in (2, 3):
+        assert_equal(results(net, feeds, threads=threads), one)
+
+
+def test_plain_python_does_the_same() -> None:
+    net, feeds = case("delta_net", T=10, N=2)
+    assert_close(results(net, feeds, device="cpu", tuning=PLAIN), results(net, feeds), 1e-5)
+
+
+def test_a_new_length_needs_no_new_plan() -> None:
+    net, feeds = case("mlstm", T=40, dtype="float64")
+    run = ro.compile(net)
+    for T in (40, 41, 23, 9):
+        part = {name: array[:T] if name.startswith("seq_") else array for name, array in feeds.items()}
+        outputs, pullback = run.vjp(part)
+        head = np.ones_like(outputs["y"])
+        wanted = ro.compile(net, device="reference").vjp(part)[1]({"y": head})
+        assert_close(pullback({"y": head}), wanted, 1e-12)
+
+
+def test_states_at_borders_are_all_that_is_kept() -> None:
+    net, feeds = case("mlstm", T=40)
+    forward, backward = scans(net, feeds)
+    assert "takes longer than to compute them again" in " ".join(ro.compile(net).plan(feeds).describe().split())
+    kept = {buffer.what: buffer.shape for buffer in forward.tensors.values() if buffer.kind == "kept"}
+    assert backward.compiled.tile == forward.compiled.tile == 32
+    assert kept == {"border C": (2, 3, 2, 32, 32), "border n": (2, 3, 2, 32), "border m": (2, 3, 2, 1)}
+
+
+def test_segments_are_powers_of_two_that_fit_the_cache() -> None:
+    assert segments.LEAST_STEPS == 8
+    for name, T, wanted in (("mlstm", 200, 64), ("mlstm", 20, 16), ("selective", 200, 64), ("selective", 5, 8)):
+        net, feeds = case(name, T=T)
+        _, backward = scans(net, feeds)
+        assert backward.compiled.tile == wanted, (name, T)
+
+
+def test_who_keeps_all_steps() -> None:
+    net, feeds = case("mlstm", T=20)
+    assert scans(net, feeds)[1].again is not None
+    for options in ({"checkpoints": "all"}, {"checkpoints": "memory"}):
+        assert scans(net, feeds, **options)[1].again is None
+    net.outputs(states=net.blob("C_t_all"))
+    assert scans(net, feeds)[1].again is None, "somebody reads all steps anyway"
+
+
+def test_the_choice_is_by_bytes_and_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, feeds = case("mlstm", T=20)
+    (call,) = [call for call in ro.compile(net).plan(feeds).plan.unfused.calls if call.op.type == "RecurrentNetwork"]
+    kept, again = seconds(call)
+    assert kept == pytest.approx(2 * 20 * 3 * 2 * 4 * (32 * 32 + 32 + 1) / choose_segments.BANDWIDTH)
+    assert again < kept
+    assert goes_in_segments(call)
+    monkeypatch.setattr(choose_segments, "CACHE", 2**30)
+    assert not goes_in_segments(call)
