@@ -36,6 +36,8 @@ class ScalarFunction:
 TABLE = (
     ScalarFunction("abs", 1, integers=True),
     ScalarFunction("atan", 1, "trigonometry", "device_scalars", ulps=(2.0, 2.0)),
+    ScalarFunction("bfloat16_code", 1, "bfloat16", "bfloat16"),
+    ScalarFunction("bfloat16_value", 1, "bfloat16", "bfloat16"),
     ScalarFunction("cos", 1, "trigonometry", "trigonometry", ulps=(2.0, 3.5)),
     ScalarFunction("divide_towards_zero", 2, "selection", "device_scalars", integers=True),
     ScalarFunction("erf", 1, "error_function", "device_scalars", ulps=(1.5, 2.0)),

@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu.traced import Symbol, dtype_of, select
+from rnnops.kernels.cpu.traced import Symbol, as_dtype, dtype_of, select
 
 __all__ = [
-    "anchored", "either", "exponent", "head", "is_odd", "like", "mantissa", "negated_in_second_half", "released",
-    "scaled", "select", "with_sign", "word",
+    "anchored", "either", "exponent", "from_upper_half", "head", "is_odd", "like", "mantissa",
+    "negated_in_second_half", "released", "scaled", "select", "upper_half", "with_sign", "word",
 ]  # fmt: skip
 
 MANTISSA_BITS = {32: 23, 64: 52}
 SQRT_HALF = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}  # bit patterns
 ANCHOR = {32: 0x4B400000, 64: 0x4338000000000000}
 ANCHOR_SINGLE, ANCHOR_DOUBLE = 1.5 * 2.0**23, 1.5 * 2.0**52
+QUIET_NAN = np.int32(0x7FC00000)
 TAIL_BITS = {32: 12, 64: 27}  # what `head` clears
 
 
@@ -111,3 +112,14 @@ def head(x: Any) -> Any:
 def word(x: Any) -> Any:
     """The bit pattern of a float64 as uint64."""
     return x.view("uint64") if isinstance(x, Symbol) else np.asarray(x).view(np.uint64)[()]
+
+
+def upper_half(x: Any) -> Any:
+    """The upper 16 bits of a float32, rounded to the nearest, the even one of two; NaN is `QUIET_NAN`."""
+    pattern = select(x != x, QUIET_NAN, _bits(x)[0])
+    return as_dtype(np.float32, ((pattern + ((pattern >> 16) & 1) + 0x7FFF) >> 16) & 0xFFFF)
+
+
+def from_upper_half(t: Any) -> Any:
+    """The float32 whose upper 16 bits are n and all others 0; t is n anchored."""
+    return _floats(_bits(t)[0] << 16)

@@ -6,7 +6,7 @@ A policy is one value for a whole model; it is asked at every level, by the oute
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from numbers import Integral, Real
 
@@ -16,6 +16,7 @@ from rnnops.net import Net
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
 KINDS = (ALL, SPEED, MEMORY, COLLECTION)
+EXACT, BFLOAT16 = "float32", "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class Policy:
             blobs of these names or patterns.
         names: for `names`.
         slots: how recurrences run in parts, None where they run as a whole.
+        residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
     """
 
     kind: str = DEFAULT
     names: tuple[str, ...] = ()
     slots: Slots | None = None
+    residuals: str = EXACT
 
     def saved(self, net: Net) -> frozenset[str] | None:
         """The blobs of a net that `collection` and `names` keep; None where they say nothing of the net."""
@@ -78,7 +81,8 @@ class Saving:
 
     Args:
         policy: what may be computed again.
-        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit.
+        budget: bytes, or a fraction of what the policy `all` keeps; None for no limit. It chooses a policy, whose
+            `residuals` are those of this one.
     """
 
     policy: Policy = Policy()
@@ -88,17 +92,21 @@ class Saving:
 DEFAULT_SAVING = Saving()
 
 
-def as_saving(checkpoints: object, memory_budget: object, net: Net) -> Saving:
+def as_saving(checkpoints: object, memory_budget: object, net: Net, residuals: object = EXACT) -> Saving:
     """What the arguments of `compile` say. Raises CheckpointError for what makes no sense."""
     policy = as_policy(checkpoints, net)
+    if not isinstance(residuals, str) or residuals not in (EXACT, BFLOAT16):
+        problem, wanted = "residuals= is no dtype that floats are kept as", f"{EXACT!r} or {BFLOAT16!r}"
+        raise CheckpointError(problem, net=net.name, wanted=wanted, came=repr(residuals)[:80])
+    kept_as = replace(policy, residuals=residuals)
     if memory_budget is None:
-        return Saving(policy)
+        return Saving(kept_as)
     budget = _as_budget(memory_budget, net)
     if policy != Policy():
         raise CheckpointError(
             "a budget chooses a policy by itself", net=net.name, hint="Give checkpoints= or memory_budget=, not both."
         )
-    return Saving(policy, budget)
+    return Saving(kept_as, budget)
 
 
 def _as_budget(value: object, net: Net) -> int | float:

@@ -196,10 +196,12 @@ def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator
         raise out_of_memory(largest, "memory has no room to plan a net with this op") from error
 
 
-def saved_by(net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...]) -> Callable[[Policy], Saved]:
-    """What each policy would save of a live net."""
+def saved_by(
+    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str
+) -> Callable[[Policy], Saved]:
+    """What each policy would save of a live net, floats of steps as `residuals`."""
     live = _rewritten(net, types, float_dtype)
-    return lambda policy: by_policy(live, types, wrt, policy)
+    return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals))
 
 
 def input_types(net: Net) -> dict[str, Type]:

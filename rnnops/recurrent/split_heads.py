@@ -64,7 +64,7 @@ def split_in_step(step: Program, weights: Collection[str], stay: Collection[str]
 
 
 def _has_heads(call: Call, fixed: Collection[str]) -> bool:
-    if call.op.type != "MatMul":
+    if call.op.type not in ("MatMul", "RoundedMatMul"):
         return False
     left, right = call.op.inputs
     if left in fixed or right not in fixed or call.rank(1) != 3 or call.rank(0) < 3:
@@ -85,7 +85,7 @@ def _heads(call: Call, taken: set[str]) -> Iterator[Op]:
             yield Op("Squeeze", (part,), (side,), {"axes": (own,)}, layer)
             sides.append(side)
         product, part = (free_name(f"{call.op.key}/{what}", taken) for what in ("product", "part"))
-        yield Op("MatMul", tuple(sides), (product,), {}, layer)
+        yield Op(call.op.type, tuple(sides), (product,), call.op.attributes, layer)
         yield Op("Unsqueeze", (product,), (part,), {"axes": (axis,)}, layer)
         parts.append(part)
     yield Op("Concat", tuple(parts), call.op.outputs, {"axis": axis}, layer)

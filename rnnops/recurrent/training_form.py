@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
-from rnnops.checkpoints.policy import Policy
+from rnnops.checkpoints.policy import BFLOAT16, Policy
 from rnnops.checkpoints.residuals import DEFAULT_POLICY, backward_net, cheap_descendants, choose_residuals
 from rnnops.errors import GradientError
 from rnnops.fold_constants import fold_constants
@@ -20,6 +20,7 @@ from rnnops.op import Op
 from rnnops.recurrent.mask_padding import mask_padding
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.recurrent.round_kept import round_kept
 from rnnops.schema import Call, schema_of
 from rnnops.types import is_float
 
@@ -78,11 +79,14 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
     free = _free_blobs(recurrence, program)
     recompute = recurrence.op.attributes.get("recompute", ())
     residuals = choose_residuals(program, gradient.reads, free, recompute, policy)
+    cell, keep, backward = program.net, residuals.kept, backward_net(program, gradient, residuals)
+    if policy.residuals == BFLOAT16:
+        cell, keep, backward = round_kept(program, keep, backward)
     attributes = {
         **call.op.attributes,
-        "cell": program.net,
-        "keep": residuals.kept,
-        "backward": backward_net(program, gradient, residuals),
+        "cell": cell,
+        "keep": keep,
+        "backward": backward,
         "output_grads": tuple(gradient.output_grads.items()),
         "outputs_with_grads": _with_grads(recurrence, gradient.refused),
     }

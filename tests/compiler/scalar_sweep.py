@@ -74,6 +74,8 @@ def sweep() -> Iterator[Use]:
     for dtype in DTYPES:
         yield from casts(dtype)
         yield from choices(dtype)
+    for dtype in accepted(REGISTRY["FromBfloat16"]):
+        yield "FromBfloat16", {}, (np.arange(0, 2**16, 97).astype(dtype),)
     for dtype in accepted(REGISTRY["Clip"]):
         yield "Clip", {}, (special(dtype), special(dtype)[1], special(dtype)[-2])
         yield "Clip", {}, (special(dtype),)

@@ -19,8 +19,9 @@ from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edg
 
 from rnnops.kernels.cpu import folds, parts, pointwise
 from rnnops.kernels.cpu.uniform import uniform as uniform_of_processors
-from rnnops.kernels.cuda import device_scalars, facade, random_numbers, scalars, trigonometry
+from rnnops.kernels.cuda import bfloat16, device_scalars, facade, random_numbers, scalars, trigonometry
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS, implementations
+from rnnops.ops.bfloat16 import bits_of, numbers_of
 from rnnops.philox import uniform_rows
 
 pytestmark = pytest.mark.skipif(
@@ -37,7 +38,7 @@ def _silent_edges() -> Iterator[None]:
 
 
 def device_function(name: str) -> Any:
-    modules = (device_scalars, random_numbers, trigonometry)
+    modules = (bfloat16, device_scalars, random_numbers, trigonometry)
     return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
@@ -116,6 +117,15 @@ def test_edges_of_floats(name: str, dtype: str) -> None:
     np.testing.assert_allclose(result[~is_exact], wanted[~is_exact], 8 * np.finfo(dtype).eps, np.finfo(dtype).tiny)
     if name in ODD:
         assert list(np.signbit(run(name, np.array([0.0, -0.0], dtype)))) == [False, True]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bfloat16_is_that_of_processors(dtype: str) -> None:
+    between = (np.arange(1, 2**17, 2, dtype="uint32") << np.uint32(15)).view("float32")  # two that are as near
+    x = np.concatenate([every_exponent(dtype, 4), ordinary(dtype, 2000), edges(dtype), between.astype(dtype)])
+    np.testing.assert_array_equal(run("bfloat16_code", x), bits_of(x))
+    codes = np.arange(2**16)
+    np.testing.assert_array_equal(run("bfloat16_value", codes.astype(dtype)), numbers_of(codes))
 
 
 def test_sigmoid_keeps_its_lower_tail() -> None:

@@ -11,6 +11,7 @@ from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
 
 import rnnops.ops as ro
 from rnnops.ops.base import quiet
+from rnnops.ops.bfloat16 import from_bfloat16, to_bfloat16
 from rnnops.ops.internal import normalize, scatter_add, scatter_slice, sum_to
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.select import mask_rows
@@ -505,6 +506,26 @@ def internal_cases() -> Iterator[Case]:
     yield Case("CheckLabels", "", check, (integers(7, low=-1),), lambda i: (i,))
 
 
+def bfloat16_cases() -> Iterator[Case]:
+    def nearest(x: Array) -> tuple[Array]:
+        """Found by its distance, in float64; the bits are the sign, the exponent and seven digits."""
+        x = np.asarray(x, "float32").astype("float64")
+        unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(x), x, 1))[1], -125) - 8)
+        rounded = np.where(np.isfinite(x), np.rint(x / unit) * unit, np.where(np.isnan(x), np.nan, x))
+        return (np.frombuffer(rounded.astype("float32").tobytes(), "uint16")[1::2].reshape(x.shape),)
+
+    def numbers(x: Array) -> tuple[Array]:
+        pairs = np.stack([np.zeros(x.shape, "uint16"), x.astype("uint16")], -1)
+        return (np.frombuffer(pairs.tobytes(), "float32").reshape(x.shape).astype(x.dtype),)
+
+    ties = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-20, -3 - 2.0**-7, 2.0**-133 * 1.5, 3.4e38])
+    for x in (*(floats(*shape) for shape in SHAPES), EDGES, ties):
+        yield Case("ToBfloat16", "", to_bfloat16, (x,), quiet(nearest))
+    bits = np.array([0.0, 0x8000, 0x3F80, 0xC049, 0x0001, 0x7F80, 0xFF80, 0x7F7F])
+    for codes in (bits, bits[:0], bits[:6].reshape(2, 1, 3), bits[2]):
+        yield Case("FromBfloat16", "", from_bfloat16, (np.asarray(codes),), numbers)
+
+
 def cases_without_twin() -> Iterator[Case]:
     """Ops that ONNX has not."""
     for shape in SHAPES:
@@ -539,4 +560,4 @@ GROUPS = (
     select_cases,
 )
 CASES = [case for group in GROUPS for case in group()]
-INTERNAL_CASES = list(internal_cases())
+INTERNAL_CASES = [*internal_cases(), *bfloat16_cases()]

@@ -18,6 +18,7 @@ from rnnops.blob import Blob
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
 from rnnops.net import Net
+from rnnops.ops.bfloat16 import bits_of, numbers_of
 from rnnops.schema import REGISTRY, Call, RunContext
 from rnnops.types import FLOAT
 
@@ -25,6 +26,8 @@ Array = npt.NDArray[Any]
 TOLERANCE = 1e-11
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "atan": np.arctan,
+    "bfloat16_code": lambda x: float(bits_of(np.asarray(x))),
+    "bfloat16_value": lambda code: float(numbers_of(np.asarray(code).astype("uint16"))),
     "exp": np.exp,
     "fmod": np.fmod,
     "rint": np.rint,

@@ -92,3 +92,14 @@ def test_results_and_gradients(tuning: Options | None, rows_of_a_head: int) -> N
         np.testing.assert_allclose(grad, right, 1e-10, 1e-10, err_msg=name)
     if rows_of_a_head == 1:
         assert run.plan(feeds).describe().count(f"[{N}, {D}] @ [{D}, {D}]") >= G
+
+
+def test_heads_are_rounded_as_the_whole_product_is() -> None:
+    net, rng = heads_net(1), np.random.default_rng(1)
+    shapes = {"xs": (T, N, G * D), "h0": (N, G * D), "w": (G, D, D)}
+    feeds = {name: (rng.normal(size=shape) / 2).astype("float32") for name, shape in shapes.items()}
+    found, wanted = (ro.compile(net, device, precision="bfloat16")(feeds)["y"] for device in ("cpu", "reference"))
+    np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
+    assert abs(found - ro.compile(net)(feeds)["y"]).max() > 1e-4
+    described = ro.compile(net, precision="bfloat16").plan(feeds).describe()
+    assert described.count(f"[{N}, {D}] @ [{D}, {D}]") >= G

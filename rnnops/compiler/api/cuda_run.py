@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rnnops.checkpoints.policy import as_saving
+from rnnops.checkpoints.policy import Saving
 from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Feeds, Run
@@ -68,7 +68,7 @@ class CudaPullback(Pullback):
         raise DeviceError("backward passes layer by layer run on the CPU only", net=net, hint="Use device='cpu'.")
 
     def _own(self, stack: Any) -> Array:
-        found: Array = on_host(stack) if self.on_host else stack
+        found: Array = on_host(stack) if self.on_host else on_device(stack)
         return found
 
     def _array(self, output: str, value: Any) -> Array:
@@ -191,10 +191,8 @@ def working(net: str, stream: Any) -> Iterator[None]:
         raise found from error
 
 
-def compile_for_cuda(
-    net: Net, options: Options, checkpoints: Any, memory_budget: int | float | None, weights: str | None
-) -> CudaRun:
-    """Make a net ready to run on the CUDA device that is current; arguments as of `compile`.
+def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | None) -> CudaRun:
+    """Make a net ready to run on the CUDA device that is current.
 
     Raises DeviceError where there is none.
     """
@@ -205,7 +203,7 @@ def compile_for_cuda(
         all_ops=True,
         recycle=False,
     )
-    return CudaRun(net.snapshot(), "cuda", chosen, saving=as_saving(checkpoints, memory_budget, net))
+    return CudaRun(net.snapshot(), "cuda", chosen, saving=saving)
 
 
 def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:

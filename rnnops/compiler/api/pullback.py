@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rnnops.compiler.api.feeds import as_array
+from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.residuals import ScanResiduals
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.memory_in_use import MemoryInUse
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Workspace, execute
 from rnnops.lazy import LazyModule
+from rnnops.ops.bfloat16 import numbers_of
 from rnnops.recurrent.parted import PartedResiduals
+from rnnops.recurrent.round_kept import rounded_blobs
 from rnnops.recurrent.stepping import StepWorkspaces
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
@@ -152,8 +156,10 @@ class Pullback:
         for call in self._plan.program.calls:
             held = (self._held or {}).get(call.op.outputs[-1]) if call.op.outputs else None
             if isinstance(held, RESIDUALS):
+                rounded = rounded_blobs(call.op.attributes["cell"])
                 for blob, stack in held.stacks(call.op).items():
-                    arrays[call.op.key, blob] = stack
+                    numbers = partial(_numbers_of, stack) if blob in rounded else stack
+                    arrays[call.op.key, rounded.get(blob, blob)] = numbers
         return arrays
 
     def _checked(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
@@ -219,6 +225,11 @@ def workspace_inputs(workspace: Workspace, plan: TrainingPlan) -> list[Array]:
     """The arrays that a backward pass was given, but those that are gone."""
     given = (workspace.local.get(name) for name in plan.backward.net.input_names)
     return [array for array in given if array is not None and hasattr(array, "flags")]
+
+
+def _numbers_of(stack: Callable[[], Array]) -> Array:
+    """The numbers of what was stored as bfloat16."""
+    return numbers_of(on_host(stack()))
 
 
 def _parts(value: Any) -> Iterable[Array]:

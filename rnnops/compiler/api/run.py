@@ -88,6 +88,7 @@ def compile(  # noqa: A001
     tuning: Options | None = None,
     weights: str | None = None,
     precision: str = EXACT,
+    residuals: str = "float32",
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
 
@@ -104,6 +105,8 @@ def compile(  # noqa: A001
             many fit; sums are float32. Results then agree to about three digits.
         precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
             not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
+        residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
+            half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
     Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
@@ -121,11 +124,12 @@ def compile(  # noqa: A001
     chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
     options = REFERENCE if device == "reference" else chosen
     options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
+    saving = as_saving(checkpoints, memory_budget, net, residuals)
     if device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
-        made: Run = cuda_run.compile_for_cuda(net, options, checkpoints, memory_budget, weights)
+        made: Run = cuda_run.compile_for_cuda(net, options, saving, weights)
         return made
-    return Run(net.snapshot(), device, options, saving=as_saving(checkpoints, memory_budget, net))
+    return Run(net.snapshot(), device, options, saving=saving)
 
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
@@ -358,7 +362,8 @@ class Run:
         """What each policy saves with feeds of certain shapes, and the steps of tiles."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         check_floats(self.net, self._options.precision, float_dtype)
-        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt))
+        residuals = self._saving.policy.residuals
+        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals)
         return saved, partial(steps_of_tile, self._options)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:

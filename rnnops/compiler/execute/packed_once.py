@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rnnops.compiler.ir.kernel import Array, Do, Matrix, Module, buffers_of, statements_of
+from rnnops.kernels.cpu.runtime import PRODUCTS, ROUNDED
 
-PACKS = ("pack_into", "pack_transposed_into")
+PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED) if name.startswith("pack_"))
 
 
 def packed_once(module: Module, unpacked: int) -> frozenset[str]:

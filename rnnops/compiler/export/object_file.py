@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked
-from rnnops.kernels.cpu.runtime import products, threads
+from rnnops.kernels.cpu.runtime import products, rounded_products, threads, way_of
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.lazy import LazyModule
 from rnnops.types import FLOATS
@@ -44,6 +44,10 @@ def _runtime(drivers: str) -> Iterator[str]:
         library = products(dtype, width)
         if any(symbol in drivers for symbol in library.symbols.values()):
             yield write_runtime.products(library.symbols, dtype, width)
+    way = way_of(width)
+    library = rounded_products(way, width)
+    if any(symbol in drivers for symbol in library.symbols.values()):
+        yield write_runtime.rounded_products(library.symbols, way, width)
 
 
 def _interface(plan: MemoryMap, name: str, arguments: Sequence[int]) -> str:

@@ -33,8 +33,11 @@ def choose_saved(
     """
     if saving.budget is None:
         return by_policy(live, types, wrt, saving.policy)
-    way = fit_budget(lambda policy: by_policy(live, types, wrt, policy), saving.budget, tile)
-    return by_policy(live, types, wrt, way.policy)
+
+    def by(policy: Policy) -> Saved:
+        return by_policy(live, types, wrt, replace(policy, residuals=saving.policy.residuals))
+
+    return by(fit_budget(by, saving.budget, tile).policy)
 
 
 def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:

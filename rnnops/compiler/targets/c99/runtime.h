@@ -59,6 +59,15 @@ static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64
     static inline T abs_##T(T x) { return fabs##f(x); }                                                             \
     static inline T sigmoid_##T(T x) { return 1 / (1 + exp##f(-x)); }                                               \
     static inline T sign_##T(T x) { return x > 0 ? 1 : x < 0 ? -1 : x; }                                            \
+    static inline T bfloat16_code_##T(T x) {                                                                        \
+        union { float number; uint32_t bits; } word = {(float)x};                                                   \
+        uint32_t bits = x != x ? 0x7FC00000u : word.bits;                                                           \
+        return (T)((bits + ((bits >> 16) & 1) + 0x7FFF) >> 16);                                                     \
+    }                                                                                                               \
+    static inline T bfloat16_value_##T(T code) {                                                                    \
+        union { uint32_t bits; float number; } word = {(uint32_t)code << 16};                                       \
+        return word.number;                                                                                         \
+    }                                                                                                               \
     static inline T fmod_##T(T a, T b) { return fmod##f(a, b); }                                                    \
     static inline T pow_##T(T x, T y) { return pow##f(x, y); }                                                      \
     static inline T divide_towards_zero_##T(T a, T b) { return trunc##f(a / b); }                                   \
