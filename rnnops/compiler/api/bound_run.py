@@ -20,6 +20,7 @@ from rnnops.compiler.api.record import record
 from rnnops.compiler.api.run import Feeds, Run
 from rnnops.compiler.execute.job_list import Recorded
 from rnnops.compiler.execute.recorded_array import NotRecordedError
+from rnnops.compiler.execute.recorder import Recorder
 from rnnops.compiler.export.header import WORD, checked_word
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.fold_bound import split_bound
@@ -33,10 +34,11 @@ from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
-    from rnnops.compiler.export import export_native as export_native
+    from rnnops.compiler.export import export_native as export_native, source_recorder as source_recorder
     from rnnops.compiler.export.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.export.export_native")
+    source_recorder = LazyModule("rnnops.compiler.export.source_recorder")
 
 Result = TypeVar("Result")
 
@@ -86,20 +88,27 @@ class BoundRun(Run):
         name: str | None = None,
         states: Mapping[str, str] | None = None,
         dtype: Any = None,
+        source: str | None = None,
         **feeds: Any,
     ) -> ExportedFiles:
         """Write a call as files that need no Python; arguments as of any run."""
+        if source not in (None, "c99"):
+            raise FeedError("there is no such source", net=self.net.name, wanted='"c99" or None', came=repr(source))
         own = self.net.name if WORD.fullmatch(self.net.name) else "model"
         word = checked_word(own if name is None else name, self.net.name)
         planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
         program = planned.plan.program
         types = {one: program.types[one] for one in self._free}
+        recording: dict[str, Any] = {"threads": 1}
+        if source:
+            recording |= {"recorder": source_recorder.SourceRecorder(), "width": source_recorder.SCALAR_WIDTH}
         try:
-            recorded = self._recorded([*types.values()], program.float_dtype, threads=1)
+            recorded = self._recorded([*types.values()], program.float_dtype, **recording)
         except NotRecordedError as reason:
             problem = f"this plan is not exported: {reason}"
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
-        return export_native.export_recorded(recorded, types, states or {}, folder, word, self.net.name)
+        written = program.float_dtype if source else None
+        return export_native.export_recorded(recorded, types, states or {}, folder, word, self.net.name, written)
 
     @cached_property
     def served(self) -> Run:
@@ -123,12 +132,14 @@ class BoundRun(Run):
         dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(self._free, feeds, strict=True))}) or "float32"
         return self._recorded([type_of(array) for array in feeds], dtype)
 
-    def _recorded(self, feeds: Sequence[Type], float_dtype: str, threads: int | None = None) -> Recorded:
+    def _recorded(
+        self, feeds: Sequence[Type], float_dtype: str, recorder: Recorder | None = None, **changed: Any
+    ) -> Recorded:
         run = self.served
-        options = replace(run._options, threads=threads or run._options.threads)
+        options = replace(run._options, **changed)
         if run._options.target != PROCESSOR:
             raise NotRecordedError("kernels are not compiled for threads of this library")
-        return record(run._live, run._bound, feeds, float_dtype, options)
+        return record(run._live, run._bound, feeds, float_dtype, options, recorder or Recorder())
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
         """What the run does that is served. Raises FeedError in words of the net as it is."""

@@ -17,15 +17,22 @@ from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
 
 
-def record(net: Net, bound: Mapping[str, Array], feeds: Sequence[Type], float_dtype: str, options: Options) -> Recorded:
+def record(
+    net: Net,
+    bound: Mapping[str, Array],
+    feeds: Sequence[Type],
+    float_dtype: str,
+    options: Options,
+    recorder: Recorder,
+) -> Recorded:
     """What a call does with feeds of certain types, in the order of the inputs that are not bound.
 
     Args:
         net: live.
+        recorder: a new one.
 
     Raises NotRecordedError where Python has a part in it.
     """
-    recorder = Recorder()
     names = [name for name in net.input_names if name not in bound]
     types = {**{name: type_of(array) for name, array in bound.items()}, **dict(zip(names, feeds, strict=True))}
     plan = forward_structure(net, types, float_dtype, replace(options, device=recorder, recycle=False))

@@ -315,23 +315,26 @@ class Run:
         name: str | None = None,
         states: Mapping[str, str] | None = None,
         dtype: Any = None,
+        source: str | None = None,
         **feeds: Any,
     ) -> ExportedFiles:
         """Write a call as an object file, a C header and weights, which need no Python where they run.
 
         Args:
-            folder: for NAME.o, NAME.h and NAME.weights; made if it is not there.
+            folder: for NAME.o (or NAME.c), NAME.h and NAME.weights; made if it is not there.
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
             name: that the functions of C begin with; the net's if it is a word of C, else `model`.
             states: output -> input of the next call: these stay in the memory of the C program.
             dtype: of floats where no arrays are given.
+            source: "c99" for plain C99 in place of an object: for any little-endian processor, whose numbers are those
+                of other devices within rounding; None for an object for this processor, with the bits of a call.
 
-        The code is for this processor and one thread. Raises FeedError for feeds, states and names that do not fit,
+        The code is for one thread. Raises FeedError for feeds, states and names that do not fit,
         DeviceError on other devices and where Python has a part in the plan, OSError where files cannot be written.
         """
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
-        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, **feeds)
+        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, source=source, **feeds)
 
     def stream(
         self,

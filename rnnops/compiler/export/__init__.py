@@ -1,1 +1,1 @@
-"""Recorded plans as files that need no Python where they run: an object, a C header, weights."""
+"""Recorded plans as files that need no Python where they run: an object or C99 source, a C header, weights."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import numpy as np
 
 from rnnops.atomic_file import replaced
 from rnnops.compiler.execute.job_list import JobList, Recorded
-from rnnops.compiler.export.header import Argument, c_names, header
+from rnnops.compiler.export.c_source import ADDRESS_BYTES, c_source
+from rnnops.compiler.export.header import Argument, c_names, for_any_processor, for_processor, header
+from rnnops.compiler.export.list_words import list_bytes
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.compiler.export.object_file import object_file
-from rnnops.errors import FeedError
+from rnnops.errors import DeviceError, FeedError
 from rnnops.kernels.cpu.native import processor
 from rnnops.types import Type
 
@@ -24,13 +27,15 @@ class ExportedFiles:
     """What `export_native` has written.
 
     Args:
-        object: to be linked.
-        header: what it declares.
+        object: to be linked, None where there is a source.
+        source: to be compiled, None where there is an object.
+        header: what they declare.
         weights: whose bytes `NAME_init` takes.
         arguments: the arrays of `NAME_run` in order: names of inputs and outputs, and in C.
     """
 
-    object: Path
+    object: Path | None
+    source: Path | None
     header: Path
     weights: Path
     arguments: dict[str, str]
@@ -43,6 +48,7 @@ def export_recorded(
     folder: str | os.PathLike[str],
     name: str,
     net: str,
+    products: str | None = None,
 ) -> ExportedFiles:
     """Write the files; each is there whole or not at all.
 
@@ -50,28 +56,35 @@ def export_recorded(
         feeds: the inputs, in the order in which they are given.
         states: output -> input of the next call, which stay in the memory.
         net: its name, for errors.
+        products: their dtype where the plan was recorded for C99, None where it was recorded for this processor.
 
-    Raises FeedError where an output and the input that it becomes differ.
+    Raises FeedError where an output and the input that it becomes differ, DeviceError for C99 where weights would have
+    their bytes in another order than it wants.
     """
+    if products is not None and sys.byteorder != "little":
+        raise DeviceError("weights would be written as they lie here", net=net, wanted="little-endian")
     outputs = {output: Type(str(np.dtype(dtype)), shape) for output, dtype, shape in recorded.outputs}
     _check_states(feeds, outputs, states, net)
     names, given = [*feeds, *outputs], [*feeds.values(), *outputs.values()]
     numbers = {one: number for number, one in enumerate(feeds)}
     state_of = {numbers[one]: numbers[one] for one in states.values()}
     state_of |= {len(feeds) + [*outputs].index(output): numbers[one] for output, one in states.items()}
-    _pack(recorded, feeds)
-    plan = MemoryMap(recorded, {number: given[number].nbytes for number in set(state_of.values())}, state_of)
-    arguments = [number for number in range(len(given)) if number not in state_of]
-    words = c_names([names[number] for number in arguments])
-    taken = [Argument(word, given[n], n >= len(feeds)) for word, n in zip(words, arguments, strict=True)]
+    kept = {number: given[number].nbytes for number in sorted(set(state_of.values()))}
+    free = [number for number in range(len(given)) if number not in state_of]
+    words = dict(zip(free, c_names([names[number] for number in free]), strict=True))
+    arguments = {number: Argument(word, given[number], number >= len(feeds)) for number, word in words.items()}
+    if products is None:
+        _pack(recorded, feeds)
+        plan = MemoryMap(recorded, kept, state_of, list_bytes(recorded), (recorded.status, recorded.barrier))
+        ending, code, made = ".o", object_file(plan, name, [*arguments]), for_processor(name, *processor())
+    else:
+        plan = MemoryMap(recorded, kept, state_of, ADDRESS_BYTES)
+        ending, code, made = ".c", c_source(plan, name, products, arguments).encode("ascii"), for_any_processor(name)
     weights = plan.weights()
-    texts = {
-        ".o": object_file(plan, name, arguments),
-        ".h": header(name, taken, plan.nbytes, len(weights), processor()).encode("ascii"),
-        ".weights": weights,
-    }
-    made, declared, data = _written(Path(folder), name, texts)
-    return ExportedFiles(made, declared, data, {names[n]: word for word, n in zip(words, arguments, strict=True)})
+    declared = header(name, [*arguments.values()], plan.nbytes, len(weights), made).encode("ascii")
+    files = _written(Path(folder), name, {ending: code, ".h": declared, ".weights": weights})
+    by_name = {names[number]: word for number, word in words.items()}
+    return ExportedFiles(files.get(".o"), files.get(".c"), files[".h"], files[".weights"], by_name)
 
 
 def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:
@@ -97,10 +110,11 @@ def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
     JobList(recorded)(arrays)
 
 
-def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> Sequence[Path]:
+def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
+    """The files, by ending."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}{ending}" for ending in texts]
-    for path, data in zip(paths, texts.values(), strict=True):
+    paths = {ending: folder / f"{name}{ending}" for ending in texts}
+    for ending, path in paths.items():
         with replaced(path) as new:
-            new.write_bytes(data)
+            new.write_bytes(texts[ending])
     return paths

@@ -70,18 +70,29 @@ def checked_word(name: object, net: str) -> str:
     return name
 
 
-def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, processor: tuple[str, str]) -> str:
+def for_processor(name: str, triple: str, processor: str) -> str:
+    """What a header says of an object file."""
+    machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
+    return f"for {cpu} ({machine}), one thread. Link {name}.o"
+
+
+def for_any_processor(name: str) -> str:
+    """What a header says of C99 source."""
+    return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
+
+
+def header(name: str, arguments: Sequence[Argument], nbytes: int, weights: int, made: str) -> str:
     """The text.
 
     Args:
         nbytes, weights: of the memory and of the weights.
-        processor: the triple and the name of what the object is compiled for.
+        made: what is built with it, and for which processors.
     """
-    guard, taken = f"{name.upper()}_H", ", ".join(["void *memory", *map(str, arguments)])
+    guard, taken = f"RNNOPS_{name}_H", ", ".join(["void *memory", *map(str, arguments)])
     shapes = [f"     {one.name}: {c_type(one.kind.dtype)}{list(one.kind.shape)}" for one in arguments]
-    machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in processor)
     return f"""\
-/* Written by rnnops for {cpu} ({machine}), one thread. Link {name}.o; nothing else is needed but the C library. */
+/* Written by rnnops {made}.
+   Nothing else is needed but the C library. */
 #ifndef {guard}
 #define {guard}
 #include <stdint.h>

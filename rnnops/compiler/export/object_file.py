@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rnnops.compiler.export.list_words import ListWords
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked
 from rnnops.kernels.cpu.runtime import products, rounded_products, threads, way_of
@@ -26,9 +27,10 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
         name: that its functions begin with, a word of C.
         arguments: numbers of the arrays that `NAME_run` takes, in order; the others are states.
     """
-    drivers = [driver for driver in plan.drivers.values() if isinstance(driver, NativeFunction)]
+    words = ListWords(plan)
+    drivers = [driver for driver in words.drivers.values() if isinstance(driver, NativeFunction)]
     own = [driver.write() for driver in drivers if driver.write is not None]
-    texts = [(_interface(plan, name, arguments), LEVEL), *((text, LEVEL) for text in own)]
+    texts = [(_interface(words, name, arguments), LEVEL), *((text, LEVEL) for text in own)]
     texts += [(text, PRODUCTS_LEVEL) for text in (write_runtime.exported(), *_runtime("\n".join(own)))]
     made: bytes = linked(texts, {f"{name}_{function}" for function in FUNCTIONS})
     return made
@@ -50,10 +52,11 @@ def _runtime(drivers: str) -> Iterator[str]:
         yield write_runtime.rounded_products(library.symbols, way, width)
 
 
-def _interface(plan: MemoryMap, name: str, arguments: Sequence[int]) -> str:
+def _interface(listed: ListWords, name: str, arguments: Sequence[int]) -> str:
     """The three functions, in LLVM IR."""
-    words = [number for word in plan.entries() for number in (word.offset, word.base, word.value)]
-    names = [f'@"{symbol}"' for symbol in plan.drivers]
+    plan = listed.plan
+    words = [number for word in listed.entries() for number in (word.offset, word.base, word.value)]
+    names = [f'@"{symbol}"' for symbol in listed.drivers]
     tables = [
         f"@entries = internal constant [{len(words)} x i64] [{', '.join(f'i64 {word}' for word in words)}]",
         f"@drivers = internal constant [{len(names)} x ptr] [{', '.join(f'ptr {one}' for one in names)}]",
@@ -94,7 +97,7 @@ def _run(name: str, plan: MemoryMap, arguments: Sequence[int]) -> str:
         lines.append(f"store ptr {value}, ptr %p{number}")
     lines += [
         "call void @perform_alone(ptr %memory, ptr %given)",
-        f"%place = getelementptr i8, ptr %memory, i64 {plan.status}",
+        f"%place = getelementptr i8, ptr %memory, i64 {plan.own_offset(plan.recorded.status)}",
         "%status = load i64, ptr %place",
         "store i64 0, ptr %place",
         "%wrong = icmp ne i64 %status, 0",

@@ -2,67 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from masked_presets import PRESETS, D, H, preset
+from native_programs import CC, Arrays, Program, needs_compiler, pointer
 
 import rnnops as ro
 
 ROOT = Path(__file__).parents[3]
-CC = os.environ.get("CC") or "cc"
-pytestmark = pytest.mark.skipif(shutil.which(CC) is None, reason="no C compiler")
-Arrays = Mapping[str, np.ndarray]
-
-
-class Program:
-    """An exported plan as a library of this process."""
-
-    def __init__(self, run: ro.Run, folder: Path, feeds: Arrays, name: str = "plan", **options: Any) -> None:
-        self.files = run.export_native(folder, feeds, name=name, **options)
-        library = folder / "plan.so"
-        command = [CC, "-shared", "-fPIC", "-o", str(library), str(self.files.object)]
-        subprocess.run(command, check=True, capture_output=True)
-        self.library, self.name = ctypes.CDLL(str(library)), name
-        sizes = dict(re.findall(rf"{name}_(MEMORY|WEIGHTS) = (\d+)", self.files.header.read_text()))
-        self.memory_bytes = int(sizes["MEMORY"])
-        self.weights = aligned(int(sizes["WEIGHTS"]))
-        self.weights[:] = np.frombuffer(self.files.weights.read_bytes(), np.uint8)
-        self.memory = self.new_memory()
-
-    def new_memory(self) -> np.ndarray:
-        memory = aligned(self.memory_bytes)
-        memory[:] = 0xFF  # NaN, where floats are read that nobody has written
-        self.function("init")(pointer(memory), pointer(self.weights))
-        return memory
-
-    def function(self, name: str) -> Any:
-        return getattr(self.library, f"{self.name}_{name}")
-
-    def __call__(self, feeds: Arrays, outputs: Arrays, memory: np.ndarray | None = None) -> int:
-        arrays = {**feeds, **outputs}
-        given = [pointer(arrays[name]) for name in self.files.arguments]
-        done: int = self.function("run")(pointer(self.memory if memory is None else memory), *given)
-        return done
-
-
-def aligned(nbytes: int) -> np.ndarray:
-    whole = np.zeros(nbytes + 64, np.uint8)
-    start = -whole.ctypes.data % 64
-    return whole[start : start + nbytes]
-
-
-def pointer(array: np.ndarray) -> ctypes.c_void_p:
-    assert array.flags.c_contiguous
-    return ctypes.c_void_p(array.ctypes.data)
+pytestmark = needs_compiler
 
 
 def check(run: ro.Run, feeds: Arrays, folder: Path) -> Program:
@@ -175,15 +129,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_the_program_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", [None, "c99"])
+def test_the_program_of_the_docs(source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "export.md").read_text()
     (python,), (program,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("python", "c"))
-    (command,) = re.findall(r"`(cc -Ibuild .*?)`", text)
+    of_object, of_source = re.findall(r"`(cc -.*?)`", text)
     assert program.count("\n") <= 30
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(python, names)
+    exec(python if source is None else python.replace('name="caller"', 'name="caller", source="c99"'), names)
     Path("stream.c").write_text(program)
+    command = of_object if source is None else of_source
     subprocess.run([CC, *command.split()[1:], "-Wall", "-Wextra", "-Werror"], check=True)
     frames = np.random.default_rng(3).normal(size=(4, 8)).astype("f")
     given = ["./stream", "build/caller.weights"]
@@ -193,4 +149,4 @@ def test_the_program_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for frame, score in zip(frames, found, strict=True):
         out = names["run"](frame=frame[None, None], h=h, c=c)
         h, c = out["h_last"].reshape(1, 16), out["c_last"].reshape(1, 16)
-        np.testing.assert_array_equal(out["score"].ravel(), score)
+        np.testing.assert_allclose(out["score"].ravel(), score, rtol=0 if source is None else 1e-5)

@@ -18,7 +18,6 @@ INDENT = kernel.INDENT
 LOGIC = {"and": "&&", "or": "||"}
 FLOATS = {"float32": "float", "float64": "double"}
 IGNORED = ("wait", "prefetch")
-DRIVER = "void scan(int64_t *status, const int64_t *sizes, void *const *arrays)"
 
 
 def c_type(dtype: str) -> str:
@@ -29,31 +28,33 @@ def c_type(dtype: str) -> str:
 def c_text(module: kernel.Module) -> str:
     """The text of a module; its function is `scan(status, sizes, arrays)`."""
     head = [f"#define NUMBER {c_type(module.dtype)}", '#include "runtime.h"']
-    return "\n\n".join(["\n".join(head), *map(_program, module.programs), _driver(module)]) + "\n"
+    return "\n\n".join(["\n".join(head), *map(program_text, module.programs), driver_text(module)]) + "\n"
 
 
-def _program(program: kernel.Function) -> str:
+def program_text(program: kernel.Function) -> str:
+    """A pointwise kernel."""
     taken = ", ".join(f"{c_type(one.dtype)} {'*restrict ' * one.is_memory}{one.name}_" for one in program.parameters)
     return "\n".join([f"static void {program.name}({taken}) {{", *_body(program), "}"])
 
 
-def _driver(module: kernel.Module) -> str:
+def driver_text(module: kernel.Module) -> str:
+    """The driver of a module, for one thread."""
+    head = f"void {module.driver.name}(int64_t *status, const int64_t *sizes, void *const *arrays) {{"
     lines = ["int64_t rank_ = 0, threads_ = 1, *status_ = status;"]
     lines += [f"int64_t {size}_ = sizes[{i}];" for i, size in enumerate(module.sizes)]
     lines += [f"{c_type(one.dtype)} *{one.name}_ = arrays[{i}];" for i, one in enumerate(module.arrays)]
-    return "\n".join([DRIVER + " {", *(INDENT + line for line in lines), *_body(module.driver), "}"])
+    return "\n".join([head, *(INDENT + line for line in lines), *_body(module.driver), "}"])
 
 
 def _body(function: kernel.Function) -> Iterator[str]:
     """The variables of a function, then what it does."""
-    variables: dict[str, str] = {}
+    variables = dict.fromkeys((one.name for one in function.parameters), "")  # which are there
     for s in kernel.statements_of(function.body):
         if isinstance(s, kernel.Assign):
             variables.setdefault(s.name, s.value.dtype)
         elif isinstance(s, kernel.For | kernel.Do):
             variables |= dict.fromkeys([s.index] if isinstance(s, kernel.For) else s.results, "int64")
-    known = {one.name for one in function.parameters}
-    yield from (f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if name not in known)
+    yield from (f"{INDENT}{c_type(dtype)} {name}_ = 0;" for name, dtype in variables.items() if dtype)
     yield from (INDENT + line for s in function.body for line in _lines(s))
 
 
@@ -130,9 +131,8 @@ def _arithmetic(e: ir.Expr) -> str:
 def _number(value: Any, dtype: str) -> str:
     if dtype in FLOATS:
         number, suffix = float(value), "f" if dtype == "float32" else ""
-        if np.isfinite(number):
-            return f"{number.hex()}{suffix}"
-        return "NAN" if np.isnan(number) else "-INFINITY" if number < 0 else "INFINITY"
+        odd = "NAN" if np.isnan(number) else "-INFINITY" if number < 0 else "INFINITY"
+        return f"{number.hex()}{suffix}" if np.isfinite(number) else odd
     if dtype == "int64" and abs(int(value)) < 2**31:
         return str(int(value))
     return f"(({c_type(dtype)}){int(value) % 2**64}u)"  # the least int64 is no literal of C

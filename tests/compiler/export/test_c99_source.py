@@ -1,0 +1,231 @@
+"""Plans exported as C99: built by the system's compiler, they give the reference's numbers."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from masked_presets import PRESETS, D, H, preset
+from native_programs import CC, SOURCE_FLAGS, Arrays, Program, needs_compiler, pointer
+
+import rnnops as ro
+
+pytestmark = needs_compiler
+
+
+def params_of(net: ro.Net, dtype: str = "float32") -> dict[str, Any]:
+    return ro.init_params(net, 0, dtype)
+
+
+def check(net: ro.Net, params: Arrays, feeds: Arrays, folder: Path) -> Program:
+    """The program's outputs are those of the reference device, twice."""
+    wanted = ro.compile(net, "reference")({**params, **feeds})
+    program = Program(ro.compile(net).bind(**params), folder, feeds, source="c99")
+    for _ in range(2):
+        outputs = {name: np.full(array.shape, 7).astype(array.dtype) for name, array in wanted.items()}
+        assert program(feeds, outputs) == 0
+        for name, array in wanted.items():
+            eps = 200 * np.finfo(array.dtype).eps if array.dtype.kind == "f" else 0
+            np.testing.assert_allclose(outputs[name], array, rtol=eps, atol=eps, err_msg=name)
+    return program
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name: str, tmp_path: Path) -> None:
+    net = preset(name, dim_out=[H, D])
+    dtype = "float64" if name == "GRU" else "float32"
+    x = np.random.default_rng(1).normal(size=(5, 4, D)).astype(dtype)
+    check(net, params_of(net, dtype), {"x": x, "lengths": np.array([3, 0, 5, 1], "int32")}, tmp_path)
+
+
+def test_lengths_of_eight_bytes_and_rows_that_all_last(tmp_path: Path) -> None:
+    net = ro.Net("lengths")
+    x, lengths = net.input("x"), net.input("lengths", "int64")
+    net.outputs(ro.GRU(net, x, ro.cast(lengths, "int32"), None, D, H)[0])
+    feeds = {"x": np.ones((3, 2, D), "f"), "lengths": np.array([3, 3])}
+    program = check(net, params_of(net), feeds, tmp_path)
+    for lengths_ in ([9, 1], [0, 0], [2, 2]):
+        given = {**feeds, "lengths": np.array(lengths_)}
+        wanted = ro.compile(net, "reference")(params_of(net), given)
+        found = {name: np.zeros_like(array) for name, array in wanted.items()}
+        assert program(given, found) == 0
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
+
+
+def lookup_net() -> ro.Net:
+    """Names are words that the source itself uses."""
+    net = ro.Net("*/ evil name")
+    ids, flag, scale = net.input("jobs", "int64"), net.input("*/int", "bool"), net.input("memmove")
+    table = net.parameter("table", (7, D))
+    h_all, h_last, _, _ = ro.LSTM(net, ro.gather(table, ids, axis=0), None, None, D, H)
+    net.outputs(perform=h_all * scale, NUMBER=ro.where(flag, h_last, h_last * 2.0), bases=ids + 1)
+    return net
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dtypes_names_and_wrong_indices(dtype: str, tmp_path: Path) -> None:
+    net = lookup_net()
+    feeds = {"jobs": np.array([[1, 2], [3, 6]]), "*/int": np.array([True]), "memmove": np.array(2.0, dtype)}
+    params = params_of(net, dtype)
+    program = check(net, params, feeds, tmp_path)
+    assert "evil" not in program.files.source.read_text() + program.files.header.read_text()
+    wanted = ro.compile(net, "reference")({**params, **feeds})
+    outputs = {name: np.zeros_like(array) for name, array in wanted.items()}
+    for wrong in (7, -100):
+        assert program({**feeds, "jobs": feeds["jobs"] + wrong}, outputs) == 1
+    assert program(feeds, outputs) == 0
+    np.testing.assert_array_equal(outputs["bases"], feeds["jobs"] + 1)
+    np.testing.assert_allclose(outputs["perform"], wanted["perform"], rtol=1e-5)
+
+
+def test_symbols_are_three_functions(tmp_path: Path) -> None:
+    net = lookup_net()
+    run = ro.compile(net).bind(**params_of(net))
+    shapes = {"jobs": (1, 1), "*/int": (1,), "memmove": ()}
+    files = run.export_native(tmp_path, shapes, name="int_", source="c99")
+    command = [CC, *SOURCE_FLAGS, "-c", str(files.source), "-o", str(tmp_path / "made.o")]
+    subprocess.run(command, check=True)
+    listed = subprocess.run(["nm", "--defined-only", "-g", str(tmp_path / "made.o")], capture_output=True, check=True)
+    assert {line.split()[-1] for line in listed.stdout.decode().splitlines()} == {"int__init", "int__reset", "int__run"}
+
+
+def state_net() -> ro.Net:
+    net = ro.Net("stream")
+    x, h, c = net.input("x", shape=(1, 2, D)), net.input("h", shape=(2, H)), net.input("c", shape=(2, H))
+    _, h_last, _, c_last = ro.LSTM(net, x, None, (h, c), D, H)
+    net.outputs(y=ro.tanh(h_last), h_last=h_last, c_last=c_last)
+    return net
+
+
+def test_states_stay_in_memory(tmp_path: Path) -> None:
+    net = state_net()
+    run = ro.compile(net).bind(**params_of(net))
+    program = Program(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"}, source="c99")
+    assert list(program.files.arguments) == ["x", "y"]
+    other = program.new_memory()
+    zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}
+    states, y = dict(zeros), np.zeros((1, 2, H), "f")
+    frames = np.random.default_rng(2).normal(size=(6, 1, 2, D)).astype("f")
+    for t, x in enumerate(frames):
+        if t == 3:
+            program.function("reset")(pointer(program.memory))
+            states = dict(zeros)
+        found = run(x=x, **states)
+        states = {"h": found["h_last"][0], "c": found["c_last"][0]}
+        assert program({"x": x}, {"y": y}) == 0
+        np.testing.assert_allclose(y, found["y"], rtol=1e-5, atol=1e-6)
+    assert program({"x": frames[0]}, {"y": y}, other) == 0  # a stream of its own
+    np.testing.assert_allclose(y, run(x=frames[0], **zeros)["y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [64, 61])
+def test_weights_hold_no_matrix_twice(width: int, tmp_path: Path) -> None:
+    """Packed matrices have no gaps, whatever their columns are."""
+    net = ro.Net("wide")
+    net.outputs(ro.LSTM(net, net.input("x"), None, None, width, width)[1])
+    params = params_of(net)
+    program = check(net, params, {"x": np.ones((2, 1, width), "f")}, tmp_path)
+    nbytes = sum(array.nbytes for array in params.values())
+    assert nbytes <= program.files.weights.stat().st_size < 1.01 * nbytes + 1024
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = state_net()
+    run = ro.compile(net).bind(**params_of(net))
+    with pytest.raises(ro.FeedError, match="no such source"):
+        run.export_native(tmp_path / "new", source="c89")
+    monkeypatch.setattr("sys.byteorder", "big")
+    with pytest.raises(ro.DeviceError, match="little-endian"):
+        run.export_native(tmp_path / "new", source="c99")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("named", "value", "problem"),
+    [("SIZE_MAX", "65535", "addresses"), ("__BYTE_ORDER__ ==", "__ORDER_BIG_ENDIAN__ ==", "little-endian")],
+)
+def test_processors_that_do_not_fit_are_refused(named: str, value: str, problem: str, tmp_path: Path) -> None:
+    net = ro.Net("large")
+    net.outputs(ro.tanh(net.input("x") @ net.parameter("w", (200, 200))))
+    files = ro.compile(net).bind(**params_of(net)).export_native(tmp_path, x=(2, 200), source="c99")
+    for text, errors in ((files.source.read_text(), ""), (files.source.read_text().replace(named, value), problem)):
+        files.source.write_text(text)
+        done = subprocess.run([CC, "-std=c99", "-fsyntax-only", str(files.source)], capture_output=True)
+        assert (done.returncode != 0) == bool(errors)
+        assert errors in done.stderr.decode()
+
+
+MAIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "plan.h"
+static void *read_bytes(FILE *file, size_t bytes) {
+    void *made = NULL;
+    if (posix_memalign(&made, 64, bytes) || fread(made, 1, bytes, file) != bytes) exit(3);
+    return made;
+}
+int main(void) {
+    void *memory = read_bytes(fopen("/dev/zero", "rb"), plan_MEMORY);
+    void *weights = read_bytes(fopen("plan.weights", "rb"), plan_WEIGHTS);
+    plan_init(memory, weights);
+    GIVEN
+    if (plan_run(memory ARGUMENTS) || plan_run(memory ARGUMENTS)) return 4;
+    WRITE
+    return 0;
+}
+"""
+
+
+def sanitized(net: ro.Net, params: Arrays, feeds: Arrays, folder: Path) -> None:
+    """A program whose arrays have exactly their bytes gives the reference's numbers and breaks no rule of C."""
+    wanted = ro.compile(net, "reference")({**params, **feeds})
+    files = ro.compile(net).bind(**params).export_native(folder, feeds, name="plan", source="c99")
+    arrays = {**feeds, **wanted}
+    names = {one: f"a{n}" for n, one in enumerate(files.arguments)}
+    reads = [
+        f"void *{name} = read_bytes({'stdin' if one in feeds else _ZERO}, {arrays[one].nbytes});"
+        for one, name in names.items()
+    ]
+    writes = [f"fwrite({names[one]}, 1, {array.nbytes}, stdout);" for one, array in wanted.items()]
+    text = MAIN.replace("GIVEN", "\n".join(reads)).replace("WRITE", "\n".join(writes))
+    (folder / "main.c").write_text(text.replace("ARGUMENTS", "".join(f", {name}" for name in names.values())))
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GNU_SOURCE"]
+    flags = [flag for flag in SOURCE_FLAGS if flag != "-O2"]
+    command = [CC, *flags, "-O1", "-g", *checks, "main.c", "plan.c", "-o", "main", "-lm"]
+    built = subprocess.run(command, cwd=folder, capture_output=True)
+    if b"cannot find" in built.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert built.returncode == 0, built.stderr.decode()
+    given = b"".join(feeds[one].tobytes() for one in files.arguments if one in feeds)
+    done = subprocess.run(
+        ["./main"], cwd=folder, input=given, capture_output=True, env={"ASAN_OPTIONS": "detect_leaks=0"}
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    at = 0
+    for name, array in wanted.items():
+        found = np.frombuffer(done.stdout, array.dtype, array.size, at).reshape(array.shape)
+        at += array.nbytes
+        np.testing.assert_allclose(found, array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+_ZERO = 'fopen("/dev/zero", "rb")'
+
+
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    net = preset("LayerNormLSTM", dim_out=[H, D])
+    ids, table = net.input("ids", "int32"), net.parameter("table", (7, D))
+    net.outputs(looked_up=ro.gather(table, ids, axis=0), seen=ids + 1)
+    x, lengths = np.random.default_rng(1).normal(size=(5, 4, D)).astype("f"), np.array([3, 0, 5, 1], "int32")
+    sanitized(net, params_of(net), {"x": x, "lengths": lengths, "ids": np.array([6, 0, -7], "int32")}, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_sanitizers_find_nothing_in_presets(name: str, tmp_path: Path) -> None:
+    net = preset(name)
+    x = np.random.default_rng(1).normal(size=(5, 4, D)).astype("f")
+    sanitized(net, params_of(net), {"x": x, "lengths": np.array([3, 0, 5, 1], "int32")}, tmp_path)
