@@ -1,4 +1,4 @@
-"""The command line: `rnnops train [TEXT ...]`."""
+"""The command line: `rnnops train [TEXT ...]` and `rnnops export MODEL FOLDER`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from rnnops.cli.cells import PRESETS
 from rnnops.cli.corpus import DEFAULT_BYTES
+from rnnops.cli.export import add_export, export, read_export_options
 from rnnops.cli.session import Options
 from rnnops.cli.settings import DTYPES, Settings, option
 from rnnops.cli.train import train
@@ -32,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     started = time.monotonic()
     given = vars(_parser().parse_args(arguments))
-    given.pop("command")
+    command = given.pop("command")
     try:
-        return train(read_options(given), started)
+        return export(read_export_options(given)) if command == "export" else train(read_options(given), started)
     except RnnopsError as error:
         print(f"rnnops: error: {' '.join(str(error).split())}", file=sys.stderr)
         return WRONG
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model(train_parser.add_argument_group("model and training; a resumed run has those of its checkpoint"))
     _add_run(train_parser.add_argument_group("this run"))
     _add_results(train_parser.add_argument_group("files and results"))
+    add_export(commands)
     return parser
 
 

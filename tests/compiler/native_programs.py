@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
+from rnnops.compiler.export.export_native import ExportedFiles
 
 CC = os.environ.get("CC") or "cc"
 SOURCE_FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -23,11 +24,15 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Program:
-    """An exported plan as a library of this process."""
+    """An exported plan as a library of this process.
 
-    def __init__(self, run: ro.Run, folder: Path, feeds: Arrays, name: str = "plan", **options: Any) -> None:
-        self.files = run.export_native(folder, feeds, name=name, **options)
-        library = folder / "plan.so"
+    Args:
+        name: that its functions begin with.
+    """
+
+    def __init__(self, files: ExportedFiles, name: str) -> None:
+        self.files = files
+        library = files.header.with_suffix(".so")
         built = [str(self.files.object)] if self.files.source is None else [*SOURCE_FLAGS, str(self.files.source)]
         done = subprocess.run([CC, *built, "-shared", "-fPIC", "-o", str(library), "-lm"], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
@@ -52,6 +57,11 @@ class Program:
         given = [pointer(arrays[name]) for name in self.files.arguments]
         done: int = self.function("run")(pointer(self.memory if memory is None else memory), *given)
         return done
+
+
+def exported(run: ro.Run, folder: Path, feeds: Arrays, name: str = "plan", **options: Any) -> Program:
+    """Export a run and load what came out."""
+    return Program(run.export_native(folder, feeds, name=name, **options), name)
 
 
 def aligned(nbytes: int) -> np.ndarray:

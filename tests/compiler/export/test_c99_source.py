@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from masked_presets import PRESETS, D, H, preset
-from native_programs import CC, SOURCE_FLAGS, Arrays, Program, needs_compiler, pointer
+from native_programs import CC, SOURCE_FLAGS, Arrays, Program, exported, needs_compiler, pointer
 
 import rnnops as ro
 
@@ -23,7 +23,7 @@ def params_of(net: ro.Net, dtype: str = "float32") -> dict[str, Any]:
 def check(net: ro.Net, params: Arrays, feeds: Arrays, folder: Path) -> Program:
     """The program's outputs are those of the reference device, twice."""
     wanted = ro.compile(net, "reference")({**params, **feeds})
-    program = Program(ro.compile(net).bind(**params), folder, feeds, source="c99")
+    program = exported(ro.compile(net).bind(**params), folder, feeds, source="c99")
     for _ in range(2):
         outputs = {name: np.full(array.shape, 7).astype(array.dtype) for name, array in wanted.items()}
         assert program(feeds, outputs) == 0
@@ -104,7 +104,7 @@ def state_net() -> ro.Net:
 def test_states_stay_in_memory(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**params_of(net))
-    program = Program(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"}, source="c99")
+    program = exported(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"}, source="c99")
     assert list(program.files.arguments) == ["x", "y"]
     other = program.new_memory()
     zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from masked_presets import PRESETS, D, H, preset
-from native_programs import CC, Arrays, Program, needs_compiler, pointer
+from native_programs import CC, Arrays, Program, exported, needs_compiler, pointer
 
 import rnnops as ro
 
@@ -22,7 +22,7 @@ pytestmark = needs_compiler
 def check(run: ro.Run, feeds: Arrays, folder: Path) -> Program:
     """The program's outputs have the bits of the run's."""
     wanted = run(feeds)
-    program = Program(run, folder, feeds)
+    program = exported(run, folder, feeds)
     for _ in range(2):
         outputs = {name: np.full(array.shape, 7).astype(array.dtype) for name, array in wanted.items()}
         assert program(feeds, outputs) == 0
@@ -85,7 +85,7 @@ def state_net() -> ro.Net:
 def test_states_stay_in_memory(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
-    program = Program(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"})
+    program = exported(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"})
     assert list(program.files.arguments) == ["x", "y"]
     rng, other = np.random.default_rng(2), program.new_memory()
     zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}

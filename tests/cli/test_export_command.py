@@ -1,0 +1,120 @@
+"""`rnnops export`: ONNX files and checkpoints of `rnnops train` as programs, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from native_programs import Program, needs_compiler
+from train_runs import TINY, train, write_text
+
+import rnnops as ro
+from rnnops.cli.exported_model import read_model
+from rnnops.cli.main import main
+from rnnops.compiler.export.export_native import ExportedFiles
+
+
+def export(*arguments: object) -> int:
+    """Run the command in this process and return its exit code."""
+    return main(["export", *map(str, arguments)])
+
+
+def program(folder: Path, name: str, arguments: dict[str, str]) -> Program:
+    """What the command has written as C99, built and loaded."""
+    source, header, weights = (folder / f"{name}{ending}" for ending in (".c", ".h", ".weights"))
+    return Program(ExportedFiles(None, source, header, weights, arguments), name)
+
+
+@pytest.fixture
+def onnx_file(tmp_path: Path) -> Path:
+    net = ro.Net("tagger")
+    x, h, c = net.input("x"), net.input("h", shape=(1, 5)), net.input("c=", shape=(1, 5))
+    _, h_last, _, c_last = ro.LSTM(net, x, None, (h, c), 3, 5, scope="encoder")
+    net.outputs(scores=ro.softmax(h_last @ net.parameter("w_out", (5, 2))), h_last=h_last, c_last=c_last)
+    params = ro.init_params(net, seed=0, dtype="float64")
+    ro.onnx.export(net, tmp_path / "tagger.onnx", params=params, shapes={"x": ("T", 1, 3)})
+    return tmp_path / "tagger.onnx"
+
+
+@needs_compiler
+def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    states = ("--state", "h_last=h", "--state", "c_last=c=")
+    assert export(onnx_file, tmp_path / "made", "--shape", "x=4,1,3", *states, "--source", "c99", "--name", "tag") == 0
+    printed = capsys.readouterr().out
+    assert "tag.c, tag.h and tag.weights" in printed
+    assert "int tag_run(void *memory, const double *x, double *scores);" in printed
+    made = program(tmp_path / "made", "tag", {"x": "x", "scores": "scores"})
+    model = ro.onnx.load_model(onnx_file)
+    run = ro.compile(model.net, "reference").bind(**model.params)
+    values, scores = {"h": np.zeros((1, 5)), "c=": np.zeros((1, 5))}, np.zeros((1, 1, 2))
+    for x in np.random.default_rng(0).normal(size=(3, 4, 1, 3)):
+        out = run({**values, "x": x})
+        values = {"h": out["h_last"][0], "c=": out["c_last"][0]}
+        assert made({"x": x}, {"scores": scores}) == 0
+        np.testing.assert_allclose(scores, out["scores"], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    path = folder / "model.safetensors"
+    cell = ("--cell", "lstm", "--layers", "2")
+    assert train(write_text(folder / "text"), *TINY, *cell, "--steps", "12", "--save", path) == 0
+    return path
+
+
+@needs_compiler
+def test_checkpoint(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = read_model(checkpoint)
+    free = [name for name in model.net.input_names if name not in model.params]
+    outputs = [*model.net.output_blobs]
+    given = [text for pair in zip(outputs[1:], free[1:], strict=True) for text in ("--state", "=".join(pair))]
+    assert export(checkpoint, tmp_path, *given, "--source", "c99", "--name", "lm") == 0
+    printed = capsys.readouterr().out
+    (alphabet,) = re.findall(r"characters are numbered by their place in (.*)", printed)
+    made = program(tmp_path, "lm", {name: name for name in (free[0], outputs[0])})
+    run = ro.compile(model.net, "reference").bind(**model.params)
+    values = {name: np.zeros(model.shapes[name], "f") for name in free[1:]}
+    scores = np.zeros((1, 1, len(json.loads(alphabet))), "f")
+    for character in (3, 0, 7):
+        feeds = {free[0]: np.array([[character]], "int32")}
+        out = run({**values, **feeds})
+        values = {name: out[output] for name, output in zip(free[1:], outputs[1:], strict=True)}
+        assert made(feeds, {outputs[0]: scores}) == 0
+        np.testing.assert_allclose(scores, out[outputs[0]], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, file = tmp_path / "made", tmp_path / "file"
+    file.write_bytes(b"\x08\x08nonsense")
+    sized = "--shape", "x=1,1,3"
+    wrong: list[tuple[list[object], str]] = [
+        ([tmp_path / "none", folder], "cannot be read"),
+        ([tmp_path, folder], "cannot be read"),
+        ([file, folder], "protobuf"),
+        ([onnx_file, folder], r"sizes open.*got T,1,3.*--shape x="),
+        ([onnx_file, folder, *sized, "--shape", "y=1"], "no such input"),
+        ([onnx_file, folder, *sized, "--state", "h_last=x"], "state"),
+        ([onnx_file, folder, *sized, "--state", "h_last"], "names no pair"),
+        ([onnx_file, folder, *sized, "--name", "a-b"], "word of C"),
+        ([onnx_file, file, *sized, "--source", "c99"], "cannot be written"),
+    ]
+    for arguments, problem in wrong:
+        assert export(*arguments) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert said.startswith("rnnops: error: ")
+        assert re.search(problem, said), said
+    for shape in ("x", "x=1,a", "x=-1"):
+        with pytest.raises(SystemExit, match="2"):
+            export(onnx_file, folder, "--shape", shape)
+    assert not folder.exists()
+
+
+def test_a_cell_of_ones_own_is_not_imported(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rnnops.cli.exported_model.is_own", lambda spec: True)
+    assert export(checkpoint, tmp_path / "made") == 2
+    assert not (tmp_path / "made").exists()
