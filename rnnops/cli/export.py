@@ -81,7 +81,7 @@ def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:
     show(f"wrote {code}, {files.header.name} and {files.weights.name}")
     flags, library = ("-std=c99 -O2 ", " -lm") if files.source else ("", "")
     show(f"build: cc {flags}-I{files.header.parent} PROGRAM.c {code}{library}")
-    for name, word in files.arguments.items():
+    for name, word in (*files.inputs.items(), *files.outputs.items()):
         if name != word:
             show(f"in C {name} is {word}")
     for note in notes:

@@ -22,10 +22,10 @@ def export(*arguments: object) -> int:
     return main(["export", *map(str, arguments)])
 
 
-def program(folder: Path, name: str, arguments: dict[str, str]) -> Program:
+def program(folder: Path, name: str, given: str, made: str) -> Program:
     """What the command has written as C99, built and loaded."""
     source, header, weights = (folder / f"{name}{ending}" for ending in (".c", ".h", ".weights"))
-    return Program(ExportedFiles(None, source, header, weights, arguments), name)
+    return Program(ExportedFiles(None, source, header, weights, {given: given}, {made: made}), name)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     assert "tag.c, tag.h and tag.weights" in printed
     assert "int tag_run(void *memory, const double *x, double *scores);" in printed
-    made = program(tmp_path / "made", "tag", {"x": "x", "scores": "scores"})
+    made = program(tmp_path / "made", "tag", "x", "scores")
     model = ro.onnx.load_model(onnx_file)
     run = ro.compile(model.net, "reference").bind(**model.params)
     values, scores = {"h": np.zeros((1, 5)), "c=": np.zeros((1, 5))}, np.zeros((1, 1, 2))
@@ -75,7 +75,7 @@ def test_checkpoint(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert export(checkpoint, tmp_path, *given, "--source", "c99", "--name", "lm") == 0
     printed = capsys.readouterr().out
     (alphabet,) = re.findall(r"characters are numbered by their place in (.*)", printed)
-    made = program(tmp_path, "lm", {name: name for name in (free[0], outputs[0])})
+    made = program(tmp_path, "lm", free[0], outputs[0])
     run = ro.compile(model.net, "reference").bind(**model.params)
     values = {name: np.zeros(model.shapes[name], "f") for name in free[1:]}
     scores = np.zeros((1, 1, len(json.loads(alphabet))), "f")

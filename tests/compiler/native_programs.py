@@ -53,8 +53,8 @@ class Program:
         return getattr(self.library, f"{self.name}_{name}")
 
     def __call__(self, feeds: Arrays, outputs: Arrays, memory: np.ndarray | None = None) -> int:
-        arrays = {**feeds, **outputs}
-        given = [pointer(arrays[name]) for name in self.files.arguments]
+        arrays = [*map(feeds.__getitem__, self.files.inputs), *map(outputs.__getitem__, self.files.outputs)]
+        given = [*map(pointer, arrays)]
         done: int = self.function("run")(pointer(self.memory if memory is None else memory), *given)
         return done
 

@@ -42,12 +42,17 @@ def record(
     _run(plan, recorder, bound, names)  # whose sizes say that nothing is packed
     unpacked = [sizes.copy() for sizes in recorder.sizes]
     recorder.clear()
-    outputs = _run(plan, recorder, bound, names)
+    outputs = {name: _own(array) for name, array in _run(plan, recorder, bound, names).items()}
     for number, array in enumerate(outputs.values()):
         made_array(array.shape, array.dtype, recorder.note, len(names) + number).assign(array)
     sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
     kinds = tuple((name, array.dtype, array.shape) for name, array in outputs.items())
     return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
+
+
+def _own(output: RecordedArray) -> RecordedArray:
+    """An output, copied where it is a view of what is given: where that lies, another output may be put before it."""
+    return output.copy() if output.memory.given >= 0 else output
 
 
 def _run(

@@ -70,6 +70,12 @@ class RecordedArray(TwinArray):
         made.assign(self)
         return made
 
+    def __getattr__(self, name: str) -> Any:
+        """What NumPy's arrays do beside is done to elements."""
+        if name.startswith("__"):  # which NumPy asks for, to find out what this is
+            raise AttributeError(name)
+        raise NotRecordedError(f"NumPy's `{name}` is called from Python")
+
     def __array__(self, *_given: Any, **_named: Any) -> Any:
         raise NotRecordedError("elements are looked at from Python")
 

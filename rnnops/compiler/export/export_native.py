@@ -31,14 +31,15 @@ class ExportedFiles:
         source: to be compiled, None where there is an object.
         header: what they declare.
         weights: whose bytes `NAME_init` takes.
-        arguments: the arrays of `NAME_run` in order: names of inputs and outputs, and in C.
+        inputs, outputs: the arrays of `NAME_run`, in order, inputs first: their names in the net, and in C.
     """
 
     object: Path | None
     source: Path | None
     header: Path
     weights: Path
-    arguments: dict[str, str]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
 
 
 def export_recorded(
@@ -83,8 +84,9 @@ def export_recorded(
     weights = plan.weights()
     declared = header(name, [*arguments.values()], plan.nbytes, len(weights), made).encode("ascii")
     files = _written(Path(folder), name, {ending: code, ".h": declared, ".weights": weights})
-    by_name = {names[number]: word for number, word in words.items()}
-    return ExportedFiles(files.get(".o"), files.get(".c"), files[".h"], files[".weights"], by_name)
+    taken = {names[number]: word for number, word in words.items() if number < len(feeds)}
+    written = {names[number]: word for number, word in words.items() if number >= len(feeds)}
+    return ExportedFiles(files.get(".o"), files.get(".c"), files[".h"], files[".weights"], taken, written)
 
 
 def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:

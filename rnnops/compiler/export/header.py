@@ -20,7 +20,10 @@ and and_eq asm bitand bitor catch char8_t char16_t char32_t class co_await co_re
 consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept not
 not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast template
 this thread_local throw try typeid typename using virtual wchar_t xor xor_eq"""
-RESERVED = frozenset(["memory", "weights", *WORDS_OF_C.split(), *WORDS_OF_CPP.split()])
+MACROS = """
+BUFSIZ EDOM EOF ERANGE FILENAME_MAX I INFINITY NAN NULL RAND_MAX assert complex errno i386 imaginary linux stderr stdin
+stdout unix"""  # that a compiler defines, or a header of C before this one
+RESERVED = frozenset(["memory", "weights", *WORDS_OF_C.split(), *WORDS_OF_CPP.split(), *MACROS.split()])
 
 
 @dataclass(frozen=True)

@@ -214,3 +214,14 @@ def test_random_numbers_come_from_python() -> None:
     one, same, other = (next(iter(found.values())) for found in drawn)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+
+
+def test_what_numpy_adds_up_runs_op_by_op() -> None:
+    net = ro.Net("rows")
+    x = net.input("x")
+    net.outputs(total=ro.reduce_sum(x, axes=[0], keepdims=0), part=ro.softmax(x, axis=0))
+    run, params = bound_run(net)
+    check(run, params, {"x": np.random.default_rng(1).normal(size=(5, 3)).astype("f")}, native=False)
+    assert "NumPy's `sum`" in run.plan(x=(5, 3), backward=False).calls
+    with pytest.raises(ro.DeviceError, match="NumPy's `sum`"):
+        run.export_native("nowhere", x=(5, 3))

@@ -105,7 +105,7 @@ def test_states_stay_in_memory(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**params_of(net))
     program = exported(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"}, source="c99")
-    assert list(program.files.arguments) == ["x", "y"]
+    assert (list(program.files.inputs), list(program.files.outputs)) == (["x"], ["y"])
     other = program.new_memory()
     zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}
     states, y = dict(zeros), np.zeros((1, 2, H), "f")
@@ -120,6 +120,27 @@ def test_states_stay_in_memory(tmp_path: Path) -> None:
         np.testing.assert_allclose(y, found["y"], rtol=1e-5, atol=1e-6)
     assert program({"x": frames[0]}, {"y": y}, other) == 0  # a stream of its own
     np.testing.assert_allclose(y, run(x=frames[0], **zeros)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_may_lie_where_another_output_is_read_from(tmp_path: Path) -> None:
+    net = ro.Net("swap")
+    a, b = net.input("a", shape=(3,)), net.input("b", shape=(3,))
+    net.outputs(a=b, b=a, sum=a + b)  # names of inputs too: they are arguments of their own
+    program = exported(ro.compile(net), tmp_path, {}, source="c99", dtype="float32")
+    first, second, total = np.arange(3, dtype="f"), np.arange(5, 8, dtype="f"), np.zeros(3, "f")
+    assert program({"a": first, "b": second}, {"a": first, "b": second, "sum": total}) == 0
+    np.testing.assert_array_equal([first, second, total], [[5, 6, 7], [0, 1, 2], [5, 7, 9]])
+
+
+def test_a_state_as_it_was_is_an_output(tmp_path: Path) -> None:
+    net = ro.Net("delay")
+    x, h = net.input("x", shape=(2,)), net.input("h", shape=(2,))
+    net.outputs(h_next=x * 2.0, before=h)
+    program = exported(ro.compile(net), tmp_path, {}, source="c99", states={"h_next": "h"}, dtype="float64")
+    before = np.ones(2)
+    for x_, wanted in (([1.0, 2.0], [0, 0]), ([3.0, 4.0], [2, 4]), ([0.0, 0.0], [6, 8])):
+        assert program({"x": np.array(x_)}, {"before": before}) == 0
+        np.testing.assert_array_equal(before, wanted)
 
 
 @pytest.mark.parametrize("width", [64, 61])
@@ -184,15 +205,15 @@ def sanitized(net: ro.Net, params: Arrays, feeds: Arrays, folder: Path) -> None:
     """A program whose arrays have exactly their bytes gives the reference's numbers and breaks no rule of C."""
     wanted = ro.compile(net, "reference")({**params, **feeds})
     files = ro.compile(net).bind(**params).export_native(folder, feeds, name="plan", source="c99")
-    arrays = {**feeds, **wanted}
-    names = {one: f"a{n}" for n, one in enumerate(files.arguments)}
-    reads = [
-        f"void *{name} = read_bytes({'stdin' if one in feeds else _ZERO}, {arrays[one].nbytes});"
-        for one, name in names.items()
-    ]
-    writes = [f"fwrite({names[one]}, 1, {array.nbytes}, stdout);" for one, array in wanted.items()]
+    taken = {one: f"a{n}" for n, one in enumerate(files.inputs)}
+    made = {one: f"b{n}" for n, one in enumerate(files.outputs)}
+    reads = [f"void *{taken[one]} = read_bytes(stdin, {feeds[one].nbytes});" for one in files.inputs]
+    reads += [f"void *{made[one]} = read_bytes({_ZERO}, {wanted[one].nbytes});" for one in files.outputs]
+    writes = [f"fwrite({made[one]}, 1, {array.nbytes}, stdout);" for one, array in wanted.items()]
     text = MAIN.replace("GIVEN", "\n".join(reads)).replace("WRITE", "\n".join(writes))
-    (folder / "main.c").write_text(text.replace("ARGUMENTS", "".join(f", {name}" for name in names.values())))
+    (folder / "main.c").write_text(
+        text.replace("ARGUMENTS", "".join(f", {name}" for name in (*taken.values(), *made.values())))
+    )
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GNU_SOURCE"]
     flags = [flag for flag in SOURCE_FLAGS if flag != "-O2"]
     command = [CC, *flags, "-O1", "-g", *checks, "main.c", "plan.c", "-o", "main", "-lm"]
@@ -200,7 +221,7 @@ def sanitized(net: ro.Net, params: Arrays, feeds: Arrays, folder: Path) -> None:
     if b"cannot find" in built.stderr:
         pytest.skip("the compiler has no sanitizers")
     assert built.returncode == 0, built.stderr.decode()
-    given = b"".join(feeds[one].tobytes() for one in files.arguments if one in feeds)
+    given = b"".join(feeds[one].tobytes() for one in files.inputs)
     done = subprocess.run(
         ["./main"], cwd=folder, input=given, capture_output=True, env={"ASAN_OPTIONS": "detect_leaks=0"}
     )

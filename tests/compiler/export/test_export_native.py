@@ -56,7 +56,8 @@ def test_dtypes_names_and_wrong_indices(tmp_path: Path) -> None:
     program = check(run, feeds, tmp_path)
     text = program.files.header.read_text()
     assert "evil" not in text
-    assert set(program.files.arguments.values()) == {"a_b", "int_2", "restrict_2", "h", "_9", "not_2"}
+    assert [*program.files.inputs.values()] == ["a_b", "int_2", "restrict_2"]
+    assert [*program.files.outputs.values()] == ["h", "_9", "not_2"]
     outputs = {name: np.zeros_like(array) for name, array in run(feeds).items()}
     assert program({**feeds, "a b": feeds["a b"] + 7}, outputs) == 1
     assert program(feeds, outputs) == 0
@@ -74,6 +75,17 @@ def test_header_is_c_and_cpp(tmp_path: Path) -> None:
         subprocess.run([*command, str(files.header)], check=True)
 
 
+def test_macros_of_c_are_no_names_of_arguments(tmp_path: Path) -> None:
+    net = ro.Net("macros")
+    net.outputs(I=net.input("linux") + net.input("NULL"), errno=net.input("EOF") * 2.0)
+    shapes = {"linux": (2,), "NULL": (2,), "EOF": (1,)}
+    files = ro.compile(net).export_native(tmp_path, shapes, name="macros", source="c99")
+    (tmp_path / "user.c").write_text(
+        '#include <errno.h>\n#include <complex.h>\n#include <stdio.h>\n#include "macros.h"\n'
+    )
+    subprocess.run([CC, "-fsyntax-only", str(tmp_path / "user.c"), str(files.source)], check=True)
+
+
 def state_net() -> ro.Net:
     net = ro.Net("stream")
     x, h, c = net.input("x", shape=(1, 2, D)), net.input("h", shape=(2, H)), net.input("c", shape=(2, H))
@@ -86,7 +98,7 @@ def test_states_stay_in_memory(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
     program = exported(run, tmp_path, {}, states={"h_last": "h", "c_last": "c"})
-    assert list(program.files.arguments) == ["x", "y"]
+    assert (list(program.files.inputs), list(program.files.outputs)) == (["x"], ["y"])
     rng, other = np.random.default_rng(2), program.new_memory()
     zeros = {"h": np.zeros((2, H), "f"), "c": np.zeros((2, H), "f")}
     states, frames = dict(zeros), rng.normal(size=(6, 1, 2, D)).astype("f")
