@@ -41,7 +41,7 @@ def program(entry: Entry, bench: Bench) -> Contender:
     shutil.rmtree(folder)
     loaded.served_init(_pointer(memory), _pointer(weights))
     outputs = {name: np.empty_like(array) for name, array in run(feeds).items()}
-    given = [_pointer(memory), *(_pointer({**feeds, **outputs}[name]) for name in files.arguments)]
+    given = [_pointer(memory), *(_pointer({**feeds, **outputs}[name]) for name in (*files.inputs, *files.outputs))]
 
     def call(_: int, _held: Any = (memory, weights, feeds)) -> Arrays:
         loaded.served_run(*given)
