@@ -34,7 +34,7 @@ def test_folds_in_any_order(changes: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"start": 1.0}, r"from `start` 1.0 on makes 2.0 of 1.0"),
+        ({"start": 1.5}, r"from `start` 1.5 on makes 3.0 of 1.5"),
         ({"combine": "{b}"}, r"from `start` 0 on makes 0.0 of -2.5"),
         ({"combine": "{a} - {b}"}, r"from `start` 0 on makes 2.5 of -2.5"),
         ({"combine": "{a} if {a} != 0 else {b}"}, r"is -2.5 for -2.5, -0.5 and -0.5 for -0.5, -2.5"),
