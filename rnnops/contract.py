@@ -19,6 +19,7 @@ from rnnops.types import ANY, FLOATS
 if TYPE_CHECKING:
     from rnnops.schema import OpSchema
 
+ROUNDED = ("", "bfloat16")  # what operands of products may be rounded to
 MANY = 2  # more operands, with which rules of an op that takes any number are tried
 ADDING = "docs/adding_an_op.md adds three ops."
 
@@ -64,7 +65,7 @@ def check_form(
     elif isinstance(form, Expansion):
         problem = _missing(schema, base, "expand", form) or _expand_problem(schema)
     elif isinstance(form, Product):
-        problem = _product_problem(schema)
+        problem = _product_problem(schema, form)
     elif isinstance(form, Kernel):
         problem = _kernel_problem(schema, form)
     elif isinstance(form, View) and not schema.inputs:
@@ -224,7 +225,9 @@ def _expand_problem(schema: OpSchema) -> str | None:
     return _arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema)) or None
 
 
-def _product_problem(schema: OpSchema) -> str | None:
+def _product_problem(schema: OpSchema, form: Product) -> str | None:
+    if form.operands not in ROUNDED:
+        return f"Product() rounds operands to bfloat16, or not at all, and not to {form.operands!r}"
     if len(schema.inputs) != 2 or not all(port.isidentifier() for port in schema.inputs) or len(schema.outputs) != 1:
         return "Product() multiplies two inputs into one output"
     return None if set(schema.accepts) <= set(FLOATS) else "Product() multiplies floats, and it accepts other dtypes"

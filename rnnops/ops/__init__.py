@@ -89,6 +89,7 @@ from rnnops.ops.reduction import (
     reduce_sum as reduce_sum,
     reduce_sum_square as reduce_sum_square,
 )
+from rnnops.ops.rounded_products import rounded_gemm as rounded_gemm, rounded_matmul as rounded_matmul
 from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (
     constant as constant,

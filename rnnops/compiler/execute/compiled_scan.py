@@ -24,6 +24,7 @@ from rnnops.compiler.buffers.memory import (
 )
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Packed, ScanModule
 from rnnops.compiler.codegen.write_scan import Again
+from rnnops.compiler.ir.lowered import UnsupportedError
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.check_rings import RingError
@@ -386,6 +387,7 @@ def written_scan(
         again: steps of the forward pass that a backward pass runs again.
         notes: what there is to say beside what a target says.
     """
+    _check_rounding(plan, options.target)
     more = {} if again is None else {"again": again}
     written = options.target.write(scan, plan, tile, float_dtype, options.threads, options.width, **more)
     return CompiledScan(
@@ -400,6 +402,13 @@ def written_scan(
         fixed,
         (*written.notes, *notes),
     )
+
+
+def _check_rounding(plan: StepPlan, target: Target) -> None:
+    """Raise UnsupportedError where a product rounds its operands, and the target would not."""
+    nodes = (node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes)
+    for rounding in {node.rounding for node in nodes if node.rounding}.difference(target.precisions):
+        raise UnsupportedError(f"its products are of operands rounded to {rounding}, which the device does not do")
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
@@ -233,6 +235,19 @@ def test_half_the_bytes_of_weights() -> None:
     ]
     assert "packed once a run: w 16 KiB, u 16 KiB" in both[0]
     assert f"packed once a run: w {8 if has_pairs(512) else 16} KiB" in both[1]
+
+
+@pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
+def test_rounded_products_that_a_net_was_written_with() -> None:
+    """A target that does not round leaves them to the interpreter, and the plan says why."""
+    net = ro.parse_net('net n(x, w)\n    y = RoundedMatMul(x, w, operands="bfloat16")\n    z = Exp(y)\n    return z\n')
+    feeds = feeds_of(net, x=(40, 30), w=(30, 20))
+    wanted = ro.compile(net, "reference")(feeds)["z"]
+    for options in (Options(all_ops=True, least_work=0), Options(device=C99(), all_ops=True, least_work=0)):
+        run = ro.compile(net, tuning=options)
+        np.testing.assert_allclose(run(feeds)["z"], wanted, rtol=1e-5)
+        text = run.plan(feeds, backward=False).describe()
+        assert ("rounded to bfloat16, which the device does not do" in text) == (options.device is not None)
 
 
 def test_targets_that_do_not_round_say_so() -> None:
