@@ -168,6 +168,16 @@ def of_estimate(label: str, goal: float) -> Goal:
     return figure
 
 
+def either(goal: Goal, other: Goal) -> Goal:
+    """The first of two figures, or the other one where that alone meets its goal."""
+
+    def figure(table: Table) -> Figure:
+        first, second = goal(table), other(table)
+        return second if second.met and not first.met else first
+
+    return figure
+
+
 def over_pairs(pairs: tuple[tuple[str, str], ...], goal: float, least: bool = False) -> Goal:
     """The time of a peer / ours over several pairs that are there: the median of them, or the least.
 

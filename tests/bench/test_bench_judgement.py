@@ -16,6 +16,7 @@ from bench.goals import (
     Measured,
     added,
     at_most,
+    either,
     extra,
     linear,
     of_estimate,
@@ -85,6 +86,14 @@ def test_without_a_peak_no_share_of_it() -> None:
     without = {label: one for label, one in MEASURED.items() if label != "peak"}
     assert not of_peak(0.1)(without).met
     assert not of_estimate("gates", 9.0)(without).met
+
+
+@pytest.mark.parametrize(("first", "second", "name"), [(1.4, 9, 0), (1.4, 0.5, 0), (1.6, 0.7, 1), (1.6, 9, 0)])
+def test_one_of_two_goals_is_enough(first: float, second: float, name: int) -> None:
+    """The second is told of only where it alone is met."""
+    figure = either(speedup(("nn.LSTM",), first), of_peak(second))(MEASURED)
+    assert figure.name == ("nn.LSTM / rnnops", "rnnops, share of peak")[name]
+    assert figure.met == (first == 1.4 or name == 1)
 
 
 def test_a_figure_without_a_goal_is_for_information() -> None:
