@@ -15,6 +15,7 @@ from rnnops.errors import CheckpointError, UnknownCheckpointError
 from rnnops.net import Net
 
 DEFAULT, ALL, SPEED, MEMORY, COLLECTION, NAMES = "default", "all", "speed", "memory", "collection", "names"
+SEGMENTS = "segments"
 KINDS = (ALL, SPEED, MEMORY, COLLECTION)
 EXACT, BFLOAT16 = "float32", "bfloat16"
 
@@ -47,7 +48,8 @@ class Policy:
         kind: `default`: no product is done again, and of what follows from products the smallest set is kept; `all`:
             what backward reads; `speed`: results of products, or what is smaller and needs no product; `memory`: states
             of cells, and bottlenecks of the outer net; `collection`: blobs registered by `net.checkpoint`; `names`:
-            blobs of these names or patterns.
+            blobs of these names or patterns; `segments`, of a cell whose steps run again anyway: what backward reads
+            but sums and products as large as a state.
         names: for `names`.
         slots: how recurrences run in parts, None where they run as a whole.
         residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.bottlenecks import find_cuts
 from rnnops.checkpoints.minimum_cut import minimum_cut
-from rnnops.checkpoints.policy import ALL, MEMORY, SPEED, Policy
+from rnnops.checkpoints.policy import ALL, MEMORY, SEGMENTS, SPEED, Policy
 from rnnops.errors import NoBottleneckError
 from rnnops.interpreter import Program
 from rnnops.loops import Product, View
@@ -23,6 +23,7 @@ from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import Type
 
 DEFAULT_POLICY = Policy()
+SIMPLE = ("Add", "Sub", "Mul", "Neg")  # done again as fast as read
 SHORT = 3  # blobs that backward reads: cutting a net with no more is no use
 
 
@@ -76,6 +77,8 @@ def _saved(
     """The blobs that a policy keeps where it reads them; None where the smallest cut decides."""
     if policy.kind == ALL:
         return _without_views(program, targets)
+    if policy.kind == SEGMENTS:
+        return _without_views(program, targets) - _sums_and_products(program, free)
     if policy.kind == MEMORY:
         if nbytes is None:
             return set()
@@ -107,6 +110,13 @@ def _without_views(program: Program, targets: Sequence[str]) -> set[str]:
             found -= set(call.op.outputs)
             found.update(name for name in call.op.inputs if name)
     return found
+
+
+def _sums_and_products(program: Program, free: Collection[str]) -> set[str]:
+    """Blobs about as large as a state that are made by one addition or multiplication."""
+    largest = max((program.types[name].size for name in free), default=0)
+    simple = {name for call in program.calls if call.op.type in SIMPLE for name in call.op.outputs}
+    return {name for name in simple if 2 * program.types[name].size > largest}
 
 
 def _redone_by_speed(call: Call) -> bool:

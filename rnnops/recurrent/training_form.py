@@ -6,11 +6,11 @@ rewrite: `h_all, h_last = RecurrentNetwork(...)`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
-from rnnops.checkpoints.policy import BFLOAT16, Policy
+from rnnops.checkpoints.policy import BFLOAT16, SEGMENTS, Policy
 from rnnops.checkpoints.residuals import DEFAULT_POLICY, backward_net, cheap_descendants, choose_residuals
 from rnnops.errors import GradientError
 from rnnops.fold_constants import fold_constants
@@ -26,13 +26,18 @@ from rnnops.types import is_float
 
 
 def training_form(
-    program: Program, wrt: Collection[str], policy: Policy = DEFAULT_POLICY, same: Collection[str] = ()
+    program: Program,
+    wrt: Collection[str],
+    policy: Policy = DEFAULT_POLICY,
+    same: Collection[str] = (),
+    in_segments: Callable[[Call], bool] = lambda call: False,
 ) -> Net:
     """The net with its padding masked, and every recurrence on a way from `wrt` in training form.
 
     Args:
         policy: what the steps of cells keep.
         same: of a cell, inputs that are the same at every step.
+        in_segments: whether a recurrence is to run segments of its steps again.
 
     Raises GradientError for a recurrence there that was built with forward_only.
     """
@@ -43,7 +48,10 @@ def training_form(
         if differentiable and any(name in active for name in call.op.inputs):
             active.update(n for n in call.op.outputs if n and is_float(program.types[n].dtype))
         is_recurrence = call.op.type == "RecurrentNetwork" and any(name in active for name in call.op.outputs)
-        ops.append(_training_op(call, active, program.types, policy) if is_recurrence else call.op)
+        again = is_recurrence and in_segments(call)
+        own = Policy(SEGMENTS) if again else policy
+        op = _training_op(call, active, program.types, own) if is_recurrence else call.op
+        ops.append(replace(op, attributes={**op.attributes, "segments": 1}) if again else op)
     return program.net.with_ops(ops).snapshot()
 
 

@@ -8,6 +8,7 @@ number is added to the same ones in the same order as without.
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import index
 
 from rnnops.compiler.codegen.pointwise_kernel import ZERO, PointwiseWriter
 from rnnops.compiler.ir.expressions import Expr, Literal, Name
@@ -23,6 +24,10 @@ class JammedWriter(PointwiseWriter):
 
     ahead = 0  # of the rows that are taken at a time, which one is written
     jammed: int | None = None  # the axis of these rows
+
+    def _size(self, value: int) -> Expr:
+        """Sizes within a row stand in the text; loops over few vectors would else test as much as they compute."""
+        return Literal(index(value))
 
     def _times(self, axis: int, stride: int) -> Expr:
         if axis != self.jammed or self.ahead == 0:

@@ -85,7 +85,9 @@ def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
     read = {slot.tensor for slot in scan.reads.values() if slot.tensor.role is Role.STATE}
     count = -(-scan.steps // segment)
     return {
-        Role.BORDER.of(name.blob): replace(scan.tensors[name], length=count, ring=False, segment=False) for name in read
+        Role.BORDER.of(name.blob): replace(tensor, length=count, ring=False, segment=False)
+        for name, tensor in scan.tensors.items()
+        if name in read
     }
 
 

@@ -127,6 +127,8 @@ def _compile_parts(calls: Sequence[Call], whole: CompiledScan, options: Options)
         whole: the backward pass in one piece; past the end of a row the forward pass stores what that reads.
     """
     found: dict[str, Runner] = {}
+    if whole.layouts.again is not None:
+        return None
     for call in calls:
         if call.op.type != "RecurrentNetworkGradient":
             continue

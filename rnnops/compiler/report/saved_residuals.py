@@ -12,6 +12,7 @@ from rnnops.checkpoints.slot_schedule import slots
 from rnnops.compiler.buffers.interpreted_memory import buffers_of, results_of
 from rnnops.compiler.buffers.memory import KEPT
 from rnnops.compiler.buffers.part_bytes import part_bytes
+from rnnops.compiler.ir.tensor_name import Role
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.memory_table import aligned, spaced
 from rnnops.compiler.report.memory_timeline import PART
@@ -88,7 +89,7 @@ def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
 
 def _within_kept(call: Call) -> Iterator[str]:
     """Results of a recurrence that need no memory beside what it keeps of its steps."""
-    if not runs_in_parts(call.op):
+    if not runs_in_parts(call.op) and not call.op.attributes.get("segments"):
         for name, kind, lies_in in zip(
             call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False
         ):
@@ -101,7 +102,10 @@ def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
     recurrence = Recurrence(call.op, call.net)
     types, step = input_types(recurrence, call), cell_program(recurrence, call).types
     steps, _ = recurrence.steps_and_batch(types)
-    if runs_in_parts(call.op):
+    borders = _borders(plan, call)
+    if borders:
+        yield from borders
+    elif runs_in_parts(call.op):
         schedule = call.op.attributes["schedule"]
         yield from _boundaries(call, schedule)
         yield from _kept(part_bytes(call).keep(schedule[0]), ())
@@ -109,6 +113,17 @@ def _of_steps(plan: TrainingPlan, call: Call) -> Iterator[SavedBlob]:
         yield from _kept(call, set(plan.program.net.output_blobs.values()))
     for name in runs_again(recurrence.cell, call.op.attributes["backward"]):
         yield SavedBlob("recomputed", name, call.op.key, step[name].dtype, (steps, *step[name].shape))
+
+
+def _borders(plan: TrainingPlan, call: Call) -> list[SavedBlob]:
+    """States at borders of segments, where a recurrence keeps nothing else."""
+    runner = plan.compiled.forward.get(call.op.key)
+    tensors = runner.compiled.scan.tensors if runner is not None and runner.compiled is not None else {}
+    return [
+        SavedBlob("boundary", name.blob, call.op.key, tensor.dtype, (tensor.length, *tensor.shape))
+        for name, tensor in tensors.items()
+        if name.role is Role.BORDER
+    ]
 
 
 def _kept(call: Call, outputs: Collection[str]) -> Iterator[SavedBlob]:

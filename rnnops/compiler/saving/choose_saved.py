@@ -9,7 +9,7 @@ from rnnops.autodiff import differentiate
 from rnnops.checkpoints.policy import COLLECTION, DEFAULT, NAMES, Policy, Saving, Slots
 from rnnops.checkpoints.residuals import Residuals, choose_residuals
 from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs
-from rnnops.compiler.saving.choose_segments import with_segments
+from rnnops.compiler.saving.choose_segments import goes_in_segments
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
@@ -42,11 +42,11 @@ def choose_saved(
 
 def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
     """What a policy saves. Raises CheckpointError where it does not fit the net."""
-    program = prepare(training_form(live, wrt, policy), types, live.float_dtype)
+    by_default = policy.kind == DEFAULT and policy.slots is None
+    in_segments = goes_in_segments if by_default else lambda call: False
+    program = prepare(training_form(live, wrt, policy, in_segments=in_segments), types, live.float_dtype)
     if policy.slots is not None:
         program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
-    elif policy.kind == DEFAULT:
-        program = prepare(with_segments(program), types, live.float_dtype)
     gradient = differentiate(program, wrt)
     free, nbytes = set(program.net.input_names), bytes_of_blobs(program)
     residuals = choose_residuals(program, gradient.reads, free, (), policy, nbytes)

@@ -8,35 +8,20 @@ Limits: the two speeds are those of one kind of server; on others the choice may
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from rnnops.interpreter import Program
-from rnnops.net import Net
 from rnnops.recurrent.op import cell_program, input_types
-from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
 from rnnops.types import OPAQUE
 
 CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
 BANDWIDTH, SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
 FUNCTIONS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
-FUNCTION = 30  # sums and products take the time of a scalar function
+FUNCTION = 8  # sums and products take the time of a scalar function
 HEAVY = ("MatMul", "Gemm", "RecurrentNetwork")
-
-
-def with_segments(program: Program) -> Net:
-    """The net with its recurrences marked that keep states at borders of segments alone, where they can."""
-    ops = [
-        replace(call.op, attributes={**call.op.attributes, "segments": 1}) if goes_in_segments(call) else call.op
-        for call in program.calls
-    ]
-    return program.net.with_ops(ops).snapshot()
 
 
 def goes_in_segments(call: Call) -> bool:
     """Whether computing the steps of a recurrence again is predicted to take less time than keeping its states."""
-    if not is_training_form(call.op) or call.op.attributes.get("schedule"):
-        return False
     kept, again = seconds(call)
     return again < kept
 

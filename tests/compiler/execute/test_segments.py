@@ -75,10 +75,35 @@ def test_states_at_borders_are_all_that_is_kept() -> None:
 
 def test_segments_are_powers_of_two_that_fit_the_cache() -> None:
     assert segments.LEAST_STEPS == 8
-    for name, T, wanted in (("mlstm", 200, 64), ("mlstm", 20, 16), ("selective", 200, 64), ("selective", 5, 8)):
+    for name, T, wanted in (("mlstm", 200, 64), ("mlstm", 20, 16), ("selective", 200, 32), ("selective", 5, 8)):
         net, feeds = case(name, T=T)
         _, backward = scans(net, feeds)
         assert backward.compiled.tile == wanted, (name, T)
+
+
+def test_segments_hold_what_costs_more_than_a_sum_or_a_product() -> None:
+    """Vectors, and what a scalar function makes of a whole state; no sums and products as large as a state."""
+    kept = {
+        name: {one.blob for one in scans(*case(name, T=20))[1].compiled.scan.tensors if one.role.value == "kept"}
+        for name in CELLS
+    }
+    assert {"exp_0", "exp_1", "sigmoid_0"} <= kept["mlstm"]
+    assert kept["delta_net"] == {"sigmoid_0", "sigmoid_1", "sub_0", "mul_2"}, "not the state times its gate"
+    assert "exp_0" in kept["selective"]
+
+
+def test_layers_and_what_is_saved_know_of_segments() -> None:
+    net, feeds = case("delta_net", T=20)
+    run = ro.compile(net)
+    outputs, pullback = run.vjp(feeds)
+    head = {name: np.ones_like(array) for name, array in outputs.items()}
+    wanted = run.vjp(feeds)[1](head)
+    found: Feeds = {}
+    for names, _, grads, _ in pullback.layers(head):
+        found.update(zip(names, grads, strict=True))
+    assert_equal(found, wanted)
+    saved = [blob for blob in run.saved_residuals(feeds).blobs if blob.status != "recomputed"]
+    assert [(blob.status, blob.name, blob.shape) for blob in saved] == [("boundary", "S", (2, 3, 2, 32, 32))]
 
 
 def test_who_keeps_all_steps() -> None:
