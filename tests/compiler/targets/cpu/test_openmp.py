@@ -84,6 +84,7 @@ def test_fewer_threads_than_wanted_are_replaced_by_ours() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where other tests of the process have loaded it
 def test_forked_children_leave_the_pool_alone(openmp: OpenMP) -> None:
     """The threads of the pool are not in the child: waiting for them would never end."""
     count_calls(openmp, 2, 3)
