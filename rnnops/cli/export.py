@@ -91,10 +91,11 @@ def _print_files(files: ExportedFiles, notes: tuple[str, ...]) -> None:
 
 
 def _check_shapes(model: ReadModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    for name, sizes in model.open_shapes.items():
-        if name not in shapes:
-            hint = f"Give --shape {name}=... with a number for each size."
-            raise FeedError("the file leaves sizes open", net=model.net.name, blob=name, came=sizes, hint=hint)
+    left = {name: sizes for name, sizes in model.open_shapes.items() if name not in shapes}
+    if left:
+        given = " ".join(f"--shape {name}={sizes}" for name, sizes in left.items())
+        hint = f"Give {given}, with a number for each size."
+        raise FeedError("the file leaves sizes open", net=model.net.name, blob=", ".join(left), hint=hint)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -95,7 +95,7 @@ def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, caps
         ([tmp_path / "none", folder], "cannot be read"),
         ([tmp_path, folder], "cannot be read"),
         ([file, folder], "protobuf"),
-        ([onnx_file, folder], r"sizes open.*got T,1,3.*--shape x="),
+        ([onnx_file, folder], r"sizes open.*--shape x=T,1,3, with"),
         ([onnx_file, folder, *sized, "--shape", "y=1"], "no such input"),
         ([onnx_file, folder, *sized, "--state", "h_last=x"], "state"),
         ([onnx_file, folder, *sized, "--state", "h_last"], "names no pair"),
