@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
+from rnnops.compiler.execute.added_rows import added_rows
 from rnnops.compiler.execute.packed_once import packed_once
 from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, Region, held, made_array
 from rnnops.compiler.ir.kernel import Module
@@ -113,6 +114,16 @@ class Recorder(Processor):
             raise NotRecordedError(f"{rows} rows by lengths; {MOST_ROWS} at most are put in order in compiled code")
         arrays = (self._known(lengths).contiguous(), order, ends, self.constant(np.argsort(scattered(rows))))
         self.note("order_rows", 1, [one.place for one in arrays], (rows, lengths.itemsize, steps, first, most))
+
+    def total(self, array: Any, out: Any) -> Any:
+        rows, columns = len(array), out.size
+        text = added_rows(str(out.dtype), rows, columns)
+        if text is None:
+            raise NotRecordedError("NumPy adds up rows")
+        sizes = np.array([*(0 for _ in HEADER_SIZES), rows, columns], np.int64)
+        work = None, None, sizes, self.flat(array), self.flat(out)
+        self.call(self.load(text, None), Team(1), work, may_fail=False)
+        return out
 
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         return {call.op.key: RecordedReference(call, self) for call in program.calls}

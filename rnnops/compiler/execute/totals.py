@@ -38,7 +38,7 @@ class Totals:
         """
         added = dict(sums)
         for owner, buffer in self.over_rows.items():
-            added[owner] = sums[owner].sum(axis=0, out=make(buffer))
+            added[owner] = target.total(sums[owner], make(buffer))
         if self.epilogue is not None:
             workspace = self.epilogue({**references, **added}, target)
             added.update((name, workspace[name]) for name in self.epilogue.program.net.output_blobs)

@@ -95,6 +95,9 @@ class Target(Protocol):
     def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
         """Put rows in an order in which they are shared out, as `order_rows` of `schedule` does."""
 
+    def total(self, array: Any, out: Any) -> Any:
+        """The sum over the first axis of an array, in the memory of another."""
+
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
 
@@ -117,6 +120,9 @@ class OnHost:
 
     def order_rows(self, lengths: Any, steps: int, order: Any, ends: Any, part: tuple[int, int]) -> None:
         order_rows(lengths, steps, order, ends, part)
+
+    def total(self, array: Any, out: Any) -> Any:
+        return array.sum(axis=0, out=out)
 
     def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
         return {}

@@ -216,12 +216,22 @@ def test_random_numbers_come_from_python() -> None:
     assert (one != other).any()
 
 
-def test_what_numpy_adds_up_runs_op_by_op() -> None:
+@pytest.mark.parametrize("shape", [(5, 3), (7, 1), (200, 3), (1, 4), (300, 2, 2)])
+def test_sums_over_all_rows(shape: tuple[int, ...]) -> None:
     net = ro.Net("rows")
-    x = net.input("x")
-    net.outputs(total=ro.reduce_sum(x, axes=[0], keepdims=0), part=ro.softmax(x, axis=0))
+    x, i = net.input("x"), net.input("i", "int8")
+    net.outputs(ro.reduce_sum(x, axes=[0]), ro.softmax(x, axis=0), ro.reduce_sum(i, axes=[0], keepdims=0))
+    rng = np.random.default_rng(1)
+    for dtype in ("float32", "float64"):
+        run, params = bound_run(net, 2, dtype)
+        check(run, params, {"x": rng.normal(size=shape).astype(dtype), "i": rng.integers(-99, 99, shape, "int8")})
+
+
+def test_sums_in_an_order_of_numpys_run_op_by_op() -> None:
+    net = ro.Net("column")
+    net.outputs(ro.reduce_sum(net.input("x"), axes=[0]))
     run, params = bound_run(net)
-    check(run, params, {"x": np.random.default_rng(1).normal(size=(5, 3)).astype("f")}, native=False)
-    assert "NumPy's `sum`" in run.plan(x=(5, 3), backward=False).calls
-    with pytest.raises(ro.DeviceError, match="NumPy's `sum`"):
-        run.export_native("nowhere", x=(5, 3))
+    check(run, params, {"x": np.random.default_rng(1).normal(size=(50, 1)).astype("f")}, native=False)
+    assert "NumPy adds up rows" in run.plan(x=(50, 1), backward=False).calls
+    with pytest.raises(ro.DeviceError, match="NumPy adds up rows"):
+        run.export_native("nowhere", x=(50, 1))

@@ -55,6 +55,13 @@ def test_rows_that_last_as_long(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
 
 
+def test_sums_over_rows(tmp_path: Path) -> None:
+    net = ro.Net("rows")
+    x, i = net.input("x"), net.input("i", "int8")
+    net.outputs(ro.softmax(x, axis=0), ro.reduce_sum(i, axes=[0]))
+    check(net, {}, {"x": np.eye(9, 4), "i": np.full((70, 2), 99, "int8")}, tmp_path)
+
+
 def test_copies_of_what_lies_apart_along_many_axes(tmp_path: Path) -> None:
     net = ro.Net("views")
     x = net.input("x")
