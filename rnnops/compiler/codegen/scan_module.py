@@ -11,9 +11,9 @@ from math import prod
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.jammed_kernel import JammedWriter
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
 from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
+from rnnops.compiler.codegen.state_kernel import StateWriter
 from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
     Cast,
@@ -321,7 +321,7 @@ class ScanWriter:
         stored = outside | written & {*self.plan.slots, *self.plan.accumulators}
         name, plan = f"rows_{len(self.programs)}", self.plan
         known = name, plan.types, plan.batch_axes, stored, plan.scalars, self.sizes, self.constants
-        writer = (JammedWriter if plan.rows_outside else PointwiseWriter)(*known, self.layouts.aliases)
+        writer = (StateWriter if plan.large_states else PointwiseWriter)(*known, self.layouts.aliases)
         program = writer.write(fuse_nests(statements, large_apart=plan.large_states))
         self.programs.append(program)
         pointed = [self._place(owner) for owner in program.pointers]

@@ -143,18 +143,13 @@ class Store:
 
 @dataclass(frozen=True)
 class For:
-    """A loop from `begin` to `end`, which is left out.
-
-    Args:
-        parallel: whether no turn reads memory that another writes; such a loop has no loop within.
-    """
+    """A loop from `begin` to `end`, which is left out."""
 
     index: str
     begin: Expr
     end: Expr
     step: Expr
     body: tuple[Statement, ...]
-    parallel: bool = False
 
     def lines(self) -> Iterator[str]:
         begin, end, step = map(str, (self.begin, self.end, self.step))

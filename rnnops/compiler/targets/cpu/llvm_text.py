@@ -79,24 +79,12 @@ class Scalars:
     def __init__(self) -> None:
         self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
         self.declared: dict[str, str] = {}
-        self.metadata: list[str] = []
 
     def name(self, call: Call) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
         name = symbol_of(call.function, dtypes)
         self.used[name] = call.function, dtypes, call.dtype
         return name
-
-    def parallel_loop(self) -> tuple[str, str]:
-        """What accesses and the end of a loop say so that LLVM takes its turns side by side."""
-        first = len(self.metadata)
-        group, loop, accesses = (f"!{first + i}" for i in range(3))
-        self.metadata += [
-            f"{group} = distinct !{{}}",
-            f"{loop} = distinct !{{{loop}, {accesses}}}",
-            f'{accesses} = !{{!"llvm.loop.parallel_accesses", {group}}}',
-        ]
-        return f", !llvm.access.group {group}", f", !llvm.loop {loop}"
 
     def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
         """A function from elsewhere, as callers see it."""
@@ -117,7 +105,6 @@ class _Body:
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
         self.count, self.block = 0, "entry"
-        self.group = ""  # of memory that a loop's turns touch, where they can run side by side
         self.function = function
         self.changing = _set_again(function)
 
@@ -161,7 +148,7 @@ class _Body:
             return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
         if isinstance(e, Load):
             place = self.place(e.buffer, e.index)
-            return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}{self.group}")
+            return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
         if isinstance(e, Binary):
             return self._binary(e)
         if isinstance(e, Negated):
@@ -287,7 +274,7 @@ class _Body:
     def _store(self, s: Store) -> None:
         dtype = self.memory[s.buffer][1]
         value = self._cast(self.value(s.value), s.value.dtype, dtype)
-        self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}{self.group}")
+        self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
 
     def _loop(self, s: For) -> None:
         begin, end, step = map(self.value, (s.begin, s.end, s.step))
@@ -299,12 +286,9 @@ class _Body:
         self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
         self.begin(inside)
         self.values[s.index] = now
-        group, loop = self.scalars.parallel_loop() if s.parallel else ("", "")
-        self.group = group
         self.body(s.body)
-        self.group = ""
         self.do(f"{following} = add nsw i64 {now}, {step}")
-        self.do(f"br label %{head}{loop}")
+        self.do(f"br label %{head}")
         self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
@@ -403,14 +387,14 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
     scalars = Scalars()
     programs = [_Row(program, scalars).text() for program in module.programs]
     driver = _Driver(module, scalars, symbols, given).text(name)
-    return "\n\n".join([*scalars.declared.values(), *programs, driver, *scalars.metadata, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *programs, driver, ""]), scalars
 
 
 def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
     """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
     scalars = Scalars()
     texts = [_Row(function, scalars).text(linkage="") for function in functions]
-    return "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars
 
 
 def _set_again(function: Function) -> set[str]:
