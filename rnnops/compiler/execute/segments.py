@@ -50,9 +50,10 @@ def compile_in_segments(call: Call, backward_call: Call, options: Options) -> tu
     hoisted, ahead = _steps_again(call, read)
     again = _in_row_loop(ahead, options)
     segment = segment_steps(ahead, again)
+    forward = _forward(call, options, again, segment)
+    ahead = _with_borders(ahead, forward.compiled.scan, parts.scan)
     down = _with_segments(parts.scan, ahead)
     plan = _with_givens(_in_row_loop(down, options), again)
-    forward = _forward(call, options, again, segment)
     notes = (f"segments of {segment} steps run again from their borders, within the cache: {WHY}",)
     compiled = written_scan(down, plan, call.float_dtype, options, segment, again=(ahead, again), notes=notes)
     return forward, backward_scan(backward_call, options, replace(parts, scan=down), compiled, hoisted)
@@ -77,7 +78,19 @@ def _steps_again(call: Call, read: list[TensorName]) -> tuple[Hoisted, Scan]:
     tensors = {
         name: replace(tensor, segment=True) if name.role in STORED else tensor for name, tensor in scan.tensors.items()
     }
-    return hoisted, replace(scan, tensors={**tensors, **_borders(scan, LEAST_STEPS)})
+    return hoisted, replace(scan, tensors=tensors)
+
+
+def _with_borders(ahead: Scan, forward: Scan, back: Scan) -> Scan:
+    """Steps that run again, with the borders that the forward pass leaves. Raises UnsupportedError where one misses."""
+    borders = {name: tensor for name, tensor in forward.tensors.items() if name.role is Role.BORDER}
+    if any(blob in back.reads and Role.BORDER.of(blob) not in borders for blob in _state_inputs(back)):
+        raise UnsupportedError("backward reads a state that no forward step does")
+    return replace(ahead, tensors={**ahead.tensors, **borders})
+
+
+def _state_inputs(scan: Scan) -> list[str]:
+    return [name.blob for name in scan.tensors if name.role is Role.STATE]
 
 
 def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:

@@ -230,10 +230,15 @@ class _Layer:
 
     def _border(self, scan: Scan, plan: StepPlan, name: TensorName, places: Mapping[str, Place]) -> BorderPlace:
         """Where a state lies before each segment, and where its first step reads it."""
-        (owner,) = (o for o, slot in plan.slots.items() if o in scan.reads and slot.tensor == Role.STATE.of(name.blob))
-        kind = plan.types[owner]
-        size = prod(kind.shape) // (scan.batch * plan.heads)
-        return BorderPlace(Place(self.tensors[name], 0, prod(kind.shape), row=size), places[owner], size, kind.dtype)
+        state, tensor = Role.STATE.of(name.blob), scan.tensors[name]
+        if state in self.segments:  # whether steps up read it or steps down alone
+            start, step, thread = self.segments[state]
+            read = Place(f"w_{tensor.dtype}", start, step, "i", int(scan.reverse), thread=thread, extent="segment")
+        else:
+            (read,) = (places[o] for o, slot in plan.slots.items() if o in scan.reads and slot.tensor == state)
+        whole = prod(tensor.shape)
+        size = whole // (scan.batch * plan.heads)
+        return BorderPlace(Place(self.tensors[name], 0, whole, row=size), read, size, tensor.dtype)
 
 
 def _scratch_places(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from devices import PLAIN
-from matrix_cells import CELLS, Feeds, assert_close, assert_equal, case, results
+from matrix_cells import CELLS, Feeds, assert_close, assert_equal, case, over_time, results
 
 import rnnops as ro
 from rnnops.compiler.execute import segments
@@ -104,6 +104,20 @@ def test_layers_and_what_is_saved_know_of_segments() -> None:
     assert_equal(found, wanted)
     saved = [blob for blob in run.saved_residuals(feeds).blobs if blob.status != "recomputed"]
     assert [(blob.status, blob.name, blob.shape) for blob in saved] == [("boundary", "S", (2, 3, 2, 32, 32))]
+
+
+def test_a_state_that_steps_down_alone_read_comes_from_its_border() -> None:
+    """What is computed again of a step does not read R, whose gradient by q does."""
+    cell = ro.Net("cell")
+    q, S, R = cell.inputs("q", "S", "R")
+    seen = ro.reduce_sum(R * ro.unsqueeze(q, [3]), axes=[2], keepdims=0)
+    cell.outputs(y=seen, S_t=S * 0.5 + ro.unsqueeze(q, [3]), R_t=ro.tanh(S))
+    net = over_time(cell, "q", {"S": (2, 24, 24), "R": (2, 24, 24)})
+    rng = np.random.default_rng(0)
+    feeds = {"seq_q": rng.normal(size=(19, 3, 2, 24))}
+    feeds |= {name: rng.normal(size=(3, 2, 24, 24)) for name in ("S0", "R0")}
+    assert scans(net, feeds)[1].again is not None
+    assert_close(results(net, feeds), results(net, feeds, device="reference"), 1e-12)
 
 
 def test_who_keeps_all_steps() -> None:
