@@ -29,6 +29,7 @@ from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, carried_owne
 from rnnops.types import Type
 
 LEAST_STATE = 4096  # bytes of a row's states: what is less stays in cache anyway
+PASSING = (Role.SEQUENCE, Role.RESULT, Role.GIVEN)  # what comes and goes with steps
 LEAST_SHARE = 4  # numbers of states for each of a sequence
 
 
@@ -74,12 +75,13 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
 
 
 def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
-    """Whether a row's states are large, and much larger than what comes in with a step."""
+    """Whether a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     states = sum(prod(plan.types[owner].shape) for owner in carried)
     nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
-    given = sum(prod(tensor.shape) for name, tensor in scan.tensors.items() if name.role is Role.SEQUENCE)
-    return nbytes >= LEAST_STATE * scan.batch and states >= LEAST_SHARE * given
+    given = max(sum(prod(t.shape) for name, t in scan.tensors.items() if name.role is role) for role in PASSING)
+    is_matrix = any(len(plan.types[owner].shape) > 2 for owner in carried)  # rows, and two axes
+    return is_matrix and nbytes >= LEAST_STATE * scan.batch and states >= LEAST_SHARE * given
 
 
 def _stays_in_cache(scan: Scan) -> bool:
