@@ -67,8 +67,8 @@ def _has_heads(call: Call, fixed: Collection[str]) -> bool:
     if call.op.type not in ("MatMul", "RoundedMatMul"):
         return False
     left, right = call.op.inputs
-    if left in fixed or right not in fixed or call.rank(1) != 3 or call.rank(0) < 3:
-        return False
+    if left in fixed or right not in fixed or call.rank(1) != 3 or call.rank(0) < 4:
+        return False  # of three axes the first is the batch: what attention reads has a matrix for each row
     heads, inner, columns = call.shape(1)
     rows = call.shape(0)[HEADS:-1] == (heads, 1)  # of several rows a head, those of one head are no matrix
     return rows and 2 <= heads <= MOST and min(inner, columns) >= SMALLEST

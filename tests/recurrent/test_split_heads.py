@@ -50,6 +50,7 @@ def test_each_head_has_a_product() -> None:
     [
         ((N, D), (D, D)),
         ((N, 1, 1, D), (1, D, D)),
+        ((G, 1, D), (G, D, D)),
         ((N, 1, 1, D), (G, D, D)),
         ((N, G, 2, D), (G, D, D)),
         ((N, G, 1, D - 1), (G, D - 1, D)),
@@ -59,7 +60,7 @@ def test_each_head_has_a_product() -> None:
     ],
 )
 def test_what_stays_whole(x: tuple[int, ...], w: tuple[int, ...]) -> None:
-    """One matrix, one head, heads that share rows, several rows, small matrices, many heads, heads of heads."""
+    """One matrix, one head, a matrix for each row, heads that share rows, several rows, small matrices, many heads, heads of heads."""
     assert len(split(x, w)) == 2
 
 
