@@ -60,7 +60,7 @@ def test_each_head_has_a_product() -> None:
     ],
 )
 def test_what_stays_whole(x: tuple[int, ...], w: tuple[int, ...]) -> None:
-    """One matrix, one head, one for each row, heads that share rows, several rows, small or many heads, heads of heads."""
+    """One matrix, one head, one for each row, heads that share rows, several rows, small or many, heads of heads."""
     assert len(split(x, w)) == 2
 
 
