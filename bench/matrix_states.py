@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import rnnops as ro
 from bench.problems import Arrays
 
-ROUNDS = 15
+ROUNDS, SETTLE = 15, 0.2  # seconds
 Shapes = Mapping[str, tuple[int, ...]]
 RNNOPS = SimpleNamespace(
     sigmoid=ro.sigmoid, exp=ro.exp, softplus=ro.softplus, maximum=ro.max, abs=ro.abs,
@@ -153,7 +153,8 @@ def measure(
         for _ in range(rounds + 1):
             for label, runs in contenders.items():
                 for what, run in runs.items():
-                    run()  # threads of others have settled when the next one is timed
+                    sleep(SETTLE)  # JAX's threads stay awake after their work
+                    run()
                     start = perf_counter()
                     run()
                     times.setdefault((name, what, label), []).append(1000 * (perf_counter() - start))
