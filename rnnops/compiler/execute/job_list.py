@@ -70,14 +70,14 @@ class JobList:
         made = [np.empty(shape, dtype) for _, dtype, shape in self.recorded.outputs]
         self._given[:] = [*map(id, feeds), *map(id, made)]
         perform_together(*self._call)
+        if not self._packed:  # drivers pack before they look at an index, whatever comes of it
+            self._packed = True
+            for array, _, packed in self.recorded.sizes:
+                array[:] = packed
         status = self.recorded.status
         if status[0]:
             status[0] = 0
             return None
-        if not self._packed:
-            self._packed = True
-            for array, _, packed in self.recorded.sizes:
-                array[:] = packed
         return {name: array for (name, _, _), array in zip(self.recorded.outputs, made, strict=True)}
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:

@@ -64,6 +64,15 @@ def test_dtypes_names_and_wrong_indices(tmp_path: Path) -> None:
     np.testing.assert_array_equal(outputs["h"], run(feeds)["h"])
 
 
+def test_weights_are_packed_though_zeros_are_out_of_range(tmp_path: Path) -> None:
+    """A call with zeros packs them, for which it need not succeed."""
+    net = ro.Net("offset")
+    x = ro.gather(net.parameter("table", (7, D)), net.input("ids", "int64") - 10, axis=0)
+    net.outputs(h=ro.LSTM(net, x, None, None, D, H)[0])
+    run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
+    check(run, {"ids": np.array([[10, 12], [16, 11]])}, tmp_path)
+
+
 def test_header_is_c_and_cpp(tmp_path: Path) -> None:
     net = lookup_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
