@@ -110,7 +110,8 @@ class Model(Layer):
             sequential: ops run in the order in which they were written, and share no memory.
             dtype: of floats, `"float32"` or `"float64"`.
             seed: of parameters, and of random ops in training.
-            options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget, precision.
+            options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget, precision,
+                residuals.
 
         Returns: the model itself. Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile`
             raise.

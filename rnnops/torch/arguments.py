@@ -11,7 +11,7 @@ from torch import Tensor
 from rnnops.torch.errors import StepError
 
 LONGEST = 2**31 - 1
-OPTIONS = ("checkpoints", "memory_budget", "precision", "threads")  # of `rnnops.compile`
+OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
 
 
 class Tensors(NamedTuple):

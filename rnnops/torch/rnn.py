@@ -35,7 +35,7 @@ class RNN(Module):
         reverse: from the last step to the first.
         batch_axis: of the states.
         assume: answers to `if tensor:` in the step.
-        options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `threads`.
+        options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
     """
 
     def __init__(

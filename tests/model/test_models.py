@@ -334,8 +334,10 @@ def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
 
 def test_options_reach_the_run() -> None:
     model = Sequences()
-    model.compile(SEQUENCES, checkpoints="memory", threads=1)
-    assert "memory" in str(model.graphs["train_one_batch"].run._saving.policy)
+    model.compile(SEQUENCES, checkpoints="memory", residuals="bfloat16", threads=1)
+    policy = model.graphs["train_one_batch"].run._saving.policy
+    assert "memory" in str(policy)
+    assert policy.residuals == "bfloat16"
 
 
 @pytest.mark.parametrize("shape", [3, "ab", (2.5,), (-1,), (True,), None])

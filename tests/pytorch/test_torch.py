@@ -83,14 +83,16 @@ def test_batch_first_reverse_and_zeros_for_init() -> None:
     expect_equal((carry, ys.transpose(0, 1)), (last, rows.flip(0)), [xs, *cell.parameters()])
 
 
-def test_products_of_bfloat16() -> None:
-    """Operands of products are rounded, forward and backward, and tensors stay float32; near the loop in float32."""
+@pytest.mark.parametrize("option", ["precision", "residuals"])
+def test_what_is_rounded_to_bfloat16(option: str) -> None:
+    """Operands of products, or what is kept for backward: tensors stay float32, near the loop in float32."""
     cell, xs = torch.nn.LSTMCell(D, H), numbers(5, 3, D).float().requires_grad_()
     found = []
-    for options in ({}, {"precision": "bfloat16"}):
+    for options in ({}, {option: "bfloat16"}):
         ys, _ = rt.RNN(cell, **options)(xs)
         found.append([ys, *torch.autograd.grad(ys.square().sum(), [xs, *cell.parameters()])])
-    for exact, rounded in zip(*found, strict=True):
+    assert (option == "residuals") == torch.equal(found[0][0], found[1][0]), "what is kept changes no output"
+    for exact, rounded in zip(*(values[1:] for values in found), strict=True):
         assert rounded.dtype == torch.float32
         assert 0 < (exact - rounded).abs().max() < 0.02 * exact.abs().max()
 
