@@ -1,13 +1,16 @@
-"""Blob: a named value of one net, with the operators that append ops to that net."""
+"""Blob: a named value of one net; operators, methods and subscripts of arrays append ops to that net."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, Union
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 
 from rnnops.errors import NetError
-from rnnops.types import Array, Type
+from rnnops.numpy_functions import Axis, call_function, call_ufunc, reduction
+from rnnops.subscripts import subscript
+from rnnops.types import Array, Shape, Type
 
 if TYPE_CHECKING:
     from rnnops.net import Net
@@ -17,10 +20,11 @@ class Blob:
     """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
 
     `+ - * / ** @ == != < <= > >= & | ~ -x abs(x)` append ops; either side may be a Python number or a NumPy array.
+    Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`) do so
+    with NumPy's arguments and defaults.
     """
 
     __slots__ = ("__weakref__", "name", "net")
-    __array_ufunc__ = None  # so that `array + blob` comes here and not to NumPy's element loop
     __hash__ = object.__hash__
 
     def __init__(self, net: Net, name: str) -> None:
@@ -36,6 +40,16 @@ class Blob:
         """Dtype and shape where sizes are already known, as in a gradient net; else None."""
         return self.net.type_of(self.name)
 
+    @property
+    def shape(self) -> Shape:
+        """Sizes, where inputs declare theirs. Raises NetError where they are known only once there are feeds."""
+        return self.net.shape_of(self.name)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are, where the shape is known."""
+        return len(self.shape)
+
     def named(self, name: str) -> Blob:
         """Rename this blob in its net and return it. Raises NetError where the name is taken."""
         self.net.rename(self, name)
@@ -44,15 +58,72 @@ class Blob:
     def __repr__(self) -> str:
         return f"<Blob {self.name} of net {self.net.name}>"
 
+    # -- what arrays do and blobs do not ---------------------------------------------------------------------------
+
+    def _refuse(self, problem: str, hint: str) -> NoReturn:
+        raise NetError(f"{problem} while the net is built", net=self.net.name, blob=self.name, hint=hint)
+
     def __bool__(self) -> NoReturn:
-        raise NetError(
-            "a blob has no truth value while the net is built",
-            net=self.net.name,
-            blob=self.name,
-            hint="Use ro.where to choose between values, and `is` to compare handles.",
+        self._refuse("a blob has no truth value", "Use ro.where to choose between values, and `is` to compare handles.")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("a blob has no elements", "ro.split(x, 4, axis=-1) gives parts, ro.recurrent_net goes over time.")
+
+    def __len__(self) -> NoReturn:
+        self._refuse("a blob has no length", "Use x.shape where inputs declare theirs, else ro.shape(x).")
+
+    def __float__(self) -> NoReturn:
+        self._refuse(
+            "a blob is no number", "Functions of `math` take numbers; use ro.tanh(x), ro.exp(x) and their like."
         )
 
-    __iter__ = None
+    __int__ = __complex__ = __float__
+
+    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+        self._refuse("a blob has no numbers", "ro.compile(net)(feeds) gives arrays.")
+
+    # -- NumPy -----------------------------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any, **options: Any) -> Any:
+        return call_ufunc(self.net, ufunc, method, operands, options)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, options: dict[str, Any]) -> Any:
+        return call_function(self.net, function, args, options)
+
+    def __getitem__(self, key: Any) -> Blob:
+        return subscript(self, key)
+
+    @property
+    def T(self) -> Blob:  # noqa: N802 - as NumPy has it
+        """All axes in reverse order."""
+        return self.net.call("Transpose", self)
+
+    def transpose(self, *axes: Any) -> Blob:
+        """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`; reversed if left out."""
+        return self.net.call("Transpose", self, _unpacked(axes) or None)
+
+    def reshape(self, *shape: Any) -> Blob:
+        """Other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`; 0 is a size of 0, as in NumPy."""
+        sizes = _unpacked(shape)
+        return self.net.call("Reshape", self, sizes, allowzero=int(any(size == 0 for size in sizes)))
+
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The sum over some axes, or over all."""
+        return _SUM(self.net, self, axis, keepdims=keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The mean over some axes, or over all."""
+        return _MEAN(self.net, self, axis, keepdims=keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The largest element along some axes, or of all."""
+        return _MAX(self.net, self, axis, keepdims=keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Blob:
+        """The smallest element along some axes, or of all."""
+        return _MIN(self.net, self, axis, keepdims=keepdims)
+
+    # -- operators -------------------------------------------------------------------------------------------------
 
     def _apply(self, op_type: str, *operands: Operand) -> Blob:
         return self.net.apply(op_type, operands)
@@ -60,31 +131,31 @@ class Blob:
     def __add__(self, other: Operand) -> Blob:
         return self._apply("Add", self, other)
 
-    def __radd__(self, other: Operand) -> Blob:
+    def __radd__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Add", other, self)
 
     def __sub__(self, other: Operand) -> Blob:
         return self._apply("Sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Blob:
+    def __rsub__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Sub", other, self)
 
     def __mul__(self, other: Operand) -> Blob:
         return self._apply("Mul", self, other)
 
-    def __rmul__(self, other: Operand) -> Blob:
+    def __rmul__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Mul", other, self)
 
     def __truediv__(self, other: Operand) -> Blob:
         return self._apply("Div", self, other)
 
-    def __rtruediv__(self, other: Operand) -> Blob:
+    def __rtruediv__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Div", other, self)
 
     def __pow__(self, other: Operand) -> Blob:
         return self._apply("Pow", self, other)
 
-    def __rpow__(self, other: Operand) -> Blob:
+    def __rpow__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Pow", other, self)
 
     def __matmul__(self, other: Operand) -> Blob:
@@ -133,5 +204,12 @@ class Blob:
         return self._apply("Abs", self)
 
 
+def _unpacked(values: tuple[Any, ...]) -> Sequence[Any]:
+    """Sizes or axes that came one by one, or as one sequence."""
+    (first, *more) = values or ((),)
+    return values if more or isinstance(first, int | np.integer | Blob) else first
+
+
+_SUM, _MEAN, _MAX, _MIN = map(reduction, ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"))
 Number = Union[int, float, bool, np.number, np.bool_]  # noqa: UP007 - a runtime alias under Python 3.10
 Operand = Union[Blob, Number, Array]  # noqa: UP007

@@ -193,3 +193,32 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
                 values[name] = value
         calls[op.key] = call
     return calls
+
+
+def declared_type(net: Net, blob: str) -> Type | None:
+    """The type of a blob where it follows from shapes that inputs declare, as in a run of float32; else None."""
+    types = {
+        spec.name: Type("float32" if spec.dtype == FLOAT else spec.dtype, spec.shape)
+        for spec in net.input_specs
+        if spec.shape is not None
+    }
+    values: dict[str, Array] = {}
+    for op in _ancestors(net, blob):
+        if any(name and name not in types for name in op.inputs):
+            return None
+        given = [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
+        call, folded = infer_call(op, *given, net.name, "float32")
+        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
+            types.update({name: kind} if name else {})
+            values.update({name: value} if name and value is not None else {})
+    return types.get(blob)
+
+
+def _ancestors(net: Net, blob: str) -> list[Op]:
+    """The ops that a blob follows from, in order."""
+    wanted, found = {blob}, []
+    for op in reversed(net.ops):
+        if wanted & set(op.outputs):
+            wanted.update(filter(None, op.inputs))
+            found.append(op)
+    return found[::-1]

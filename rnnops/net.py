@@ -16,13 +16,13 @@ import numpy as np
 
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
-from rnnops.infer import infer_call, output_dtypes
+from rnnops.infer import declared_type, infer_call, output_dtypes
 from rnnops.initializers import as_initializer
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
 from rnnops.scopes import check_name, scoped
 from rnnops.text import format_net
-from rnnops.types import FLOAT, Array, Type, dtype_name, is_float, is_too_large
+from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 
 
 class Net:
@@ -103,6 +103,15 @@ class Net:
 
     def type_of(self, name: str) -> Type | None:
         return self._types.get(name)
+
+    def shape_of(self, name: str) -> Shape:
+        """The shape of a blob. Raises NetError unless it follows from shapes that inputs declare."""
+        known = self._types.get(name) or declared_type(self, name)
+        if known is None:
+            hint = "net.input(name, shape=...) declares a shape; ro.shape(x) is the shape as a blob."
+            problem = "its shape is known only once there are feeds"
+            raise NetError(problem, net=self.name, blob=name, hint=hint)
+        return known.shape
 
     def is_capturable(self, name: str) -> bool:
         """Whether a cell may find this blob by its name: inputs, parameters and `.named` blobs only."""
@@ -214,6 +223,12 @@ class Net:
     def apply(self, op_type: str, operands: Sequence[Operand], **attributes: Any) -> Blob:
         """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob."""
         return self.append(op_type, self.operands(operands), attributes)[0]
+
+    def call(self, op_type: str, *arguments: Any, **options: Any) -> Blob:
+        """Append an op with one output by its Python function, whose arguments these are."""
+        function: Any = schema_of(op_type, self.name)
+        found: Blob = function(*arguments, **options)
+        return found
 
     def operands(self, values: Sequence[Operand], dtype: str | None = None) -> list[Blob]:
         """Blobs for values that share a dtype: numbers and arrays become constants."""

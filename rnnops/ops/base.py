@@ -131,6 +131,13 @@ def append_sized(
     return net.append(schema.name, inputs, {**sizes, **(attributes or {})})
 
 
+def axes_given(axes: Sizes | None, axis: Sizes | None, op: str) -> Sizes | None:
+    """Axes by the op's own name, `axes=`, or by NumPy's, `axis=`. Raises NetError for both."""
+    if axes is not None and axis is not None:
+        raise NetError("axes are given twice", op=op, wanted="axes= or axis=", came=f"axes={axes}, axis={axis}")
+    return axis if axes is None else axes
+
+
 def sizes_of(call: Call, name: str, i: int) -> tuple[int, ...] | None:
     """The value of a shape-valued input, attribute `name` or else input `i`; None where it is left out."""
     if name in call.op.attributes and call.has(i):

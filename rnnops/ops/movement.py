@@ -13,7 +13,7 @@ from rnnops.blob import Blob
 from rnnops.errors import NetError
 from rnnops.loops import LoopForm, View
 from rnnops.net import common_net
-from rnnops.ops.base import Sizes, append_sized, flag, required_sizes, sizes_of
+from rnnops.ops.base import Sizes, append_sized, axes_given, flag, required_sizes, sizes_of
 from rnnops.ops.internal import sum_to
 from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import Array, Shape
@@ -92,7 +92,8 @@ class Squeeze(Regrouping):
     static = ("axes",)
     attributes: ClassVar[dict[str, Any]] = {"axes": None}
 
-    def __call__(self, data: Blob, axes: Sizes | None = None) -> Blob:
+    def __call__(self, data: Blob, axes: Sizes | None = None, axis: Sizes | None = None) -> Blob:
+        axes = axes_given(axes, axis, self.name)
         return append_sized(self, common_net([data]), {"data": data, "axes": axes})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
@@ -101,7 +102,10 @@ class Squeeze(Regrouping):
             return (tuple(size for size in shape if size != 1),)
         gone = call.axes(axes, len(shape))
         if any(shape[axis] != 1 for axis in gone):
-            call.fail("only axes of size 1 can be squeezed", came=f"axes {list(axes)} of {list(shape)}")
+            hint = (
+                "An integer subscript beyond the end takes nothing." if any(shape[axis] == 0 for axis in gone) else None
+            )
+            call.fail("only axes of size 1 can be squeezed", came=f"axes {list(axes)} of {list(shape)}", hint=hint)
         return (tuple(size for axis, size in enumerate(shape) if axis not in gone),)
 
 
@@ -112,7 +116,10 @@ class Unsqueeze(Regrouping):
     static = ("axes",)
     attributes: ClassVar[dict[str, Any]] = {"axes": None}
 
-    def __call__(self, data: Blob, axes: Sizes) -> Blob:
+    def __call__(self, data: Blob, axes: Sizes | None = None, axis: Sizes | None = None) -> Blob:
+        axes = axes_given(axes, axis, self.name)
+        if axes is None:
+            raise NetError("where the new axes go is missing", op=self.name, wanted="axes= or axis=, as in the result")
         return append_sized(self, common_net([data]), {"data": data, "axes": axes})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:

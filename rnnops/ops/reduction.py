@@ -15,7 +15,7 @@ from rnnops.blob import Blob
 from rnnops.loops import Expansion, LoopForm, Reduction
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import exp, log
-from rnnops.ops.base import Sizes, append_sized, flag, quiet, sizes_of
+from rnnops.ops.base import Sizes, append_sized, axes_given, flag, quiet, sizes_of
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import expand, first_only, reshape_to
@@ -33,12 +33,20 @@ class Reduce(OpSchema):
     accepts: ClassVar[tuple[str, ...]] = FLOATS
     same_dtype = (0,)
 
-    def __call__(self, data: Blob, axes: Sizes | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Blob:
+    def __call__(
+        self,
+        data: Blob,
+        axes: Sizes | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+        axis: Sizes | None = None,
+    ) -> Blob:
         attributes = {
             "keepdims": None if flag(keepdims, self.name) else 0,
             "noop_with_empty_axes": flag(noop_with_empty_axes, self.name) or None,
         }
-        return append_sized(self, common_net([data]), {"data": data, "axes": axes}, attributes)[0]
+        operands = {"data": data, "axes": axes_given(axes, axis, self.name)}
+        return append_sized(self, common_net([data]), operands, attributes)[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axes = call.shape(0), self.reduced_axes(call)

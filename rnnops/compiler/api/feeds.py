@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.blob import Blob
 from rnnops.errors import FeedError
 from rnnops.foreign_arrays import from_dlpack
 from rnnops.net import Net
@@ -103,7 +104,7 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
             blob=name,
             wanted="a NumPy array or one with __dlpack__",
             came=type(value).__name__,
-            hint="Convert it with numpy.asarray(value, dtype).",
+            hint=None if isinstance(value, Blob) else "Convert it with numpy.asarray(value, dtype).",
         )
     try:
         return _in_rows(from_dlpack(value))
