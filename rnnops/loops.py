@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MATMULS = ("MatMul", "RoundedMatMul")
+PRODUCTS = (*MATMULS, "Gemm", "RoundedGemm")  # ops whose time goes by multiply-adds
+
 
 @dataclass(frozen=True)
 class Pointwise:

@@ -31,7 +31,7 @@ def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
     same: dict[str, str] = {}
     ops = []
     for before in net.ops:
-        op = _renamed(_merged_within(before), same)
+        op = _renamed(merged_within(before), same)
         key = _key(op, symbolic)
         first = op if key is None else found.setdefault(key, op)
         if first is op or _is_kept(net, op, keep):
@@ -43,7 +43,7 @@ def merge_equal_ops(net: Net, keep: Collection[str] = ()) -> Net:
     return net if unchanged else net.with_ops(ops, outputs=outputs).snapshot()
 
 
-def _merged_within(op: Op) -> Op:
+def merged_within(op: Op) -> Op:
     """The op with its nets merged."""
     recompute = op.attributes.get("recompute", ())
     nets = {name: merge_equal_ops(value, recompute) for name, value in op.attributes.items() if is_net(value)}

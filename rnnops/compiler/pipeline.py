@@ -16,6 +16,7 @@ from rnnops.compiler.execute.compile_programs import compile_programs
 from rnnops.compiler.execute.compiled import Compiled, Runners, demands_of
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
 from rnnops.compiler.execute.recycle import Lives, find_lives
+from rnnops.compiler.execute.segments import SegmentPlans
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.compiler.rewrite.round_products import round_products
@@ -145,13 +146,16 @@ def _training_plan(
     saving: Saving,
 ) -> TrainingPlan:
     live = _rewritten(net, types, float_dtype)
-    program, gradient, residuals = choose_saved(live, types, wrt, saving, partial(steps_of_tile, options))
+    segments = SegmentPlans(options)
+    program, gradient, residuals = choose_saved(
+        live, types, wrt, saving, partial(steps_of_tile, options), segments.steps
+    )
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, held = program, (*residuals.kept, *residuals.free)
     program = fuse_ops(program, held, options.least_work, options.all_ops)
     backward = fuse_ops(backward, (), options.least_work, options.all_ops)
-    compiled = compile_programs(options, program, backward)
+    compiled = compile_programs(options, program, backward, segments)
     program, ahead = _ordered(program, compiled.forward, options, held)
     backward, behind = _ordered(backward, compiled.backward, options, given=residuals.kept)
     return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options, (ahead, behind))
@@ -197,11 +201,11 @@ def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator
 
 
 def saved_by(
-    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str
+    net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
 ) -> Callable[[Policy], Saved]:
     """What each policy would save of a live net, floats of steps as `residuals`."""
-    live = _rewritten(net, types, float_dtype)
-    return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals))
+    live, segments = _rewritten(net, types, float_dtype), SegmentPlans(options)
+    return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals), segments.steps)
 
 
 def input_types(net: Net) -> dict[str, Type]:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rnnops.interpreter import Program
+from rnnops.loops import MATMULS
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
@@ -76,7 +77,7 @@ def merge_in_step(step: Program, weights: Collection[str], stay: Collection[str]
 
 
 def _may_join(call: Call, weights: Collection[str], narrow: int) -> bool:
-    if call.op.type not in ("MatMul", "RoundedMatMul"):
+    if call.op.type not in MATMULS:
         return False
     left, right = call.op.inputs
     rows = call.rank(0) > 1 and call.rank(1) == 2

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from rnnops.example_sizes import agreed
-from rnnops.loops import Pointwise, Reduction, View
+from rnnops.loops import MATMULS, Pointwise, Reduction, View
 from rnnops.ops.reduction import Reduce
 from rnnops.schema import Call, form_of, is_ours, schema_of
 from rnnops.types import Array, Shape
@@ -33,7 +33,7 @@ def row_axes(call: Call, axis: int) -> Axes:
         return [_aligned(call, i, axis, begins.get(i)) for i in range(len(call.op.inputs))]
     if call.op.type in ("Dropout", "RandomUniformLike"):
         return [_aligned(call, 0, axis)]
-    if call.op.type in ("MatMul", "RoundedMatMul"):
+    if call.op.type in MATMULS:
         return _of_product(call, axis)
     if isinstance(form, Reduction) or isinstance(schema, Reduce):
         return _of_reduction(call, axis)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from rnnops.interpreter import Program
+from rnnops.loops import MATMULS
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program
@@ -64,7 +65,7 @@ def split_in_step(step: Program, weights: Collection[str], stay: Collection[str]
 
 
 def _has_heads(call: Call, fixed: Collection[str]) -> bool:
-    if call.op.type not in ("MatMul", "RoundedMatMul"):
+    if call.op.type not in MATMULS:
         return False
     left, right = call.op.inputs
     if left in fixed or right not in fixed or call.rank(1) != 3 or call.rank(0) < 4:

@@ -366,7 +366,7 @@ class Run:
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         check_floats(self.net, self._options.precision, float_dtype)
         residuals = self._saving.policy.residuals
-        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals)
+        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals, self._options)
         return saved, partial(steps_of_tile, self._options)
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:

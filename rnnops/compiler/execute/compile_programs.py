@@ -8,7 +8,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import compile_forward
 from rnnops.compiler.execute.parted_kernels import compile_parts
 from rnnops.compiler.execute.row_pass import compile_groups
-from rnnops.compiler.execute.segments import compile_in_segments
+from rnnops.compiler.execute.segments import SegmentPlans, compile_in_segments
 from rnnops.compiler.execute.stepped_kernels import compile_steps
 from rnnops.compiler.ir.lowered import NothingToDoError, UnsupportedError
 from rnnops.compiler.schedule.compaction import past_end_reads
@@ -17,9 +17,15 @@ from rnnops.recurrent.recurrence import runs_in_parts
 from rnnops.schema import Call
 
 
-def compile_programs(options: Options, forward: Program, backward: Program | None = None) -> Compiled:
-    """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is."""
-    found = Compiled()
+def compile_programs(
+    options: Options, forward: Program, backward: Program | None = None, segments: SegmentPlans | None = None
+) -> Compiled:
+    """Compile what a plan can; a forward pass of a recurrence is compiled only if its backward pass is.
+
+    Args:
+        segments: plans of recurrences that go in segments.
+    """
+    found, segments = Compiled(), segments or SegmentPlans(options)
     passes = [(forward, found.forward), *([(backward, found.backward)] if backward else [])]
     gradients = {
         call.op.inputs[len(call.output_types)]: call
@@ -30,7 +36,15 @@ def compile_programs(options: Options, forward: Program, backward: Program | Non
         runners.update(compile_groups(program, options, found.interpreted))
         for call in program.calls:
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
-                _compile_recurrence(call, gradients.get(call.op.outputs[-1]), options, found, runners)
+                backward_call = gradients.get(call.op.outputs[-1])
+                plan = (
+                    segments.of(call, backward_call) if backward_call and call.op.attributes.get("segments") else None
+                )
+                if backward_call and plan:
+                    ahead, behind = compile_in_segments(call, backward_call, options, plan)
+                    runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
+                else:
+                    _compile_recurrence(call, backward_call, options, found, runners)
     for call in forward.calls:
         backward_call = gradients.get(call.op.outputs[-1])
         if backward_call is not None and runs_in_parts(call.op):
@@ -42,14 +56,6 @@ def _compile_recurrence(
     call: Call, backward_call: Call | None, options: Options, found: Compiled, runners: dict[str, Runner]
 ) -> None:
     """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
-    if backward_call is not None and call.op.attributes.get("segments"):
-        try:
-            ahead, behind = compile_in_segments(call, backward_call, options)
-        except UnsupportedError:  # then all steps are kept
-            pass
-        else:
-            runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
-            return
     try:
         gradient = None if backward_call is None else compile_backward(backward_call, options)
         read = None if gradient is None else past_end_reads(gradient.compiled.plan)

@@ -9,12 +9,12 @@ Limits: elementwise steps whose rows are independent, states that see the step b
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
-from rnnops.compiler.execute.backward import BackwardScan, backward_scan, scan_of_gradients
+from rnnops.compiler.execute.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
 from rnnops.compiler.execute.compiled_scan import Options, written_scan
 from rnnops.compiler.execute.forward import ForwardScan, fixed_references, scan_of_steps
 from rnnops.compiler.execute.row_pass import compile_once
@@ -23,10 +23,12 @@ from rnnops.compiler.ir.scan import Scan, Tensor
 from rnnops.compiler.ir.tensor_name import Role, TensorName
 from rnnops.compiler.lower.hoist_invariants import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
+from rnnops.compiler.saving.choose_segments import StepsOf
 from rnnops.compiler.schedule.check_rings import RingError
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.put_rows_outside import is_row_loop
 from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.op import Op
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
@@ -38,25 +40,106 @@ WHY = "to write and read all of them takes longer than to compute them again"
 STORED = (Role.STATE, Role.OUTPUT, Role.KEPT)  # what backward reads of forward steps
 
 
-def compile_in_segments(call: Call, backward_call: Call, options: Options) -> tuple[ForwardScan, BackwardScan]:
-    """Compile a RecurrentNetwork op and its gradient.
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one direction and their plan.
 
-    Raises UnsupportedError where the steps do not fit this, and what compiling them in any other way raises.
+    Args:
+        hoisted: what is left of the cell, and what runs once.
     """
-    if not options.target.compacts:
-        raise UnsupportedError("this device keeps all steps")
+
+    hoisted: Hoisted
+    scan: Scan
+    plan: StepPlan
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """All three passes of a recurrence that goes in segments.
+
+    Args:
+        segment: steps of one.
+        forward: keeps states at borders alone.
+        again: the same steps, which leave what backward reads in segments.
+        down: backward steps.
+        gradients: these as they are where all steps are kept.
+    """
+
+    segment: int
+    forward: Steps
+    again: Steps
+    down: Steps
+    gradients: GradientSteps
+
+
+@dataclass
+class SegmentPlans:
+    """The plans of recurrences in segments, made once each, when what is saved is chosen; then they are compiled."""
+
+    options: Options
+    known: dict[str, tuple[tuple[object, ...], SegmentPlan | None]] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> StepsOf | None:
+        """What says how many steps a segment has, 0 where there can be none; None where a device offers them not."""
+        return self._steps if self.options.target.compacts and not self.options.interpreted else None
+
+    def of(self, call: Call, backward_call: Call) -> SegmentPlan | None:
+        """The plan of a RecurrentNetwork op and its gradient, None where they do not fit this."""
+        what = _decides(call.op, backward_call.op)
+        known, plan = self.known.get(call.op.key, (None, None))
+        if known is None or not _same(known, what):
+            plan = self._planned(call, backward_call)
+            self.known[call.op.key] = what, plan
+        return plan
+
+    def _steps(self, call: Call, backward_call: Call) -> int:
+        plan = self.of(call, backward_call)
+        return plan.segment if plan else 0
+
+    def _planned(self, call: Call, backward_call: Call) -> SegmentPlan | None:
+        try:
+            return plan_segments(call, backward_call, self.options)
+        except UnsupportedError:
+            return None
+
+
+def _decides(*ops: Op) -> tuple[object, ...]:
+    """What a plan is made for: the nets of two ops, and which of their inputs and outputs there are."""
+    nets = (op.attributes[name] for op in ops for name in ("cell", "backward"))
+    return (*nets, *(tuple(map(bool, names)) for op in ops for names in (op.inputs, op.outputs)))
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return all(a is b or (isinstance(a, tuple) and a == b) for a, b in zip(one, other, strict=True))
+
+
+def compile_in_segments(
+    call: Call, backward_call: Call, options: Options, plan: SegmentPlan
+) -> tuple[ForwardScan, BackwardScan]:
+    """Compile a RecurrentNetwork op and its gradient."""
+    forward = _forward(call, options, plan)
+    again, down = plan.again, plan.down
+    notes = (f"segments of {plan.segment} steps run again from their borders, within the cache: {WHY}",)
+    compiled = written_scan(
+        down.scan, down.plan, call.float_dtype, options, plan.segment, again=(again.scan, again.plan), notes=notes
+    )
+    parts = replace(plan.gradients, scan=down.scan)
+    return forward, backward_scan(backward_call, options, parts, compiled, again.hoisted)
+
+
+def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentPlan:
+    """Plan a RecurrentNetwork op and its gradient in segments. Raises UnsupportedError where steps do not fit this."""
     parts = scan_of_gradients(backward_call, frozenset())
     read = [name for name in parts.scan.tensors if name.role in STORED]
     hoisted, ahead = _steps_again(call, read)
     again = _in_row_loop(ahead, options)
     segment = segment_steps(ahead, again)
-    forward = _forward(call, options, again, segment)
-    ahead = _with_borders(ahead, forward.compiled.scan, parts.scan)
+    forward = _steps_forward(call, options, again, segment)
+    ahead = _with_borders(ahead, forward.scan, parts.scan)
     down = _with_segments(parts.scan, ahead)
     plan = _with_givens(_in_row_loop(down, options), again)
-    notes = (f"segments of {segment} steps run again from their borders, within the cache: {WHY}",)
-    compiled = written_scan(down, plan, call.float_dtype, options, segment, again=(ahead, again), notes=notes)
-    return forward, backward_scan(backward_call, options, replace(parts, scan=down), compiled, hoisted)
+    return SegmentPlan(segment, forward, Steps(hoisted, ahead, again), Steps(parts.hoisted, down, plan), parts)
 
 
 def segment_steps(scan: Scan, plan: StepPlan) -> int:
@@ -146,8 +229,8 @@ def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
     return replace(plan, constants=constants, types=types, invariant=invariant)
 
 
-def _forward(call: Call, options: Options, again: StepPlan, segment: int) -> ForwardScan:
-    """The forward pass, which keeps states at borders alone."""
+def _steps_forward(call: Call, options: Options, again: StepPlan, segment: int) -> Steps:
+    """The steps of the forward pass, which keep states at borders alone."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     blobs, wanted = recurrence.cell.output_blobs, enumerate(recurrence.step_outputs, len(states))
@@ -157,8 +240,14 @@ def _forward(call: Call, options: Options, again: StepPlan, segment: int) -> For
     plan = _in_row_loop(scan, options)
     if plan.heads != again.heads:
         raise UnsupportedError("heads that are independent one way alone")
-    fixed = fixed_references(recurrence, options)
+    return Steps(hoisted, scan, plan)
+
+
+def _forward(call: Call, options: Options, planned: SegmentPlan) -> ForwardScan:
+    """The forward pass."""
+    recurrence, steps, segment = Recurrence(call.op, call.net), planned.forward, planned.segment
+    states, fixed = state_tensors(recurrence, input_types(recurrence, call)), fixed_references(recurrence, options)
     notes = (f"states are kept at borders of segments of {segment} steps alone: {WHY}",)
-    compiled = written_scan(scan, plan, call.float_dtype, options, segment, fixed, notes=notes)
-    before = compile_once(hoisted.before, options) if hoisted.before else None
-    return ForwardScan(call, recurrence, states, hoisted, before, compiled)
+    compiled = written_scan(steps.scan, steps.plan, call.float_dtype, options, segment, fixed, notes=notes)
+    before = compile_once(steps.hoisted.before, options) if steps.hoisted.before else None
+    return ForwardScan(call, recurrence, states, steps.hoisted, before, compiled)

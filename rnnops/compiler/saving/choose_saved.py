@@ -9,7 +9,7 @@ from rnnops.autodiff import differentiate
 from rnnops.checkpoints.policy import COLLECTION, DEFAULT, NAMES, Policy, Saving, Slots
 from rnnops.checkpoints.residuals import Residuals, choose_residuals
 from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs
-from rnnops.compiler.saving.choose_segments import goes_in_segments
+from rnnops.compiler.saving.choose_segments import StepsOf, goes_in_segments, with_segments
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
 from rnnops.errors import NothingToRecomputeError
 from rnnops.interpreter import Program, prepare
@@ -22,28 +22,60 @@ from rnnops.types import Type
 
 
 def choose_saved(
-    live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], saving: Saving, tile: Callable[[int, int], int]
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    saving: Saving,
+    tile: Callable[[int, int], int],
+    segments: StepsOf | None = None,
 ) -> Saved:
     """The forward net in training form, its gradient net, and what is kept between them.
 
     Args:
         tile: T and N of a recurrence -> steps of a tile of kernels.
+        segments: says how recurrences can go in segments, None where none can.
 
     Raises CheckpointError where a policy or a budget does not fit the net.
     """
     if saving.budget is None:
-        return by_policy(live, types, wrt, saving.policy)
+        return by_policy(live, types, wrt, saving.policy, segments)
 
     def by(policy: Policy) -> Saved:
-        return by_policy(live, types, wrt, replace(policy, residuals=saving.policy.residuals))
+        return by_policy(live, types, wrt, replace(policy, residuals=saving.policy.residuals), segments)
 
     return by(fit_budget(by, saving.budget, tile).policy)
 
 
-def by_policy(live: Program, types: Mapping[str, Type], wrt: tuple[str, ...], policy: Policy) -> Saved:
-    """What a policy saves. Raises CheckpointError where it does not fit the net."""
-    by_default = policy.kind == DEFAULT and policy.slots is None
-    in_segments = goes_in_segments if by_default else lambda call: False
+def by_policy(
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    policy: Policy,
+    segments: StepsOf | None = None,
+    whole: frozenset[str] = frozenset(),
+) -> Saved:
+    """What a policy saves.
+
+    Args:
+        segments: says how recurrences can go in segments, None where none can.
+        whole: keys of recurrences that do not.
+
+    Raises CheckpointError where it does not fit the net.
+    """
+    if segments is None or policy.kind != DEFAULT or policy.slots is not None:
+        return _by_policy(live, types, wrt, policy, lambda call: False)
+    marked = _by_policy(live, types, wrt, policy, lambda call: call.op.key not in whole and goes_in_segments(call))
+    saved, refused = with_segments(marked, segments)
+    return by_policy(live, types, wrt, policy, segments, whole | refused) if refused else saved
+
+
+def _by_policy(
+    live: Program,
+    types: Mapping[str, Type],
+    wrt: tuple[str, ...],
+    policy: Policy,
+    in_segments: Callable[[Call], bool],
+) -> Saved:
     program = prepare(training_form(live, wrt, policy, in_segments=in_segments), types, live.float_dtype)
     if policy.slots is not None:
         program = prepare(in_parts(program, policy.slots), types, live.float_dtype)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.residuals import Residuals
 from rnnops.interpreter import Program
+from rnnops.loops import PRODUCTS
 from rnnops.recurrent.op import backward_program, cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call
-
-PRODUCTS = ("MatMul", "Gemm", "RoundedMatMul", "RoundedGemm")
 
 
 def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps: float = 1.0) -> float:

@@ -11,7 +11,7 @@ import rnnops as ro
 from rnnops.compiler.execute import segments
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.saving import choose_segments
+from rnnops.compiler.saving import choose_saved, choose_segments
 from rnnops.compiler.saving.choose_segments import goes_in_segments, seconds
 from rnnops.compiler.schedule import share_work
 
@@ -138,3 +138,42 @@ def test_the_choice_is_by_bytes_and_results(monkeypatch: pytest.MonkeyPatch) -> 
     assert goes_in_segments(call)
     monkeypatch.setattr(choose_segments, "CACHE", 2**30)
     assert not goes_in_segments(call)
+
+
+def mixing(**options: object) -> tuple[ro.Net, Feeds]:
+    """A matrix state whose rows look at each other."""
+    cell = ro.Net("cell")
+    q, S = cell.inputs("q", "S")
+    mean = ro.reduce_mean(S, axes=[0], keepdims=1)
+    S_t = ro.tanh(S) * 0.5 + mean * ro.exp(ro.unsqueeze(q, [2]))
+    cell.outputs(S_t=S_t, y=ro.reduce_sum(S_t, axes=[2], keepdims=0))
+    net = over_time(cell, "q", {"S": (16, 16)}, **options)
+    rng = np.random.default_rng(0)
+    return net, {"seq_q": rng.normal(size=(20, 3, 16)).astype(np.float32), "S0": np.ones((3, 16, 16), np.float32)}
+
+
+def test_who_cannot_keeps_what_it_would_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, feeds = mixing()
+    runs = {kind: ro.compile(net, residuals=kind) for kind in ("float32", "bfloat16")}
+    found = {kind: run.saved_residuals(feeds).total for kind, run in runs.items()}
+    estimate = runs["float32"].memory_estimate(None, feeds).nbytes
+    assert scans(net, feeds)[1].again is None
+    monkeypatch.setattr(choose_saved, "goes_in_segments", lambda call: False)
+    for kind, total in found.items():
+        assert total == ro.compile(net, residuals=kind).saved_residuals(feeds).total
+    assert found["bfloat16"] < found["float32"]
+    assert estimate == ro.compile(net).memory_estimate(None, feeds).nbytes
+
+
+@pytest.mark.parametrize("device", ["reference", "cuda"])
+def test_devices_that_keep_all_steps_choose_as_ever(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, feeds = case("delta_net")
+    found = ro.compile(net, device=device).saved_residuals(feeds)
+    monkeypatch.setattr(choose_saved, "goes_in_segments", lambda call: False)
+    assert found == ro.compile(net, device=device).saved_residuals(feeds)
+
+
+def test_estimates_count_borders() -> None:
+    net, feeds = case("mlstm", T=40)
+    run = ro.compile(net)
+    assert run.memory_estimate(None, feeds).nbytes == run.saved_residuals(feeds).total
