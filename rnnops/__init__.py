@@ -131,7 +131,7 @@ from rnnops.ops import (
     with_gradient as with_gradient,
 )
 from rnnops.parse import parse_net as parse_net
-from rnnops.recurrent import Link as Link, recurrent_net as recurrent_net
+from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
 

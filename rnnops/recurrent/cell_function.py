@@ -1,0 +1,132 @@
+"""`cell`: a Python function of one step as a cell net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from inspect import Parameter, signature
+from typing import Any, NoReturn
+
+from rnnops.blob import Blob
+from rnnops.errors import RecurrentError
+from rnnops.net import Net
+from rnnops.ops import select_valid
+
+LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end
+OPTIONS = ("lengths", "reverse", "steps", "scope", "recompute", "state_shapes", "forward_only")  # of `scan`
+NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+class CellFunction:
+    """A step as a function of blobs; called, it appends its ops to the net of these blobs, as any function does.
+
+    Attributes:
+        net: the cell, for `recurrent_net`.
+        sequences, states, parameters: names of its arguments, by what they are.
+        outputs: names of what it returns besides states.
+    """
+
+    def __init__(self, function: Callable[..., Any], timestep: str | None, dtypes: Mapping[str, str]) -> None:
+        if not callable(function):
+            problem = "a cell is made of a function of one step"
+            raise RecurrentError(problem, wanted="def step(x, h, *, w): ...", came=type(function).__name__)
+        update_wrapper(self, function)
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.function, self.timestep, self.dtypes = function, timestep, dict(dtypes)
+        self.arguments, self.parameters = self._told_apart()
+        self.net = self._written(ends=False)
+        returned = self.net.output_blobs
+        self.states = tuple(name for name in self.arguments if name in returned)
+        self.sequences = tuple(name for name in self.arguments if name not in returned)
+        self.outputs = tuple(name for name in returned if name not in self.states)
+
+    def with_ends(self) -> Net:
+        """The cell with `seq_lengths` and a timestep: past the end of a row states stay, and other outputs are 0."""
+        return self._written(ends=True)
+
+    def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        raise RecurrentError(problem, net=self.name, blob=blob, **details)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self.function(*arguments, **options)
+
+    def __repr__(self) -> str:
+        kinds = ("sequences", "states", "parameters", "outputs")
+        parts = [f"{kind} {', '.join(getattr(self, kind))}" for kind in kinds if getattr(self, kind)]
+        return f"<cell {self.name}: {'; '.join(parts)}>"
+
+    def __str__(self) -> str:
+        return str(self.net)
+
+    def _told_apart(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of sequences and states, and of parameters; what has a default is a value of Python's."""
+        given = signature(self.function).parameters
+        for name, one in given.items():
+            if one.kind not in NAMED:
+                self.fail("a cell names each of its arguments", blob=name, wanted="no *args, no **kwargs, no /")
+            if name in OPTIONS or (name in (LENGTHS, TIMESTEP) and name != self.timestep):
+                self.fail("an argument has the name of an option of ro.scan", blob=name, hint="Give it another name.")
+        kinds = {name: one.kind for name, one in given.items() if one.default is Parameter.empty}
+        for name in (*self.dtypes, *([self.timestep] if self.timestep else [])):
+            if name not in kinds:
+                self.fail("the cell has no such argument", blob=name, wanted=", ".join(kinds))
+        names = [name for name in kinds if name != self.timestep]
+        arguments = tuple(name for name in names if kinds[name] is not Parameter.KEYWORD_ONLY)
+        return arguments, tuple(name for name in names if name not in arguments)
+
+    def _written(self, ends: bool) -> Net:
+        net = Net(self.name)
+        blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
+        steps = (
+            {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, "int32")} if ends or self.timestep else {}
+        )
+        returned = self._returned({**blobs, **(steps if self.timestep else {})})
+        if ends:
+            (t,), lengths = steps.values(), net.input(LENGTHS, "int32")
+            returned = {
+                name: select_valid(blob, blobs.get(name, blob), lengths, t, drop=name not in self.arguments)
+                for name, blob in returned.items()
+            }
+        net.outputs(**returned)
+        return net.snapshot()
+
+    def _returned(self, blobs: Mapping[str, Blob]) -> dict[str, Blob]:
+        """What the function returns. Raises RecurrentError for anything but a dict of blobs by name."""
+        returned = self.function(**blobs)
+        wanted = "dict(h=..., y=...): states under their arguments' names"
+        if not isinstance(returned, Mapping) or not returned:
+            self.fail("a cell returns its new states and outputs by name", wanted=wanted, came=type(returned).__name__)
+        for name, value in returned.items():
+            if not isinstance(value, Blob):
+                self.fail("a cell returns blobs", blob=str(name), wanted=wanted, came=type(value).__name__)
+            if name in self.parameters or name == self.timestep:
+                hint = "A state stands before the `*` of the arguments."
+                self.fail("a parameter is no state", blob=name, wanted=" or ".join(self.arguments), hint=hint)
+        return dict(returned)
+
+
+def cell(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    timestep: str | None = None,
+    dtypes: Mapping[str, str] | None = None,
+) -> Any:
+    """Make a cell of a function of one step, for `scan`; a decorator, with options or without.
+
+        @ro.cell
+        def step(x, h, *, w_x, w_h):
+            return dict(h=ro.tanh(x @ w_x + h @ w_h))
+
+    Args:
+        function: of blobs: sequences and states first, parameters after `*`; what has a default stays a value of
+            Python's. It returns a dict: a state under the name of its argument, anything else is an output. It runs
+            when the cell is made.
+        timestep: name of an argument that gets the number of the step, int32 `[1]`.
+        dtypes: argument -> dtype, where that is not float.
+
+    Returns: a `CellFunction`. Raises RecurrentError for functions that are no cells.
+    """
+    if function is None:
+        return lambda written: CellFunction(written, timestep, dtypes or {})
+    return CellFunction(function, timestep, dtypes or {})
