@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rnnops import cells as cells
+from rnnops.arguments import did_you_mean as _did_you_mean
 from rnnops.blob import Blob as Blob
 from rnnops.cells import (
     GRU as GRU,
@@ -16,6 +17,7 @@ from rnnops.cells import (
     LayerNormMILSTM as LayerNormMILSTM,
 )
 from rnnops.errors import (
+    ArgumentError as ArgumentError,
     BudgetError as BudgetError,
     CheckpointError as CheckpointError,
     DeviceError as DeviceError,
@@ -36,6 +38,7 @@ from rnnops.errors import (
     StreamError as StreamError,
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
+    UnknownNameError as UnknownNameError,
 )
 from rnnops.forks import LOADING as _LOADING
 from rnnops.initializers import init_params as init_params
@@ -149,6 +152,15 @@ _LAZY = {
     "release_memory": "rnnops.compiler.buffers.free_list",
     **dict.fromkeys(_MODULES, "rnnops"),
 }
+# What other libraries call functions that are here.
+_MEANINGS = {
+    "concatenate": "concat", "cat": "concat", "stack": "concat", "chunk": "split", "take": "gather", "arctan": "atan",
+    "negative": "neg", "absolute": "abs", "power": "pow", "multiply": "mul", "subtract": "sub", "divide": "div",
+    "maximum": "max", "minimum": "min", "expand_dims": "unsqueeze", "permute": "transpose", "embedding": "gather",
+    "logsumexp": "reduce_log_sum_exp", "layer_norm": "layer_normalization", "detach": "stop_gradient",
+    "cross_entropy": "softmax_cross_entropy_loss", "onehot": "one_hot", "jit": "compile", "grad": "compile",
+    "rnn": "BasicRNN", "lstmcell": "cells.LSTMCell", "grucell": "cells.GRUCell",
+}  # fmt: skip
 
 
 def __dir__() -> list[str]:
@@ -158,7 +170,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module 'rnnops' has no attribute '{name}'")
+        hint = None if name.startswith("_") else _did_you_mean(name, __dir__(), _MEANINGS)
+        raise UnknownNameError(f"rnnops has no '{name}'", hint=hint)
     with _LOADING:  # a fork meanwhile waits
         value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
     globals()[name] = value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Union
 
 import numpy as np
 
+from rnnops.arguments import Attributes
 from rnnops.errors import NetError
 from rnnops.numpy_functions import Axis, call_function, call_ufunc, reduction
 from rnnops.subscripts import subscript
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rnnops.net import Net
 
 
-class Blob:
+class Blob(Attributes):
     """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
 
     `+ - * / ** @ == != < <= > >= & | ~ -x abs(x)` append ops; either side may be a Python number or a NumPy array.
@@ -25,6 +26,13 @@ class Blob:
     """
 
     __slots__ = ("__weakref__", "name", "net")
+    attribute_meanings: ClassVar = {
+        "permute": "transpose",
+        "view": "reshape",
+        "size": "shape",
+        "dim": "ndim",
+        "amax": "max",
+    }
     __hash__ = object.__hash__
 
     def __init__(self, net: Net, name: str) -> None:
@@ -57,6 +65,9 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"<Blob {self.name} of net {self.net.name}>"
+
+    def _attribute_hint(self, name: str) -> str:
+        return f"ro.op_names() lists the ops, whose functions take blobs: ro.{name}(x), where there is one."
 
     # -- what arrays do and blobs do not ---------------------------------------------------------------------------
 

@@ -131,6 +131,14 @@ def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
     return f"{op_type} -> {', '.join(name for name in outputs if name)}"
 
 
+class UnknownNameError(RnnopsError, AttributeError):
+    """Something has no attribute of this name."""
+
+
+class ArgumentError(RnnopsError, TypeError):
+    """A function was called with arguments that it has not, or without some that it needs."""
+
+
 class ModelError(RnnopsError):
     """A model or a layer is put together or called wrongly."""
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rnnops.arguments import Attributes, named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
 from rnnops.infer import declared_type, infer_call, output_dtypes
@@ -25,7 +26,7 @@ from rnnops.text import format_net
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 
 
-class Net:
+class Net(Attributes):
     """A small program over named blobs.
 
     Args:
@@ -119,6 +120,7 @@ class Net:
 
     # -- building ------------------------------------------------------------------------------------------------
 
+    @named_arguments
     def inputs(self, *names: str) -> Any:
         """Declare float inputs: one blob for one name, else a tuple; may be called again for more."""
         if not names:
@@ -126,6 +128,7 @@ class Net:
         blobs = tuple(self.input(name) for name in names)
         return blobs[0] if len(blobs) == 1 else blobs
 
+    @named_arguments
     def input(self, name: str, dtype: object = None, shape: Sequence[int] | None = None) -> Blob:
         """Declare one input; integer and bool inputs need their dtype, a shape is checked against the feed."""
         spec = Input(
@@ -133,6 +136,7 @@ class Net:
         )
         return self.add_input(spec)
 
+    @named_arguments
     def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
         """Declare an input with a way to start.
 
@@ -156,6 +160,7 @@ class Net:
                 raise NetError("this output is declared already", net=self.name, blob=name)
             self._outputs[check_name(name, "output", self.name)] = blob.name
 
+    @named_arguments
     def checkpoint(self, blob: Blob) -> Blob:
         """Register a blob to be kept under `checkpoints="collection"`, and return it. Raises NetError for an input."""
         self._check_growing()
@@ -171,6 +176,7 @@ class Net:
         """Blobs that were registered by `checkpoint`."""
         return frozenset(self._checkpoints)
 
+    @named_arguments
     def constant(self, value: Any, dtype: object = None) -> Blob:
         """A constant blob; Python and NumPy floats take the run's float dtype unless `dtype` says otherwise."""
         array = np.asarray(value)
@@ -294,6 +300,9 @@ class Net:
             copy.blob(blob)
             copy._outputs[name] = blob
         return copy
+
+    def __call__(self, *feeds: Any, **named: Any) -> NoReturn:
+        raise NetError("a net is no function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
 
     def __str__(self) -> str:
         return format_net(self)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.blob import Blob
 from rnnops.contract import check_form, check_op
 from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, named_rule, op_label
@@ -165,6 +166,11 @@ class OpSchema(Shared):
     internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
     loop: ClassVar[LoopForm | None] = None  # None: the op runs by its reference on every device
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            setattr(cls, "__call__", named_arguments(vars(cls)["__call__"]))  # noqa: B010 - as mypy has it
+
     @property
     def name(self) -> str:
         """The ONNX op name."""
@@ -283,7 +289,9 @@ def register(schema: Schema) -> Schema:
 def schema_of(op_type: str, net: str | None = None) -> OpSchema:
     """Look an op up by its ONNX name. Raises NetError for an unknown one."""
     if not isinstance(op_type, str) or op_type not in REGISTRY:
-        raise NetError("unknown op", net=net, op=str(op_type), hint="ro.op_names() lists the ops there are.")
+        near = did_you_mean(op_type, REGISTRY)
+        hint = near or "ro.op_names() lists the ops there are."
+        raise NetError("unknown op", net=net, op=str(op_type), hint=hint)
     return REGISTRY[op_type]
 
 

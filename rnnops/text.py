@@ -37,7 +37,7 @@ INDENT = "    "
 def format_net(net: Net) -> str:
     """A listing of the net that `parse_net` reads back."""
     dtype = f": {net.float_dtype}" if net.float_dtype else ""
-    head = f"net {format_name(net.name)}({', '.join(map(_format_input, net.input_specs))}){dtype}"
+    head = f"net {format_name(net.name)}({', '.join(map(format_input, net.input_specs))}){dtype}"
     lines = [head, *(INDENT + line for op in net.ops for line in _format_op(net, op))]
     outputs = ", ".join(
         format_name(blob) if name == blob else f"{format_name(name)}={format_name(blob)}"
@@ -51,7 +51,7 @@ def format_name(name: str) -> str:
     return name if PLAIN_NAME.match(name) and name not in RESERVED else format_value(name)
 
 
-def _format_input(spec: Input) -> str:
+def format_input(spec: Input) -> str:
     name, shape = format_name(spec.name), "" if spec.shape is None else format_value(spec.shape)
     if spec.initializer is not None:
         dtype = "" if spec.dtype == FLOAT else f" {spec.dtype}"

@@ -166,7 +166,7 @@ FEEDS: dict[str, tuple[dict[str, Any], type[ro.RnnopsError], tuple[str, ...]]] =
     "complex": ({"x": np.ones((4, 2), "complex64")}, ro.FeedError, ("'x'", "complex64")),
     "integers for floats": ({"x": np.ones((4, 2), "int64")}, ro.FeedError, ("'x'", "int64")),
     "mixed floats": ({"x": np.ones((4, 2), "float64")}, ro.FeedError, ("'w'", "'x'", "float32", "float64")),
-    "other integers": ({"n": np.ones(1, "int64")}, ro.FeedError, ("'n'", "int32", "int64")),
+    "other integers": ({"n": np.full(1, 2**40)}, ro.FeedError, ("'n'", "int32", "int64")),
     "floats for integers": ({"n": np.ones(1, "float32")}, ro.FeedError, ("'n'", "int32", "float32")),
     "declared shape": ({"w": np.ones((3, 2), "float32")}, ro.FeedError, ("'w'", "[2, 3]", "[3, 2]")),
     "declared rank": ({"w": np.ones(2, "float32")}, ro.FeedError, ("'w'", "[2, 3]", "[2]")),

@@ -19,7 +19,7 @@ LAYERS = (
     {"atomic_file", "errors", "example_sizes", "fill", "forks", "lazy", "sizes", "symbols", "twin_array"},
     {"kernels", "loops", "philox", "types"},
     {"foreign_arrays", "scalar_texts"},
-    {"numpy_functions", "subscripts"},
+    {"arguments", "numpy_functions", "subscripts"},
     {"blob", "scopes"},
     {"contract", "initializers", "schema"},
     {"infer", "text"},

@@ -7,6 +7,7 @@ from inspect import signature
 from itertools import count, pairwise
 from typing import Any
 
+from rnnops.arguments import named_arguments
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
 from rnnops.cells.basic_rnn import BasicRNNCell
@@ -82,7 +83,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
     Returns: `_all [T, N, H], _last [1, N, H]` for each state of the last layer.
     Raises NetError for states that do not fit.
     """
-    return preset
+    return named_arguments(preset)
 
 
 def _stack(cell_class: Callable[..., RNNCell], name: str, sizes: Sequence[int], options: dict[str, Any]) -> RNNCell:

@@ -15,6 +15,8 @@ from rnnops.ops.movement import reshape_to
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
+TIME_MAJOR = "Sequences are time-major, [T, N, ...]: one of [N, T, ...] is fed as x.swapaxes(0, 1)."
+
 
 class SelectValid(OpSchema):
     """`new` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `previous`, or 0 with `drop`.
@@ -39,7 +41,10 @@ class SelectValid(OpSchema):
         for i, sizes in ((2, shape[:1]), (3, (1,))):
             if call.shape(i) != sizes or call.dtype(i) != "int32":
                 blob, came = call.op.inputs[i], f"{call.dtype(i)}{list(call.shape(i))}"
-                call.fail(f"not {self.inputs[i]} of these rows", blob=blob, wanted=f"int32{list(sizes)}", came=came)
+                hint = TIME_MAJOR if i == 2 else None
+                call.fail(
+                    f"not {self.inputs[i]} of these rows", blob=blob, wanted=f"int32{list(sizes)}", came=came, hint=hint
+                )
         return (shape,)
 
     def reference(self, call: Call, new: Array, previous: Array, seq_lengths: Array, timestep: Array) -> Array:

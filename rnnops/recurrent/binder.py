@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
@@ -224,9 +225,9 @@ class Binder:
         names = tuple(blob.name if isinstance(blob, Blob) else str(blob) for blob in listed)
         for name in names:
             if name not in self.cell:
-                self.fail(
-                    "recompute_blobs_on_backward names an unknown blob", blob=name, wanted=some_of(self._computed())
-                )
+                problem = "recompute_blobs_on_backward names an unknown blob"
+                hint = did_you_mean(name, self.cell.blob_names) or f'Name it where the cell makes it: .named("{name}").'
+                self.fail(problem, blob=name, wanted=some_of(self._computed()), hint=hint)
             if name in carried:
                 self.fail(
                     f"a state cannot be recomputed ('{carried[name]}' is one): backward starts from it", blob=name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rnnops.arguments import named_arguments
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
@@ -14,6 +15,7 @@ from rnnops.recurrent.recurrence import Link
 Binding = Sequence[tuple[str, Blob]]
 
 
+@named_arguments
 def recurrent_net(
     net: Net,
     cell_net: Net,

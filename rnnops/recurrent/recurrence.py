@@ -14,6 +14,7 @@ from rnnops.errors import RecurrentError
 from rnnops.lazy import cached_property
 from rnnops.net import Net
 from rnnops.op import Op
+from rnnops.ops.select import TIME_MAJOR
 from rnnops.types import Shape, Type
 
 
@@ -162,7 +163,7 @@ class Recurrence:
                 self.fail("a sequence needs the axes [T, N, ...]", blob=name, came=kind)
             if head is not None and kind.shape[:2] != head:
                 wanted = f"[{head[0]}, {head[1]}, ...] as '{self.sequences[0]}' has"
-                self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind)
+                self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind, hint=TIME_MAJOR)
             head = (kind.shape[0], kind.shape[1])
         return head or (None, None)
 
@@ -204,7 +205,8 @@ class Recurrence:
         )
         if problem is not None:
             wanted = f"[D], [N, D] or [L, N, D] with N = {batch} and {state.feature_rank} feature axes D"
-            self.fail(problem, blob=state.input, wanted=wanted, came=initial)
+            hint = TIME_MAJOR if self.sequences and problem.endswith("size") else None
+            self.fail(problem, blob=state.input, wanted=wanted, came=initial, hint=hint)
         length = initial.shape[0] if extra == 2 else 1
         first = state.offset or 0
         if first + state.window > length or (state.offset is None and state.window != length):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
+from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import RecurrentError
 from rnnops.net import Net, common_net
@@ -16,6 +16,7 @@ from rnnops.recurrent.cell_function import LENGTHS, TIMESTEP, CellFunction
 Y = "y"  # the output that stands alone
 
 
+@named_arguments
 def scan(
     cell: CellFunction,
     /,
@@ -110,8 +111,7 @@ def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
     known = (*cell.sequences, *cell.states, *cell.parameters)
     for name in bound:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]}=?" if near else None
+            hint = did_you_mean(name, known)
             cell.fail("the cell has no such argument", blob=name, wanted=", ".join(known), hint=hint)
     missing = [name for name in cell.states if name not in bound]
     if missing:

@@ -159,7 +159,7 @@ def test_arguments_that_do_not_fit() -> None:
         (lambda: ro.scan(lstm, xs, h0, c0), "States go by name: h=, c=."),
         (lambda: ro.scan(lstm, h=h0, c=c0), "1 (x)"),
         (lambda: ro.scan(lstm, FEEDS["xs"], h=h0, c=c0), "ndarray"),  # type: ignore[arg-type]
-        (lambda: ro.scan(lstm, xs, h=h0, c=c0, w_y=c0), "Did you mean w_x=?"),
+        (lambda: ro.scan(lstm, xs, h=h0, c=c0, w_y=c0), "Did you mean w_x?"),
         (lambda: ro.scan(lstm, xs, h=h0, c=c0, recompute="gate"), "gates"),
         (lambda: ro.scan(counting, net.input("ids"), h=h0, kept=c0), "int32"),
     ]

@@ -31,7 +31,7 @@ from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.lazy import LazyModule, cached_property
 from rnnops.net import Net
 from rnnops.schema import RunContext
-from rnnops.types import Array, Type, type_of
+from rnnops.types import FLOAT, Array, Type, type_of
 
 if TYPE_CHECKING:
     from rnnops.compiler.export import export_native as export_native, source_recorder as source_recorder
@@ -129,6 +129,9 @@ class BoundRun(Run):
 
     def _recorded_for(self, feeds: Sequence[Array]) -> Recorded:
         run = self.served
+        declared = map(self.net.dtype_of, self._free)
+        if any(dtype not in (FLOAT, str(array.dtype)) for dtype, array in zip(declared, feeds, strict=True)):
+            raise NotRecordedError("integers are fed in another dtype than their input's")
         dtype = float_dtype_of(run.net, {**run._bound, **dict(zip(self._free, feeds, strict=True))}) or "float32"
         return self._recorded([type_of(array) for array in feeds], dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean
 from rnnops.blob import Blob
 from rnnops.errors import FeedError
 from rnnops.foreign_arrays import from_dlpack
@@ -20,7 +21,8 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
     merged = merge_given(net, dicts, named)
     missing = [name for name in net.input_names if name not in merged]
     if missing:
-        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing))
+        wanted, came = ", ".join(net.input_names), ", ".join(merged) or "none"
+        raise FeedError("an input is not fed", net=net.name, blob=", ".join(missing), wanted=wanted, came=came)
     return merged
 
 
@@ -42,7 +44,7 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             net=net.name,
             blob=", ".join(unknown),
             wanted=f"one of {', '.join(net.input_names) or 'none'}",
-            hint="stream= is for device='cuda'." if unknown == ["stream"] else None,
+            hint="stream= is for device='cuda'." if unknown == ["stream"] else did_you_mean(unknown[0], inputs),
         )
     return merged
 
@@ -80,7 +82,7 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
-    arrays = {spec.name: read(net.name, spec.name, feeds[spec.name]) for spec in fed}
+    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
     float_dtype = float_dtype_of(net, arrays) or "float32"
     for spec in fed:
         check_type(net, spec, type_of(arrays[spec.name]), float_dtype)
@@ -112,6 +114,25 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         raise FeedError(f"{what} cannot be read through DLPack: {error}", net=net, blob=name) from error
 
 
+def as_declared(net: Net, spec: Input, array: Any) -> Any:
+    """Integers in the dtype of their input, as indices and labels of NumPy are int64.
+
+    Raises FeedError where a value does not fit.
+    """
+    if spec.dtype == FLOAT or type(array) is not np.ndarray or array.dtype == spec.dtype:
+        return array
+    if array.dtype.kind not in "iu" or np.dtype(spec.dtype).kind not in "iu":
+        return array  # which is refused for its dtype
+    limits = np.iinfo(spec.dtype)
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if low < limits.min or high > limits.max:
+        came = f"{array.dtype} from {low} to {high}"
+        raise FeedError(
+            "integers that do not fit their input", net=net.name, blob=spec.name, wanted=spec.dtype, came=came
+        )
+    return array.astype(spec.dtype)
+
+
 def _in_rows(array: Array) -> Array:
     """A plain array in row-major order, as products and sums round differently over others; aligned, for kernels."""
     plain = np.asarray(array, order="C")
@@ -141,10 +162,17 @@ def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
     for name, dtype in floats.items():
         first, wanted = next(iter(floats.items()))
         if dtype not in ("float32", "float64"):
-            raise FeedError("dtype of a float input", net=net.name, blob=name, wanted="float32 or float64", came=dtype)
+            hint = "Convert it: x.astype('float32')."
+            wanted = "float32 or float64"
+            raise FeedError("dtype of a float input", net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
         if dtype != wanted:
             raise FeedError(
-                "float feeds of two dtypes", net=net.name, blob=name, wanted=f"{wanted} as '{first}' has", came=dtype
+                "float feeds of two dtypes",
+                net=net.name,
+                blob=name,
+                wanted=f"{wanted} as '{first}' has",
+                came=dtype,
+                hint=f"Convert one: x.astype('{wanted}').",
             )
     return next(iter(floats.values()), None)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy, as_saving
 from rnnops.compiler.api.feeds import (
     as_array,
@@ -28,6 +29,7 @@ from rnnops.compiler.api.feeds import (
 )
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.precision import check_floats, check_precision
+from rnnops.compiler.api.printed_run import PrintedRun
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
@@ -78,6 +80,7 @@ PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred ki
 Feeds = Mapping[str, Any]
 
 
+@named_arguments
 def compile(  # noqa: A001
     net: Net,
     device: str = "cpu",
@@ -114,8 +117,9 @@ def compile(  # noqa: A001
     """
     require_net(net)
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
+        hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"
-        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device))
+        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
     if weights is not None and device != CUDA:
         raise DeviceError("weights= is of the CUDA device", net=net.name, wanted="device='cuda'", came=repr(device))
     if not net.output_blobs:
@@ -139,7 +143,7 @@ def _precisions(device: str, options: Options) -> tuple[str, ...]:
     return (EXACT, BFLOAT16) if device == "reference" else options.target.precisions
 
 
-class Run:
+class Run(PrintedRun):
     """A compiled net. Calls may come from several threads; all state of a backward pass lives in its pullback."""
 
     pullback: ClassVar[type[Pullback]] = Pullback

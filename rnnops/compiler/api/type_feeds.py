@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.api.feeds import as_array, check_type, float_dtype_of, merge_given
+from rnnops.compiler.api.feeds import as_array, as_declared, check_type, float_dtype_of, merge_given
 from rnnops.errors import FeedError
 from rnnops.net import Net
 from rnnops.op import Input
@@ -35,7 +35,8 @@ def types_of_feeds(
     if missing:
         wanted = "an array or a shape, as no shape is declared"
         raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted)
-    arrays = {name: read(net.name, name, value) for name, value in given.items() if not _is_shape(value)}
+    fed = [spec for spec in net.input_specs if spec.name in given and not _is_shape(given[spec.name])]
+    arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
     floats = asked_float_dtype(net, arrays, dtype)
     types = {}
     for spec in net.input_specs:

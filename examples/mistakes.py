@@ -1,0 +1,145 @@
+"""Fifty typical mistakes, each with the error that it gets: what was wrong, what was wanted, what to do.
+
+python examples/mistakes.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import rnnops as ro
+
+T, N, D, H = 7, 2, 3, 4
+RANDOM = np.random.default_rng(0)
+
+
+@ro.cell
+def cell(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
+    gates = x @ w_x + h @ w_h
+    return {"h": ro.tanh(gates)}
+
+
+def model() -> tuple[ro.Net, dict[str, Any]]:
+    """A small net that is right, and feeds for it."""
+    net = ro.Net("model")
+    xs, h0, lengths = net.input("xs"), net.input("h0"), net.input("lengths", "int32")
+    states, ys = ro.scan(cell, xs, h=h0, lengths=lengths)
+    net.outputs(y=ys["h"], last=states["h"], row=net.parameter("table", (5, 2))[net.input("ids", "int32")])
+    floats = {"xs": (T, N, D), "h0": (N, H), "w_x": (D, H), "w_h": (H, H), "table": (5, 2)}
+    feeds = {name: RANDOM.normal(size=shape) for name, shape in floats.items()}
+    return net, {**feeds, "lengths": np.array([7, 3], "int32"), "ids": np.array([0, 4], "int32")}
+
+
+NET, FEEDS = model()
+RUN = ro.compile(NET, device="reference")
+OPEN = ro.Net("open")  # a net in which mistakes are made
+X, IDS = OPEN.input("x"), OPEN.input("ids", "int64")
+
+
+def fed(**changed: Any) -> dict[str, Any]:
+    """The feeds with some of them changed; None leaves one out."""
+    return {name: value for name, value in {**FEEDS, **changed}.items() if value is not None}
+
+
+def twice() -> None:
+    """A pullback that is used again."""
+    outputs, pullback = RUN.vjp(FEEDS)
+    for _ in range(2):
+        pullback({"y": np.ones_like(outputs["y"])})
+
+
+def step_of(value: Callable[[Any, Any], Any]) -> Callable[[], Any]:
+    """Make a cell that returns something."""
+
+    def step(x: Any, h: Any) -> Any:
+        return value(x, h)
+
+    return lambda: ro.cell(step)
+
+
+MISTAKES: dict[str, Callable[[], Any]] = {
+    # names
+    "a function of another library": lambda: ro.concatenate([X, X]),
+    "a misspelt function": lambda: ro.sigmod(X),
+    "a misspelt op": lambda: OPEN.append("Sigmod", [X]),
+    "an argument of another library": lambda: ro.softmax(X, dim=-1),
+    "an argument too many": lambda: ro.tanh(X, 0),
+    "a misspelt option": lambda: ro.compile(NET, chekpoints="memory"),
+    "an argument left out": lambda: ro.LSTM(OPEN, X, None, None, D),
+    "a method that a net has not": lambda: OPEN.output(y=X),
+    "a method that a run has not": lambda: RUN.forward(FEEDS),
+    "a method of tensors": lambda: X.permute(1, 0),
+    # blobs
+    "if over a blob": lambda: 1 if X > 0 else 0,
+    "a loop over a blob": lambda: [x for x in X],  # noqa: C416
+    "a function of math": lambda: math.tanh(X),
+    "a function of NumPy without an op": lambda: np.linalg.norm(X),
+    "numbers of a blob": lambda: np.asarray(X),
+    "a shape that is not known yet": lambda: X.shape[0],
+    "a mask as a subscript": lambda: X[X > 0],
+    "a subscript of a float": lambda: X[0.5],
+    "a sum over blobs that is meant over an axis": lambda: ro.sum(X),
+    "blobs of two nets": lambda: X + NET.blob("xs"),
+    "floats meet integers": lambda: X + IDS,
+    "a net called without compiling it": lambda: NET(FEEDS),
+    "a net without outputs": lambda: ro.compile(ro.Net("empty")),
+    "an output twice": lambda: (OPEN.outputs(y=X), OPEN.outputs(y=X)),
+    "a name twice": lambda: OPEN.input("x"),
+    "a parameter of no size": lambda: OPEN.parameter("w", (D, -1)),
+    "an initializer that is unknown": lambda: OPEN.parameter("w", (D, H), "glorot"),
+    # cells
+    "a cell that returns a tuple": step_of(lambda x, h: (x + h, h)),
+    "a cell that returns numbers": step_of(lambda x, h: {"h": 0.0}),
+    "a state without an initial value": lambda: ro.scan(cell, X),
+    "states in the place of sequences": lambda: ro.scan(cell, X, X),
+    "a net in the place of a cell": lambda: ro.scan(cell.net, X, h=X),
+    "a blob that is recomputed and has no name": lambda: ro.scan(cell, X, h=X, recompute=["gates"]),
+    "links to an output that is not there": lambda: ro.recurrent_net(
+        OPEN, cell.net, [("x", X)], [("h", X)], {"h": "H"}
+    ),
+    # feeds
+    "an input that is not fed": lambda: RUN(fed(h0=None)),
+    "a misspelt input": lambda: RUN(fed(h0=None, h_0=FEEDS["h0"])),
+    "feeds by position": lambda: RUN(FEEDS["xs"]),
+    "a list in place of an array": lambda: RUN(fed(h0=[[0.0] * H] * N)),
+    "batch first": lambda: RUN(fed(xs=FEEDS["xs"].swapaxes(0, 1))),
+    "another number of features": lambda: RUN(fed(xs=np.ones((T, N, D + 1)))),
+    "float32 beside float64": lambda: RUN(fed(h0=FEEDS["h0"].astype("float32"))),
+    "float16": lambda: RUN({name: value.astype("float16") for name, value in FEEDS.items()}),
+    "floats as indices": lambda: RUN(fed(ids=np.array([0.0, 1.0]))),
+    "an index out of range": lambda: RUN(fed(ids=np.array([0, 5]))),
+    "integers that do not fit": lambda: RUN(fed(ids=np.array([0, 2**40]))),
+    # runs and gradients
+    "a device that is unknown": lambda: ro.compile(NET, device="gpu"),
+    "a pullback that is used twice": twice,
+    "a gradient of an output that is not there": lambda: RUN.vjp(FEEDS)[1]({"loss": np.ones(())}),
+    "a gradient of another shape": lambda: RUN.vjp(FEEDS)[1]({"y": np.ones((N, H))}),
+    "a gradient by integers": lambda: RUN.vjp(FEEDS, wrt=["ids"]),
+    "dropout without a seed": lambda: ro.compile(dropped(), device="reference").vjp(x=np.ones((2, 3))),
+    "a policy that is unknown": lambda: ro.compile(NET, checkpoints="some"),
+    "a budget that is too small": lambda: ro.compile(NET, memory_budget=10).vjp(FEEDS),
+}
+
+
+def dropped() -> ro.Net:
+    net = ro.Net("dropped")
+    net.outputs(y=ro.dropout(net.input("x"), 0.5))
+    return net
+
+
+def message(mistake: Callable[[], Any]) -> str:
+    """The error of a mistake. Raises AssertionError where there is none, or one that is not rnnops's own."""
+    try:
+        mistake()
+    except ro.RnnopsError as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("this mistake passes")
+
+
+if __name__ == "__main__":
+    for name, mistake in MISTAKES.items():
+        print(f"{name}\n    {message(mistake)}")

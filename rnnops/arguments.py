@@ -1,0 +1,81 @@
+"""Names that users give: what a misspelt one may have meant, and calls with arguments that a function has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+
+from rnnops.errors import ArgumentError, UnknownNameError
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+MEANINGS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "eps": "epsilon", "shapes": "shape"}  # of arguments
+
+
+def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str] | None = None) -> str | None:
+    """A hint for a misspelt name, None where nothing is near.
+
+    Args:
+        meanings: what names of other libraries are called here.
+    """
+    word, names = str(name), list(known)
+    lower = {known.lower(): known for known in names}
+    found = (meanings or {}).get(word.lower()) or lower.get(word.lower())
+    near = [found] if found else [lower[close] for close in get_close_matches(word.lower(), lower, 1)]
+    return f"Did you mean {near[0]}?" if near else None
+
+
+def named_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Let a call with arguments that a function has not be an error that says which it has."""
+
+    @wraps(function)
+    def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            _check_call(function, args, kwargs, error)
+            raise
+
+    return called
+
+
+def _check_call(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: TypeError
+) -> None:
+    """Raise ArgumentError where arguments do not fit; else a TypeError came from within."""
+    shape = signature(function)
+    try:
+        shape.bind(*args, **kwargs)
+    except TypeError as error:
+        names = [name for name in shape.parameters if name != "self"]
+        unknown = [name for name in kwargs if name not in names]
+        meanings = {other: here for other, here in MEANINGS.items() if here in names}
+        hint = did_you_mean(unknown[0], names, meanings) if unknown else None
+        is_op = function.__name__ == "__call__"  # of an op, which is told by its own name and not by its base's
+        called = type(args[0]).__name__ if is_op and args else function.__qualname__
+        raise ArgumentError(f"{called}: {error}", wanted=f"({', '.join(names)})", hint=hint) from cause
+
+
+class Attributes:
+    """A class whose unknown attributes are errors that say what is near.
+
+    `attribute_meanings`: what attributes of other libraries are called here.
+    """
+
+    __slots__ = ()
+    attribute_meanings: ClassVar[Mapping[str, str]] = {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = [] if name.startswith("_") else [known for known in dir(type(self)) if not known.startswith("_")]
+        kind = type(self).__name__
+        problem = f"a {kind} has no attribute '{name}'"
+        raise UnknownNameError(
+            problem, hint=did_you_mean(name, known, self.attribute_meanings) or self._attribute_hint(name)
+        )
+
+    def _attribute_hint(self, name: str) -> str | None:
+        """What else may be meant by an attribute that is not there."""
+        return None
