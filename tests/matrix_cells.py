@@ -63,6 +63,28 @@ def selective(channels: int, states: int, **options: object) -> ro.Net:
     return over_time(cell, "xdbc", {"h": (channels, states)}, **options)
 
 
+def ending(
+    T: int = 20, N: int = 3, heads: int = 2, width: int = 16, drop: int = 0, masked: bool = False, **options: object
+) -> tuple[ro.Net, Feeds]:
+    """Linear attention whose rows end, among them one at once and one at the last step, and its feeds.
+
+    Args:
+        masked: whether the output reads the state behind the mask.
+    """
+    cell = ro.Net("ending")
+    q, k, v, f, C = cell.inputs("q", "k", "v", "f", "C")
+    new = ro.unsqueeze(ro.sigmoid(f), [3]) * C + ro.unsqueeze(k, [3]) * ro.unsqueeze(v, [2])
+    C_t = ro.select_valid(new, C, cell.input("lengths", "int32"), cell.input("t", "int32"), drop=drop)
+    seen = C_t if masked else new
+    cell.outputs(y=ro.reduce_sum(seen * ro.unsqueeze(q, [3]), axes=[2], keepdims=0), C_t=C_t)
+    net = over_time(cell, "qkvf", {"C": (heads, width, width)}, timestep="t", **options)
+    rng = np.random.default_rng(0)
+    shapes = dict.fromkeys(("seq_q", "seq_k", "seq_v"), (T, N, heads, width))
+    shapes |= {"seq_f": (T, N, heads, 1), "C0": (N, heads, width, width)}
+    lengths = np.array([0, T, *(1 + 7 * n % T for n in range(N - 2))], np.int32)
+    return net, {**{name: rng.normal(size=shape) for name, shape in shapes.items()}, "lengths": lengths}
+
+
 def feeds_of(net: ro.Net, T: int, N: int, first: int, second: int, dtype: str = "float32") -> Feeds:
     """Random feeds: heads and width, or channels and states."""
     rng = np.random.default_rng(0)

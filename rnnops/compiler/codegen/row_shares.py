@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rnnops.compiler.codegen.pointwise_kernel import Sizes
-from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, least, most
 from rnnops.compiler.ir.kernel import Array, Assign, Do, For, Statement
 
-N, K, RANK, STEPS, HEAD, COUNT, ROWS = map(Name, ("N", "K", "rank", "steps", "head", "count", "rows"))
+N, K, RANK, STEPS, LOW, HEAD, COUNT, ROWS = map(Name, ("N", "K", "rank", "steps", "low", "head", "count", "rows"))
 IN_TILE, J0, N0, N1, M0, M1 = map(Name, ("i", "j0", "n0", "n1", "m0", "m1"))
 ZERO, ONE = Literal(0), Literal(1)
 
@@ -45,6 +45,23 @@ class AllRows:
     def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
         """The rows of a product in a tile, of which one step of all rows of the batch has `rows`."""
         return STEPS * sizes.of(rows)
+
+
+class RowsToEnd(AllRows):
+    """Every row through all steps of a tile; it lasts `lasting` of them.
+
+    Args:
+        heads: rows that stand for each row of the batch.
+    """
+
+    def __init__(self, heads: Expr) -> None:
+        self.heads = heads
+
+    def each_row(self, body: Sequence[Statement]) -> Statement:
+        k, row = Name("k"), Name("row")
+        last = most(least(Load("ends", row) - LOW, STEPS), 0)
+        n = Load("order", row) * self.heads + k % self.heads
+        return For("k", N0, N1, ONE, (Assign("row", k // self.heads), Assign("n", n), Assign("lasting", last), *body))
 
 
 class LastingRows(AllRows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from math import prod
@@ -11,22 +11,26 @@ from math import prod
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.parameters import (
+    DRIVER_PARAMETERS,
+    SCALARS,
+    array_parameters,
+    copy_function,
+    thread_share,
+)
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
-from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
+from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd, RowsToEnd
 from rnnops.compiler.codegen.state_kernel import StateWriter
 from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
-    Cast,
     Expr,
     Literal,
-    Load,
     Name,
     any_of,
     both,
     choice,
     compare,
     least,
-    share_of,
 )
 from rnnops.compiler.ir.kernel import (
     Array,
@@ -40,13 +44,12 @@ from rnnops.compiler.ir.kernel import (
     Parameter,
     Pointer,
     Statement as Line,
-    Store,
     Vector,
 )
 from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.shown import shown
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
@@ -65,7 +68,7 @@ MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those 
 
 RANK, THREADS, SHARE, SHARES = map(Name, ("rank", "threads", "share", "shares"))
 T, N, K, TILE, STEPS, LOW, STEP, IN_TILE = map(Name, ("T", "N", "K", "tile", "steps", "low", "step", "i"))
-N0, N1, R0, R1 = map(Name, ("n0", "n1", "r0", "r1"))
+N0, N1, R0, R1, LASTING = map(Name, ("n0", "n1", "r0", "r1", "lasting"))
 ZERO, ONE, TRUE = Literal(0), Literal(1), Literal(True, dtype=BOOL)
 BACKWARDS, BY_COLUMNS = compare("!=", Name("backwards"), 0), compare("!=", Name("columns"), 0)
 GOES_ON = any_of(TILE > 0, Name("carry") > 0)  # sums have a start that is not 0
@@ -173,8 +176,10 @@ class ScanWriter:
     def _driver(self) -> list[Line]:
         rows = N if self.plan.batch_axes else ONE
         together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
-        parts = [Part(self.plan.stages, self.layouts.places, LastingRows() if self.plan.lengths else AllRows())]
-        if self.plan.past_end:  # of each row behind the others, or before them in reverse
+        parts = [Part(self.plan.stages, self.layouts.places, self.shares())]
+        if (
+            self.plan.past_end and not self.plan.rows_outside
+        ):  # of each row behind the others, or before them in reverse
             over = Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]
@@ -245,6 +250,12 @@ class ScanWriter:
                 self._products([node for node in nodes if isinstance(node, Product)])
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
 
+    def shares(self) -> AllRows:
+        """How a thread goes through its rows."""
+        if not self.plan.lengths:
+            return AllRows()
+        return RowsToEnd(self._size(self.plan.heads)) if self.plan.rows_outside else LastingRows()
+
     def _row_loop(self, stage: Stage) -> Line:
         """A loop over rows around one over steps."""
         body = self.steps_of_row(stage, BACKWARDS)
@@ -252,18 +263,45 @@ class ScanWriter:
 
     def steps_of_row(self, stage: Stage, backwards: Expr, tile: Expr = TILE) -> list[Line]:
         """All steps of a tile of one row; states come before the first and go after the last."""
-        self.lines = []
-        self._rows([node for node in stage.nodes if isinstance(node, Statement)])
-        (rows,) = self.lines
-        assert isinstance(rows, For)
         first = Assign("i", choice(backwards, STEPS - 1, ZERO)), Assign("t", LOW + IN_TILE)
-        step = Assign("i", choice(backwards, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
         residents, borders = self.layouts.residents, self.layouts.borders
         come = [self._copied(state.own, state.read, state) for state in residents]
         come += [self._at_border(state, tile) for state in borders]
         go = [self._copied(state.written, state.own, state) for state in residents]
-        steps = For("step", ZERO, STEPS, ONE, (*self._prefetched(stage, backwards), *step, *rows.body))
-        return [*(first if come else ()), *come, steps, *go]
+        return [*(first if come else ()), *come, *self._loops_over_steps(stage, backwards), *go]
+
+    def _loops_over_steps(self, stage: Stage, backwards: Expr) -> list[Line]:
+        """The steps that a row lasts, and those past its end, which come first where time runs backwards."""
+        if not self.plan.lengths:
+            return [self._loop_over_steps(stage, backwards, ZERO, STEPS)]
+        lasts = STEPS - LASTING if self.scan.reverse else LASTING
+        before, after = (ZERO, lasts), (lasts, STEPS)
+        own = self.part
+        loop = self._loop_over_steps(stage, backwards, *(after if self.scan.reverse else before))
+        self.part = replace(own, stages=self.plan.past_end, places=self.layouts.past_end)
+        ends = [replace(one, nodes=tuple(n for n in one.nodes if not self._stays(n))) for one in self.plan.past_end]
+        over = before if self.scan.reverse else after
+        others = [self._loop_over_steps(one, backwards, *over) for one in ends if one.nodes]
+        self.part = own
+        return [*others, loop] if self.scan.reverse else [loop, *others]
+
+    def _loop_over_steps(self, stage: Stage, backwards: Expr, first: Expr, last: Expr) -> Line:
+        self.lines = []
+        self._rows([node for node in stage.nodes if isinstance(node, Statement)])
+        (rows,) = self.lines
+        assert isinstance(rows, For)
+        body = rows.body[len(rows.body) - 1 :]  # the call; which row it is stands outside
+        step = Assign("i", choice(backwards, STEPS - 1 - STEP, STEP)), Assign("t", LOW + IN_TILE)
+        return For("step", first, last, ONE, (*self._prefetched(stage, backwards), *step, *body))
+
+    def _stays(self, node: Node) -> bool:
+        """Whether a node copies a state that changes in place onto itself."""
+        if not isinstance(node, Statement) or node.form != "copy" or node.fold:
+            return False
+        (source,), target, aliases = node.operands, node.target, self.layouts.aliases
+        return (
+            isinstance(source, Access) and source.layout == target.layout and aliases.get(target.owner) == source.owner
+        )
 
     def _at_border(self, state: BorderPlace, tile: Expr) -> Line:
         """The row of a state before the first step of a tile is kept; where steps run again, it comes from there."""
@@ -425,41 +463,8 @@ class ScanWriter:
 
 
 STARTS = TILE, Name("carry")  # 0 where sums begin
-DRIVER_PARAMETERS = (
-    Parameter("rank"),
-    Parameter("threads"),
-    *(Parameter(name, "int64[]") for name in ("barrier", "status")),
-)
-SCALARS: Mapping[str, Expr | Pointer] = {
-    "t": Cast(Name("first") + Name("t"), dtype="int32"),
-    "draw_t": Name("draw_t0") + Name("t"),
-    "status": Pointer("status", ZERO),
-}
-
-
-def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[Parameter]:
-    """What the caller gives, and scratch; bools come as bytes."""
-    tensors = [(array, scan.tensors[name].dtype, f"tensor {name}") for name, array in layouts.tensors.items()]
-    arrays = [(array, plan.types[owner].dtype, owner) for owner, array in layouts.arrays.items()]
-    scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
-    given = (*tensors, *arrays, *scratch)
-    return [Parameter(name, "uint8[]" if dtype == BOOL else f"{dtype}[]", blob) for name, dtype, blob in given]
-
-
-def copy_function(name: str, dtype: str) -> Function:
-    """A function that copies numbers."""
-    stored = "uint8" if dtype == BOOL else dtype
-    taken = Parameter("p0", f"{stored}*"), Parameter("p1", f"{stored}*"), Parameter("size")
-    body = Store("p0", Name("i0"), Load("p1", Name("i0"), dtype=stored))
-    return Function(name, taken, (For("i0", ZERO, Name("size"), ONE, (body,)),))
 
 
 def _of(function: str, rounding: str) -> str:
     """The function of the runtime for operands that are rounded so."""
     return f"{function}_{rounding}" if rounding else function
-
-
-def thread_share(names: tuple[str, str], rank: Expr, threads: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:
-    """First and last of what a thread takes."""
-    first, last = share_of(rank, threads, count, block)
-    return Assign(names[0], first), Assign(names[1], last)

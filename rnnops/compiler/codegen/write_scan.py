@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rnnops.compiler.codegen.row_shares import AllRows
+from rnnops.compiler.codegen.parameters import thread_share
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
     ONE,
@@ -24,7 +24,6 @@ from rnnops.compiler.codegen.scan_module import (
     ScanModule,
     ScanWriter,
     T,
-    thread_share,
 )
 from rnnops.compiler.ir.expressions import Name, choice, compare, least
 from rnnops.compiler.ir.kernel import Assign, For, Statement as Line
@@ -61,8 +60,8 @@ class SegmentWriter(ScanWriter):
             scan, plan, layouts, self.dtype, self.constants, self.sizes, self.programs, copies=self.copies,
             starts_at_borders=True,
         )  # fmt: skip
-        ahead.part = Part(plan.stages, layouts.places, AllRows())
-        self.part = Part(self.plan.stages, self.layouts.places, AllRows())
+        ahead.part = Part(plan.stages, layouts.places, ahead.shares())
+        self.part = Part(self.plan.stages, self.layouts.places, self.shares())
         back = Name("back")
         up = ahead.steps_of_row(plan.stages[0], compare("==", Name("backwards"), 0), back)
         down = self.steps_of_row(self.plan.stages[0], BACKWARDS)

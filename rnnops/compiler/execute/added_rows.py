@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rnnops.compiler.codegen.scan_module import DRIVER_PARAMETERS, HEADER_SIZES, ScanModule
+from rnnops.compiler.codegen.parameters import DRIVER_PARAMETERS
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.expressions import Literal, Load, Name
 from rnnops.compiler.ir.kernel import For, Function, Module, Parameter, Store
 from rnnops.compiler.lower.scalar_expressions import Constants

@@ -25,6 +25,7 @@ from rnnops.compiler.lower.hoist_invariants import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
 from rnnops.compiler.saving.choose_segments import StepsOf
 from rnnops.compiler.schedule.check_rings import RingError
+from rnnops.compiler.schedule.compaction import past_end_reads
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.put_rows_outside import is_row_loop
 from rnnops.compiler.schedule.step_plan import StepPlan
@@ -133,12 +134,14 @@ def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentP
     parts = scan_of_gradients(backward_call, frozenset())
     read = [name for name in parts.scan.tensors if name.role in STORED]
     hoisted, ahead = _steps_again(call, read)
+    plan = _in_row_loop(_with_segments(parts.scan, ahead), options)
+    kept = {name for name in read if name.role is Role.KEPT}
+    ahead = replace(ahead, unseen=frozenset(kept - past_end_reads(plan)))
     again = _in_row_loop(ahead, options)
     segment = segment_steps(ahead, again)
     forward = _steps_forward(call, options, again, segment)
     ahead = _with_borders(ahead, forward.scan, parts.scan)
-    down = _with_segments(parts.scan, ahead)
-    plan = _with_givens(_in_row_loop(down, options), again)
+    down, plan = _with_segments(parts.scan, ahead), _with_givens(plan, again)
     return SegmentPlan(segment, forward, Steps(hoisted, ahead, again), Steps(parts.hoisted, down, plan), parts)
 
 
@@ -220,6 +223,8 @@ def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
     """The backward plan with what forward steps read that all steps share. Raises UnsupportedError for unlike rows."""
     if plan.heads != again.heads:
         raise UnsupportedError("heads that are independent one way alone")
+    if again.lengths not in ("", plan.lengths):
+        raise UnsupportedError("rows that end one way alone")
     both = plan.constants.keys() & again.constants.keys()
     if any(not np.array_equal(plan.constants[name], again.constants[name]) for name in both):
         raise UnsupportedError("constants of one name")

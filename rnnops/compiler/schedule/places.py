@@ -197,7 +197,7 @@ class _Layer:
             dtype, owners = plan.types[state.read].dtype, (state.read, state.written)
             place = _of_thread(scratch, dtype, state.size, threads)
             residents.append(ResidentPlace(place, places[state.read], places[state.written], state.size, dtype, owners))
-            lasting[state.read] = lasting[state.written] = place
+            lasting[state.read] = lasting[state.written] = over[state.read] = over[state.written] = place
         written = {slot.tensor for owner, slot in plan.slots.items() if owner not in scan.reads}  # by forward steps
         kept = [name for name in scan.tensors if name.role is Role.BORDER and Role.STATE.of(name.blob) in written]
         borders = tuple(self._border(scan, plan, name, lasting) for name in kept)
@@ -207,13 +207,13 @@ class _Layer:
         """Places of what lies in tensors, and of what all steps share."""
         places = {}
         for owner, kind in plan.types.items():
-            row = _row_stride(owner, kind, plan)
+            row, heads = _row_stride(owner, kind, plan), plan.heads if kind.shape == (scan.batch,) else 1
             if owner in plan.slots and scan.tensors[plan.slots[owner].tensor].segment:
                 places[owner] = self._in_segment(scan, plan, owner)
             elif owner in plan.slots:
-                places[owner] = _in_tensor(scan, plan, owner, row, self.tensors)
+                places[owner] = replace(_in_tensor(scan, plan, owner, row, self.tensors), together=heads)
             elif owner in plan.invariant or owner in plan.accumulators:
-                together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else 1
+                together = rows_of_sum(scan.batch) if plan.accumulators.get(owner) else heads
                 places[owner] = Place(self.arrays[owner], row=row, together=together)
         return places
 

@@ -5,14 +5,16 @@ vectors, unless each step's states are kept, which lie far apart for a row. Eith
 changed to go well over large states (`state_statements.py`), and an axis behind that of the batch which nothing folds
 or mixes (heads) joins the rows, so that each has less of a state.
 
-The choice goes by shape and not by threads, as sums within a row may be rounded another way. Limits: where rows end by
-lengths, where the loop holds products, where a step sees several steps of a state, and where several rows add to one
-sum, rows stay within steps.
+A row that ends by lengths goes through the steps that it lasts, and through those past its end.
+
+The choice goes by shape and not by threads, as sums within a row may be rounded another way. Limits: rows stay within
+steps where the loop holds products, where a step sees several steps of a state, where several rows add to one sum, and
+where rows end by lengths and there is more than the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -38,23 +40,40 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
 
     rewrite: for each step, for each row  -->  for each row (and head), for each step
     """
-    if not _can_be_outside(scan, plan) or not _is_mostly_states(scan, plan):
+    if not _can_be_outside(scan, plan) or not is_mostly_states(scan, plan):
         return plan
     outside = _stays_in_cache(scan)
     plan = _with_heads(plan) if outside else plan
-    stages, types, axes = [], dict(plan.types), dict(plan.batch_axes)
-    for stage in plan.stages:
-        if is_row_loop(stage):
-            kept = {*plan.slots, *plan.accumulators, *_read_in(other for other in plan.stages if other is not stage)}
+    stages, types, axes = _for_states(scan, plan, plan.stages)
+    over, types_over, axes_over = _for_states(scan, plan, plan.past_end)
+    if any(types[name] != kind for name, kind in types_over.items() if name in types):
+        over, types_over, axes_over = plan.past_end, {}, {}
+    types, axes = {**types_over, **types}, {**axes_over, **axes}
+    changed = replace(plan, stages=stages, past_end=over, types=types, batch_axes=axes)
+    return replace(changed, large_states=True, rows_outside=outside)
+
+
+def _for_states(
+    scan: Scan, plan: StepPlan, stages: tuple[Stage, ...]
+) -> tuple[tuple[Stage, ...], dict[str, Type], dict[str, int]]:
+    """Stages for large states, and the types and batch axes of owners."""
+    changed, types, axes = [], dict(plan.types), dict(plan.batch_axes)
+    for stage in stages:
+        if _is_elementwise(stage):
+            kept = {*plan.slots, *plan.accumulators, *_read_in(other for other in stages if other is not stage)}
             carried = carried_owners(scan, plan.slots)
             stage = replace(stage, nodes=for_states(_statements(stage.nodes), types, axes, kept, carried))
-        stages.append(stage)
-    return replace(plan, stages=tuple(stages), types=types, batch_axes=axes, large_states=True, rows_outside=outside)
+        changed.append(stage)
+    return tuple(changed), types, axes
 
 
 def is_row_loop(stage: Stage) -> bool:
     """Whether a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
-    return stage.cyclic and len(_statements(stage.nodes)) == len(stage.nodes)
+    return stage.cyclic and _is_elementwise(stage)
+
+
+def _is_elementwise(stage: Stage) -> bool:
+    return stage.loop and len(_statements(stage.nodes)) == len(stage.nodes)
 
 
 def _statements(nodes: Iterable[Node]) -> list[Statement]:
@@ -67,14 +86,16 @@ def _read_in(stages: Iterable[Stage]) -> set[str]:
 
 def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
     """Whether rows are independent in a loop of elementwise work, and no two of them add to one sum."""
-    if not plan.batch_axes or plan.lengths or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
+    if not plan.batch_axes or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
+        return False
+    if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
         return False
     if any(len(plan.types[owner].shape) != len(scan.tensors[slot.tensor].shape) for owner, slot in plan.slots.items()):
         return False  # windows overlap
     return not any(plan.accumulators.values()) or scan.batch <= SUM_PARTS
 
 
-def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
+def is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
     """Whether a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     states = sum(prod(plan.types[owner].shape) for owner in carried)
@@ -99,20 +120,33 @@ def _with_heads(plan: StepPlan) -> StepPlan:
 
     rewrite: rows `[N]` of blobs `[N, K, ...]`  -->  rows `[N * K]` of blobs `[N * K, ...]`
     """
-    statements = [s for stage in plan.stages for s in _statements(stage.nodes)]
+    every = (*plan.stages, *plan.past_end)
+    statements = [s for stage in every for s in _statements(stage.nodes)]
     owners = {access.owner for s in statements for access in s.accesses()} & plan.batch_axes.keys()
+    owners -= _numbers_of_rows(statements, plan)
     heads = _heads_of([plan.types[owner].shape for owner in owners])
     if heads < 2 or plan.accumulators or any(plan.batch_axes[owner] for owner in owners):
         return plan
-    if any(not isinstance(node, Statement) for stage in plan.stages for node in stage.nodes):
+    if len(statements) < sum(len(stage.nodes) for stage in every):
         return plan
     found = find_batch_axes(statements, plan.types, dict.fromkeys(owners, 1))
-    if found.mixing or found.axes.keys() != owners or not all(map(_can_join, statements, found.statements)):
+    if found.mixing or found.axes.keys() != owners:
+        return plan
+    if not all(_can_join(s, h, owners) for s, h in zip(statements, found.statements, strict=True)):
         return plan
     joined = iter([_joined(s, h.row_axis) for s, h in zip(statements, found.statements, strict=True)])
-    stages = tuple(replace(stage, nodes=tuple(next(joined) for _ in stage.nodes)) for stage in plan.stages)
+    stages, over = (
+        tuple(replace(stage, nodes=tuple(next(joined) for _ in stage.nodes)) for stage in some)
+        for some in (plan.stages, plan.past_end)
+    )
     types = {name: _joined_type(kind) if name in owners else kind for name, kind in plan.types.items()}
-    return replace(plan, stages=stages, types=types, heads=heads)
+    return replace(plan, stages=stages, past_end=over, types=types, heads=heads)
+
+
+def _numbers_of_rows(statements: Sequence[Statement], plan: StepPlan) -> set[str]:
+    """Owners of a number for each row that heads share, as where it ends."""
+    written = {s.target.owner for s in statements}
+    return {owner for owner in plan.batch_axes if len(plan.types[owner].shape) == 1 and owner not in written}
 
 
 def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
@@ -121,14 +155,14 @@ def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
     return sizes[0] if sizes and all(size == sizes[0] for size in sizes) else 1
 
 
-def _can_join(statement: Statement, with_heads: Statement) -> bool:
-    """Whether a statement has neither of the two axes, or both, a step of rows being a turn of heads everywhere."""
+def _can_join(statement: Statement, with_heads: Statement, owners: Collection[str]) -> bool:
+    """Whether a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
     rows, heads = statement.row_axis, with_heads.row_axis
     if rows is None or heads is None:
         return rows is heads
     if statement.form in ("uniform", "dropped") or {rows, heads} & set(statement.folded_axes()):
         return False
-    strides = [access.layout.strides for access in statement.accesses()]
+    strides = [access.layout.strides for access in statement.accesses() if access.owner in owners]
     return all(one[rows] == one[heads] * statement.extents[heads] for one in strides)
 
 

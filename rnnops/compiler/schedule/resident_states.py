@@ -37,7 +37,8 @@ def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
     loops = [stage for stage in plan.stages if is_row_loop(stage)]
     if not plan.rows_outside or len(loops) != 1:
         return []
-    nests = fuse_nests([node for node in loops[0].nodes if isinstance(node, Statement)], large_apart=True)
+    loops = [*loops, *plan.past_end]
+    nests = [fuse_nests([n for n in loop.nodes if isinstance(n, Statement)], large_apart=True) for loop in loops]
     users = [slot.tensor for slot in plan.slots.values()]
     found = []
     for read, written in carried_owners(scan, plan.slots):
@@ -45,7 +46,9 @@ def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
         alone = scan.tensors[slot.tensor].ring and users.count(slot.tensor) == 2
         follows = abs(slot.shift - plan.slots[written].shift) == 1
         by_rows = plan.batch_axes.get(read) == plan.batch_axes.get(written) == 0
-        if alone and follows and by_rows and kind == plan.types[written] and changes_in_place(nests, read, written):
+        if alone and follows and by_rows and kind == plan.types[written]:
+            if not all(changes_in_place(own, read, written) for own in nests):
+                continue
             rows = scan.batch * plan.heads
             found.append(Resident(read, written, prod(kind.shape) // rows))
     return found

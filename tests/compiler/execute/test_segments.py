@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from devices import PLAIN
-from matrix_cells import CELLS, Feeds, assert_close, assert_equal, case, over_time, results
+from matrix_cells import CELLS, Feeds, assert_close, assert_equal, case, ending, over_time, results
 
 import rnnops as ro
 from rnnops.compiler.execute import segments
@@ -51,6 +51,38 @@ def test_threads_change_no_bit(name: str) -> None:
 def test_plain_python_does_the_same() -> None:
     net, feeds = case("delta_net", T=10, N=2)
     assert_close(results(net, feeds, device="cpu", tuning=PLAIN), results(net, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("drop", "reverse"), [(0, False), (0, True), (1, False)])
+def test_rows_that_end(drop: int, reverse: bool, masked: bool) -> None:
+    """Three tiles, in which rows are over, not over, or both."""
+    net, feeds = ending(T=37, N=5, drop=drop, masked=masked, reverse=reverse)
+    forward, backward = scans(net, feeds)
+    assert backward.again is not None
+    assert [one.compiled.plan.lengths for one in (forward, backward)] == ["lengths", "lengths"]
+    found = results(net, feeds, threads=2)
+    assert_close(found, results(net, feeds, device="reference"), 1e-12)
+    assert_equal(results(net, feeds, threads=1), found)
+    assert_close(results(net, feeds, checkpoints="all"), found, 1e-12)
+
+
+def test_rows_that_end_in_plain_python_and_for_other_lengths() -> None:
+    net, feeds = ending(T=9, N=3, width=16)
+    wanted = results(net, feeds, device="reference")
+    assert_close(results(net, feeds, device="cpu", tuning=PLAIN), wanted, 1e-12)
+    run = ro.compile(net)
+    for lengths in ([9, 9, 9], [0, 0, 0], [3, 8, 5]):
+        feeds["lengths"][:] = lengths
+        assert_close(run(feeds), ro.compile(net, device="reference")(feeds), 1e-12)
+
+
+def test_padding_that_is_no_number_reaches_no_gradient() -> None:
+    net, feeds = ending(T=20, N=4, masked=True)
+    wanted = ro.compile(net).vjp(feeds)[1]({"last_C": np.ones((1, 4, 2, 16, 16))})
+    for row, length in enumerate(feeds["lengths"]):
+        feeds["seq_v"][length:, row] = np.nan
+    assert_equal(ro.compile(net).vjp(feeds)[1]({"last_C": np.ones((1, 4, 2, 16, 16))}), wanted)
 
 
 def test_a_new_length_needs_no_new_plan() -> None:

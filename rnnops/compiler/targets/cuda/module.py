@@ -15,6 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import Addresses
+from rnnops.compiler.codegen.parameters import SCALARS, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, Sizes
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
@@ -22,7 +23,6 @@ from rnnops.compiler.codegen.scan_module import (
     HEADER_SIZES,
     LOW,
     ONE,
-    SCALARS,
     STEP,
     STEPS,
     TILE,
@@ -32,7 +32,6 @@ from rnnops.compiler.codegen.scan_module import (
     N,
     ScanModule,
     T,
-    array_parameters,
 )
 from rnnops.compiler.ir.device import DeviceModule, Kernel
 from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in, share_of
