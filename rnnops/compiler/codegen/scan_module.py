@@ -49,12 +49,13 @@ from rnnops.compiler.ir.kernel import (
 from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.shown import shown
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
 from rnnops.compiler.schedule.put_rows_outside import is_row_loop
+from rnnops.compiler.schedule.resident_states import copies
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
 from rnnops.types import BOOL, Type
@@ -296,12 +297,8 @@ class ScanWriter:
 
     def _stays(self, node: Node) -> bool:
         """Whether a node copies a state that changes in place onto itself."""
-        if not isinstance(node, Statement) or node.form != "copy" or node.fold:
-            return False
-        (source,), target, aliases = node.operands, node.target, self.layouts.aliases
-        return (
-            isinstance(source, Access) and source.layout == target.layout and aliases.get(target.owner) == source.owner
-        )
+        aliases = self.layouts.aliases
+        return isinstance(node, Statement) and copies(node, aliases.get(node.target.owner, ""))
 
     def _at_border(self, state: BorderPlace, tile: Expr) -> Line:
         """The row of a state before the first step of a tile is kept; where steps run again, it comes from there."""

@@ -63,6 +63,8 @@ def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
         return False
     last, position = places[0]
     writer = nests[last].statements[position]
+    if copies(writer, read):
+        return True
     if writer.fold or writer.target.index is not None:
         return False
     for n, nest in enumerate(nests):
@@ -73,6 +75,14 @@ def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
             if n == last and not all(_is_same(access, writer.target) for access in accesses):
                 return False
     return True
+
+
+def copies(statement: Statement, owner: str) -> bool:
+    """Whether a statement does nothing where its target lies where this owner does."""
+    if statement.form != "copy" or statement.fold:
+        return False
+    (source,) = statement.operands
+    return isinstance(source, Access) and source.owner == owner and _is_same(source, statement.target)
 
 
 def _is_same(access: Access, target: Access) -> bool:

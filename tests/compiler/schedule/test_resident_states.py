@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix_cells import case
+from matrix_cells import case, ending
 from scan_cases import training_scans
 from small_programs import lowered_of
 
@@ -25,6 +25,13 @@ def test_a_state_changes_in_place_behind_its_readers() -> None:
 def test_a_state_that_is_read_later_keeps_its_place() -> None:
     assert not in_place("t = Mul(s, x); a = ReduceSum(t, axes=[1], keepdims=1); y = Mul(s, a)")
     assert not in_place("a = Transpose(s, perm=[0, 2, 1]); t = Mul(a, x); y = Add(t, x)")
+
+
+def test_rows_that_are_over_keep_states_in_place() -> None:
+    """Its output reads the state that is not masked, behind what hands the state on."""
+    net, feeds = ending(T=20)
+    (forward,) = ro.compile(net).plan(feeds, backward=False).plan.compiled.forward.values()
+    assert [state.read for state in resident_states(forward.compiled.scan, forward.compiled.plan)] == ["C"]
 
 
 def test_both_ways_keep_states_in_place() -> None:
