@@ -81,7 +81,7 @@ def ending(
     rng = np.random.default_rng(0)
     shapes = dict.fromkeys(("seq_q", "seq_k", "seq_v"), (T, N, heads, width))
     shapes |= {"seq_f": (T, N, heads, 1), "C0": (N, heads, width, width)}
-    lengths = np.array([0, T, *(1 + 7 * n % T for n in range(N - 2))], np.int32)
+    lengths = np.array([T // 2, 0, T, *(1 + 7 * n % T for n in range(N - 3))][:N], np.int32)
     return net, {**{name: rng.normal(size=shape) for name, shape in shapes.items()}, "lengths": lengths}
 
 

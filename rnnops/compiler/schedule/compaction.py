@@ -13,7 +13,7 @@ from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.drop_unread import live_nodes
 from rnnops.compiler.schedule.gather_rows import gather_rows
 from rnnops.compiler.schedule.masked_rows import simplify_rows
-from rnnops.compiler.schedule.put_rows_outside import is_mostly_states
+from rnnops.compiler.schedule.put_rows_outside import goes_outside
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.types import Type
 
@@ -26,12 +26,13 @@ def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
     names = _lengths(scan)
     if scan.timestep is None or not names:
         return plan
-    reason = plan.whole or _interleaved(scan, plan)
+    alone = goes_outside(scan, plan)
+    reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))
         over = live_nodes(over, [*_stored(plan, scan.unseen), *_checked(scan, plan)])
         lasting = live_nodes(lasting, _stored(plan, ()))
-        if _work(over) < _work(lasting) or _is_loop_of_rows(scan, plan):
+        if _work(over) < _work(lasting) or alone:
             first = gather_rows(scan, plan, lasting, "lasting")
             second = gather_rows(scan, first, over, "over")
             return replace(second, stages=first.stages, past_end=second.stages, lengths=lengths)
@@ -43,12 +44,6 @@ def _work(nodes: Sequence[Node]) -> tuple[int, int]:
     """Products, and nodes in all."""
     products = [node for node in nodes if not isinstance(node, Statement) or node.form == "product"]
     return len(products), len(nodes)
-
-
-def _is_loop_of_rows(scan: Scan, plan: StepPlan) -> bool:
-    """Whether a row may go through all its steps by itself, so that two kinds of steps cost nothing."""
-    nodes = [node for stage in plan.stages for node in stage.nodes]
-    return all(isinstance(node, Statement) for node in nodes) and is_mostly_states(scan, plan)
 
 
 def _stored(plan: StepPlan, unseen: Collection[TensorName]) -> list[str]:

@@ -14,7 +14,7 @@ where rows end by lengths and there is more than the loop.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
@@ -24,8 +24,7 @@ from rnnops.compiler.ir.nodes import Node, Stage, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.ir.tensor_name import Role
-from rnnops.compiler.schedule.batch_axis import find_batch_axes
-from rnnops.compiler.schedule.loop_nests import joined_statement
+from rnnops.compiler.schedule.join_heads import join_heads
 from rnnops.compiler.schedule.state_statements import for_states
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, carried_owners
 from rnnops.types import Type
@@ -40,10 +39,10 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
 
     rewrite: for each step, for each row  -->  for each row (and head), for each step
     """
-    if not _can_be_outside(scan, plan) or not is_mostly_states(scan, plan):
+    if not _can_be_outside(scan, plan) or not _is_mostly_states(scan, plan):
         return plan
     outside = _stays_in_cache(scan)
-    plan = _with_heads(plan) if outside else plan
+    plan = join_heads(scan, plan) if outside or (scan.batch == 1 and not plan.lengths) else plan
     stages, types, axes = _for_states(scan, plan, plan.stages)
     over, types_over, axes_over = _for_states(scan, plan, plan.past_end)
     if any(types[name] != kind for name, kind in types_over.items() if name in types):
@@ -51,6 +50,11 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
     types, axes = {**types_over, **types}, {**axes_over, **axes}
     changed = replace(plan, stages=stages, past_end=over, types=types, batch_axes=axes)
     return replace(changed, large_states=True, rows_outside=outside)
+
+
+def goes_outside(scan: Scan, plan: StepPlan) -> bool:
+    """Whether a row may go through all its steps by itself."""
+    return _can_be_outside(scan, plan) and _is_mostly_states(scan, plan) and _stays_in_cache(scan)
 
 
 def _for_states(
@@ -86,7 +90,7 @@ def _read_in(stages: Iterable[Stage]) -> set[str]:
 
 def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
     """Whether rows are independent in a loop of elementwise work, and no two of them add to one sum."""
-    if not plan.batch_axes or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
+    if not (plan.batch_axes or scan.batch == 1) or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
         return False
     if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
         return False
@@ -95,7 +99,7 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
     return not any(plan.accumulators.values()) or scan.batch <= SUM_PARTS
 
 
-def is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
+def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
     """Whether a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     states = sum(prod(plan.types[owner].shape) for owner in carried)
@@ -110,71 +114,3 @@ def _stays_in_cache(scan: Scan) -> bool:
     tensors = [tensor for name, tensor in scan.tensors.items() if name.role is not Role.BORDER]
     stay = sum(prod(tensor.shape) for tensor in tensors if tensor.ring or tensor.segment)
     return stay > sum(prod(tensor.shape) for tensor in tensors) - stay
-
-
-# -- heads -----------------------------------------------------------------------------------------------------------
-
-
-def _with_heads(plan: StepPlan) -> StepPlan:
-    """The plan with an axis behind that of the batch as part of it, where all that has rows has that axis.
-
-    rewrite: rows `[N]` of blobs `[N, K, ...]`  -->  rows `[N * K]` of blobs `[N * K, ...]`
-    """
-    every = (*plan.stages, *plan.past_end)
-    statements = [s for stage in every for s in _statements(stage.nodes)]
-    owners = {access.owner for s in statements for access in s.accesses()} & plan.batch_axes.keys()
-    owners -= _numbers_of_rows(statements, plan)
-    heads = _heads_of([plan.types[owner].shape for owner in owners])
-    if heads < 2 or plan.accumulators or any(plan.batch_axes[owner] for owner in owners):
-        return plan
-    if len(statements) < sum(len(stage.nodes) for stage in every):
-        return plan
-    found = find_batch_axes(statements, plan.types, dict.fromkeys(owners, 1))
-    if found.mixing or found.axes.keys() != owners:
-        return plan
-    if not all(_can_join(s, h, owners) for s, h in zip(statements, found.statements, strict=True)):
-        return plan
-    joined = iter([_joined(s, h.row_axis) for s, h in zip(statements, found.statements, strict=True)])
-    stages, over = (
-        tuple(replace(stage, nodes=tuple(next(joined) for _ in stage.nodes)) for stage in some)
-        for some in (plan.stages, plan.past_end)
-    )
-    types = {name: _joined_type(kind) if name in owners else kind for name, kind in plan.types.items()}
-    return replace(plan, stages=stages, past_end=over, types=types, heads=heads)
-
-
-def _numbers_of_rows(statements: Sequence[Statement], plan: StepPlan) -> set[str]:
-    """Owners of a number for each row that heads share, as where it ends."""
-    written = {s.target.owner for s in statements}
-    return {owner for owner in plan.batch_axes if len(plan.types[owner].shape) == 1 and owner not in written}
-
-
-def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
-    """The size of the axis behind that of the batch, 1 where not all have the same."""
-    sizes = [shape[1] if len(shape) > 1 else 1 for shape in shapes]
-    return sizes[0] if sizes and all(size == sizes[0] for size in sizes) else 1
-
-
-def _can_join(statement: Statement, with_heads: Statement, owners: Collection[str]) -> bool:
-    """Whether a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
-    rows, heads = statement.row_axis, with_heads.row_axis
-    if rows is None or heads is None:
-        return rows is heads
-    if statement.form in ("uniform", "dropped") or {rows, heads} & set(statement.folded_axes()):
-        return False
-    strides = [access.layout.strides for access in statement.accesses() if access.owner in owners]
-    return all(one[rows] == one[heads] * statement.extents[heads] for one in strides)
-
-
-def _joined(statement: Statement, heads: int | None) -> Statement:
-    """The statement over rows and heads as one axis, its first."""
-    rows = statement.row_axis
-    if rows is None or heads is None:
-        return statement
-    others = (axis for axis in range(len(statement.extents)) if axis not in (rows, heads))
-    return replace(joined_statement(statement.moved((rows, heads, *others)), 0), row_axis=0)
-
-
-def _joined_type(kind: Type) -> Type:
-    rows, heads, *rest = kind.shape
-    return replace(kind, shape=(rows * heads, *rest))

@@ -34,18 +34,31 @@ def scans(net: ro.Net, feeds: Feeds, **options: object) -> tuple[ForwardScan, Ba
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CELLS)
 def test_as_the_reference_has_it(name: str, reverse: bool) -> None:
-    for T in (1, 8, 43):
-        net, feeds = case(name, T=T, N=3, dtype="float64", reverse=reverse)
+    for T, N in ((1, 3), (8, 3), (43, 3), (43, 1)):
+        net, feeds = case(name, T=T, N=N, dtype="float64", reverse=reverse)
         assert scans(net, feeds)[1].again is not None or T == 1
         assert_close(results(net, feeds), results(net, feeds, device="reference"), 1e-12)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_threads_change_no_bit(name: str) -> None:
-    net, feeds = case(name, T=43)
-    one = results(net, feeds, threads=1)
-    for threads in (2, 3):
-        assert_equal(results(net, feeds, threads=threads), one)
+    for N in (3, 1):
+        net, feeds = case(name, T=43, N=N)
+        one = results(net, feeds, threads=1)
+        for threads in (2, 3):
+            assert_equal(results(net, feeds, threads=threads), one)
+
+
+def test_heads_of_one_row_are_rows() -> None:
+    net, feeds = case("mlstm", N=1)
+    for options in ({}, {"checkpoints": "all"}):
+        assert [one.compiled.plan.heads for one in scans(net, feeds, **options)] == [2, 2]
+        assert [one.compiled.threads for one in scans(net, feeds, threads=2, **options)] == [2, 2]
+
+
+def test_channels_of_few_numbers_are_no_rows() -> None:
+    net, feeds = case("selective", N=1)
+    assert [one.compiled.plan.heads for one in scans(net, feeds)] == [1, 1]
 
 
 def test_plain_python_does_the_same() -> None:
@@ -57,14 +70,15 @@ def test_plain_python_does_the_same() -> None:
 @pytest.mark.parametrize(("drop", "reverse"), [(0, False), (0, True), (1, False)])
 def test_rows_that_end(drop: int, reverse: bool, masked: bool) -> None:
     """Three tiles, in which rows are over, not over, or both."""
-    net, feeds = ending(T=37, N=5, drop=drop, masked=masked, reverse=reverse)
-    forward, backward = scans(net, feeds)
-    assert backward.again is not None
-    assert [one.compiled.plan.lengths for one in (forward, backward)] == ["lengths", "lengths"]
-    found = results(net, feeds, threads=2)
-    assert_close(found, results(net, feeds, device="reference"), 1e-12)
-    assert_equal(results(net, feeds, threads=1), found)
-    assert_close(results(net, feeds, checkpoints="all"), found, 1e-12)
+    for N in (5, 1):
+        net, feeds = ending(T=37, N=N, drop=drop, masked=masked, reverse=reverse)
+        forward, backward = scans(net, feeds)
+        assert backward.again is not None
+        assert [one.compiled.plan.lengths for one in (forward, backward)] == ["lengths", "lengths"]
+        found = results(net, feeds, threads=2)
+        assert_close(found, results(net, feeds, device="reference"), 1e-12)
+        assert_equal(results(net, feeds, threads=1), found)
+        assert_close(results(net, feeds, checkpoints="all"), found, 1e-12)
 
 
 def test_rows_that_end_in_plain_python_and_for_other_lengths() -> None:
