@@ -28,6 +28,7 @@ from rnnops.errors import (
     NetError as NetError,
     NoBottleneckError as NoBottleneckError,
     NothingToRecomputeError as NothingToRecomputeError,
+    NumericsError as NumericsError,
     OpError as OpError,
     OptimizerError as OptimizerError,
     OutOfMemoryError as OutOfMemoryError,

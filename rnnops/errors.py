@@ -94,6 +94,10 @@ class GradientError(RnnopsError):
     """A gradient was asked for where there is none, or a pullback was used wrongly."""
 
 
+class NumericsError(RnnopsError):
+    """An output or a gradient is not finite, and a run was asked to look for that."""
+
+
 class CheckpointError(RnnopsError):
     """A checkpoint policy, or an argument of one, that makes no sense."""
 

@@ -161,6 +161,8 @@ def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: 
         _check_results(call, results)
         if form_of(call) is not None:  # others are looked at each time: compiled code may read what they return
             call.derived["checked"] = True
+    if context.watch is not None:
+        context.watch(call, arrays, results, context.t)
     return results
 
 

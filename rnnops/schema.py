@@ -7,7 +7,7 @@ schema object is also the Python function that appends the op to a net (`ro.sigm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
@@ -38,12 +38,14 @@ class RunContext:
         training: whether Dropout is active.
         t: the step that a step net is in; 0 in an outer net. It is part of what random numbers depend on.
         part: where a recurrence runs in parts, its first timestep in this one, and the number of all its steps.
+        watch: is told what each op that runs by its reference was given and made, and in which step.
     """
 
     seed: int | None = None
     training: bool = False
     t: int = 0
     part: tuple[int, int] | None = None
+    watch: Callable[[Call, Sequence[Any], Sequence[Any], int], None] | None = None
 
     @property
     def first(self) -> int:

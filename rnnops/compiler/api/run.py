@@ -56,7 +56,7 @@ from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run, stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, check_numerics as checked, stream as streams
     from rnnops.compiler.api.stream import Stream
     from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import (
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.saved_residuals import SavedResiduals
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
+    checked = LazyModule("rnnops.compiler.api.check_numerics")
     estimates = LazyModule("rnnops.compiler.report.estimates")
     profile = LazyModule("rnnops.compiler.report.profile")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
@@ -92,6 +93,7 @@ def compile(  # noqa: A001
     weights: str | None = None,
     precision: str = EXACT,
     residuals: str = "float32",
+    check_numerics: bool = False,
 ) -> Run:
     """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
 
@@ -110,6 +112,8 @@ def compile(  # noqa: A001
             not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
         residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
             half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
+        check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
+            the op and the step that made the first NaN or infinity.
         tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
     Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
@@ -129,11 +133,14 @@ def compile(  # noqa: A001
     options = REFERENCE if device == "reference" else chosen
     options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
     saving = as_saving(checkpoints, memory_budget, net, residuals)
+    if check_numerics and device == CUDA:
+        raise DeviceError("check_numerics= is not of the CUDA device", net=net.name, wanted="'cpu' or 'reference'")
     if device == CUDA:
         cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
         made: Run = cuda_run.compile_for_cuda(net, options, saving, weights)
         return made
-    return Run(net.snapshot(), device, options, saving=saving)
+    kind = checked.CheckedRun if check_numerics else Run
+    return kind(net.snapshot(), device, options, saving=saving)
 
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
@@ -309,7 +316,8 @@ class Run(PrintedRun):
         copies = {name: array.copy().view() for name, array in arrays.items()}
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
-        made: type[Run] = Run if options.interpreted else bound_run.BoundRun
+        plain = options.interpreted or type(self) is not Run  # as what is looked at is
+        made: type[Run] = type(self) if plain else bound_run.BoundRun
         return made(self.net, self.device, options, copies, self._saving)
 
     def export_native(

@@ -1,0 +1,138 @@
+"""Runs that say where the first NaN or infinity comes from.
+
+Outputs and gradients are looked at, which costs a pass over them. Where one is not finite, the reference device does
+the same again and every op of every step is looked at: slow, and only then.
+
+Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are no errors; `pullback.layers`
+is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from rnnops.compiler.api.pullback import Pullback
+from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.execute.compiled_scan import REFERENCE
+from rnnops.errors import DeviceError, NumericsError
+from rnnops.schema import Call, RunContext
+from rnnops.types import Array
+
+
+class CheckedPullback(Pullback):
+    """A pullback whose gradients are looked at."""
+
+    check: Callable[[Any, Mapping[str, Array]], None]
+
+    def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
+        """Run the backward pass; as any pullback, and raises NumericsError for a gradient that is not finite."""
+        found = super().__call__(grads)
+        self.check(grads, found)
+        return found
+
+
+class CheckedRun(Run):
+    """A run whose outputs and gradients are looked at."""
+
+    pullback: ClassVar[type[Pullback]] = CheckedPullback
+
+    def __call__(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
+    ) -> dict[str, Array]:
+        """Forward pass; as any run, and raises NumericsError for an output that is not finite."""
+        outputs = super().__call__(*dicts, seed=seed, training=training, **feeds)
+        self._check("output", outputs, (*dicts, feeds), lambda run: run(*dicts, seed=seed, training=training, **feeds))
+        return outputs
+
+    def vjp(
+        self, *dicts: Feeds, seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
+    ) -> tuple[dict[str, Array], Pullback]:
+        """Forward pass and pullback; as any run, and both raise NumericsError for what is not finite."""
+
+        def again(run: Run) -> tuple[dict[str, Array], Pullback]:
+            return run.vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+
+        def check(given: Any, grads: Mapping[str, Array]) -> None:
+            self._check("gradient of", grads, (*dicts, feeds), lambda run: again(run)[1](given))
+
+        outputs, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+        self._check("output", outputs, (*dicts, feeds), again)
+        assert isinstance(pullback, CheckedPullback)
+        pullback.check = check
+        return outputs, pullback
+
+    def export_native(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Raises DeviceError: what is exported does not look at numbers."""
+        hint = "Export a run without check_numerics."
+        raise DeviceError("programs without Python do not look at numbers", net=self.net.name, hint=hint)
+
+    def _check(
+        self, what: str, arrays: Mapping[str, Array], feeds: Sequence[Feeds], again: Callable[[Run], Any]
+    ) -> None:
+        """Raise NumericsError where an array is not finite, by the op that made it so."""
+        bad = next((name for name, array in arrays.items() if not is_finite(array)), None)
+        if bad is None:
+            return
+        reference = replace(REFERENCE, precision=self._options.precision)
+        again(_Watched(self.net, "reference", reference, self._bound))
+        fed = next(
+            (name for given in (self._bound, *feeds) for name, array in given.items() if not is_finite(array)), None
+        )
+        if fed is not None:
+            raise NumericsError(f"a feed is not finite, and reaches {what} '{bad}'", net=self.net.name, blob=fed)
+        problem = f"{what} '{bad}' is not finite on this device, and is on the reference device"
+        raise NumericsError(problem, net=self.net.name, came=self.device)
+
+
+class _Watched(Run):
+    """A run on the reference device that stops at the first op that makes a NaN or an infinity."""
+
+    def _context(self, seed: int | None, training: bool) -> RunContext:
+        return replace(super()._context(seed, training), watch=self._watch)
+
+    def _watch(self, call: Call, operands: Sequence[Any], results: Sequence[Any], t: int) -> None:
+        for name, result in zip(call.op.outputs, results, strict=True):
+            made = name and made_here(operands, result)
+            if made:
+                nested = call.net != self.net.name
+                raise NumericsError(
+                    f"the first {made} is made here{f', in step {t}' if nested else ''}",
+                    net=call.net,
+                    op=call.op.label,
+                    blob=name,
+                    wanted="finite numbers",
+                    came=f"{made} at {place_of(result)} of operands {', '.join(map(in_words, operands))}",
+                )
+
+
+def is_finite(array: Any) -> bool:
+    """Whether an array has neither NaN nor infinity; integers have none."""
+    values = np.asarray(array)
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def made_here(operands: Sequence[Any], result: Any) -> str | None:
+    """What an op makes of finite operands, or NaN of operands without; None where it makes neither."""
+    if not isinstance(result, np.ndarray) or is_finite(result):
+        return None
+    arrays = [one for one in operands if isinstance(one, np.ndarray) and one.dtype.kind == "f"]
+    if np.isnan(result).any() and not any(np.isnan(one).any() for one in arrays):
+        return "NaN"
+    return "infinity" if arrays and all(map(is_finite, arrays)) else None
+
+
+def place_of(result: Array) -> list[int]:
+    """Where the first element that is not finite lies."""
+    return [int(i) for i in np.argwhere(~np.isfinite(result))[0]]
+
+
+def in_words(operand: Any) -> str:
+    """An operand by its range."""
+    if not isinstance(operand, np.ndarray) or operand.size == 0 or operand.dtype.kind not in "fiu":
+        return "none"
+    with np.errstate(invalid="ignore"):
+        return f"{operand.dtype}{list(operand.shape)} from {operand.min():.3g} to {operand.max():.3g}"

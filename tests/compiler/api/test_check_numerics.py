@@ -1,0 +1,100 @@
+"""Numbers that are not finite: the error names the op, the step and what was given to it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnops as ro
+
+T, N, H = 6, 2, 3
+ONES = {"xs": np.ones((T, N, H)), "h0": np.ones((N, H)), "w": np.full((H, H), 0.1)}
+
+
+@ro.cell
+def cell(x: Any, h: Any, *, w: Any) -> dict[str, Any]:
+    return {"h": ro.log((h @ w + x).named("inner")), "y": ro.sqrt(x)}
+
+
+def net() -> ro.Net:
+    made = ro.Net("model")
+    states, y = ro.scan(cell, made.input("xs"), h=made.input("h0"))
+    made.outputs(y=y, last=states["h"])
+    return made
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def run(request: pytest.FixtureRequest) -> ro.Run:
+    return ro.compile(net(), device=request.param, check_numerics=True)
+
+
+def fed(**changed: Any) -> dict[str, Any]:
+    return {**ONES, **changed}
+
+
+def test_finite_numbers_pass(run: ro.Run) -> None:
+    plain = ro.compile(net(), device=run.device)
+    out, pullback = run.vjp(ONES)
+    wanted, other = plain.vjp(ONES)
+    ones = {"last": np.ones((N, H))}
+    for mine, theirs in ((out, wanted), (run(ONES), wanted), (pullback(ones), other(ones))):
+        assert mine.keys() == theirs.keys()
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_the_step_that_makes_the_first(run: ro.Run) -> None:
+    xs = ONES["xs"].copy()
+    xs[3, 1] = -50.0
+    for call in (run, run.vjp, run.bind(w=ONES["w"])):
+        feeds = {name: value for name, value in fed(xs=xs).items() if call in (run, run.vjp) or name != "w"}
+        with pytest.raises(ro.NumericsError, match=r"net 'cell', op 'Log .*NaN is made here, in step 3.*at \[1, 0\]"):
+            call(feeds)
+
+
+def test_gradients(run: ro.Run) -> None:
+    """The root of 0 is finite, and its slope is not."""
+    xs = ONES["xs"].copy()
+    xs[4, 0, 2] = 0.0
+    out, pullback = run.vjp(fed(xs=xs))
+    with pytest.raises(ro.NumericsError, match=r"op 'Div .*in step 4"):
+        pullback({"y": np.ones_like(out["y"])})
+
+
+def test_infinity_and_feeds(run: ro.Run) -> None:
+    h0 = ONES["h0"].copy()
+    h0[1, 2] = np.nan
+    with pytest.raises(ro.NumericsError, match="blob 'h0': a feed is not finite, and reaches output 'last'"):
+        run(fed(h0=h0))
+    with pytest.raises(ro.NumericsError, match="blob 'h0'"):
+        run.bind(w=ONES["w"])({"xs": ONES["xs"], "h0": h0})
+    with pytest.raises(ro.NumericsError, match="blob 'h0'"):
+        run.bind(h0=h0)({"xs": ONES["xs"], "w": ONES["w"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ro.NumericsError, match=r"op 'MatMul .*the first infinity is made here, in step 0.*1e\+200"):
+            run(fed(h0=np.full((N, H), 1e200), w=np.full((H, H), 1e200)))
+
+
+def test_masks_of_infinity_are_no_errors() -> None:
+    made = ro.Net("masked")
+    x = made.input("x")
+    made.outputs(y=ro.softmax(ro.where(x > 0.0, x, -np.inf), axis=-1))
+    out = ro.compile(made, check_numerics=True)(x=np.array([[1.0, -1.0, 2.0]]))
+    assert out["y"][0, 1] == 0.0
+
+
+def test_what_else_is_asked_of_such_a_run() -> None:
+    run = ro.compile(net(), check_numerics=True)
+    assert repr(run).startswith("<CheckedRun of net 'model'")
+    other = copy.deepcopy(run.bind(w=ONES["w"]))
+    with pytest.raises(ro.NumericsError, match="Log"):
+        other({"xs": -50 * ONES["xs"], "h0": ONES["h0"]})
+    with pytest.raises(ro.DeviceError, match="without check_numerics"):
+        run.export_native("nowhere", xs=(T, N, H))
+    with pytest.raises(ro.DeviceError, match="CUDA"):
+        ro.compile(net(), device="cuda", check_numerics=True)
