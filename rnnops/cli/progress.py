@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
 from typing import Any, Protocol
+
+from rnnops.terminal import is_terminal, tqdm_or_none
 
 LINE_SECONDS = 10.0
 BITS_STEPS = 50  # the bits shown are the mean of so many steps
@@ -75,13 +76,13 @@ class Bar:
 
 def show_progress(done: int = 0, total: int | None = None) -> Progress:
     """A bar or lines, for `total` characters of which some are done."""
-    tqdm = _tqdm()
-    return Bar(tqdm, done, total) if tqdm is not None and _is_terminal() else Lines(done)
+    tqdm = tqdm_or_none()
+    return Bar(tqdm, done, total) if tqdm is not None and is_terminal() else Lines(done)
 
 
 def say(text: str) -> None:
     """Print a line on standard error, above the bar if there is one."""
-    tqdm = _tqdm() if _is_terminal() else None
+    tqdm = tqdm_or_none() if is_terminal() else None
     if tqdm is None:
         print(text, file=sys.stderr, flush=True)
     else:
@@ -90,19 +91,3 @@ def say(text: str) -> None:
 
 def mean(values: deque[float]) -> float:
     return sum(values) / len(values)
-
-
-def _is_terminal() -> bool:
-    """Whether standard error is a terminal that has a width; on others a bar would stay invisible."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    except (OSError, ValueError):  # no terminal, or no file at all
-        return False
-
-
-def _tqdm() -> Any:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return None
-    return tqdm

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.lazy import LazyModule
+from rnnops.terminal import with_bar
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import describe as describe, memory_timeline as memory_timeline
@@ -44,6 +45,11 @@ class PlannedRun:
         runners = ((title, runner) for title, _, runner in describe.compiled_ops(self.plan) if runner is not None)
         found = [(title, runner.compiled) for title, runner in runners]
         return "\n\n".join(f"# {title}\n{scan.text.shown()}" for title, scan in found if scan is not None)
+
+    def load(self) -> None:
+        """Compile all kernels, or have them from the disk, with a bar where there is a terminal."""
+        for runner in with_bar(self.plan.compiled.kernels, "compiling", " kernels"):
+            runner.compiled.load()
 
     def __str__(self) -> str:
         return self.describe()

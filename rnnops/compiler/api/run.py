@@ -246,6 +246,12 @@ class Run(PrintedRun):
             self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
         )
 
+    def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
+        """Compile what calls with such feeds run, before the first one; arguments as for `plan`."""
+        self.plan(*dicts, backward=False, dtype=dtype, **feeds).load()
+        if backward:
+            self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).load()
+
     def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
         """What `vjp` keeps for its pullback, blob by blob; arguments as for `plan`, and nothing is computed."""
         planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan

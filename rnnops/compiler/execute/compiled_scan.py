@@ -40,6 +40,7 @@ from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 from rnnops.sizes import said
+from rnnops.terminal import told_if_long
 from rnnops.types import Array, Shape
 
 Made = TypeVar("Made")
@@ -216,6 +217,10 @@ class CompiledScan(Own):
         """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
         _ = self._lent_names, self._constants, self._known, self.plan.may_fail
 
+    def load(self) -> None:
+        """Have the function that runs it: compiled, or from the disk."""
+        _ = self._function
+
     @cached_property
     def _lent_names(self) -> tuple[str, ...]:
         """Array parameters behind those of what is given and of sums."""
@@ -233,7 +238,8 @@ class CompiledScan(Own):
 
     @cached_property
     def _function(self) -> Any:
-        return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
+        with told_if_long(f"'{self.scan.program.net.name}' ({len(self.scan.program.calls)} ops)"):
+            return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
 
     @cached_property
     def _idle(self) -> list[Scratch]:
