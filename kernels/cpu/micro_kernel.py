@@ -17,6 +17,9 @@ Lines of C are asked for when a tile starts, and with each k two lines of the ne
 block share out among them: a panel that comes from memory is there when its turn comes (16 x 1024 x 4096 in float32:
 0.92 of the peak instead of 0.7).
 
+Where B holds whole numbers of a byte each (`narrow`), a vector of a panel is as many bytes as lanes, widened to floats
+as it is loaded: the same chain of multiply-adds, so the same bits as of the same numbers as floats.
+
 Limits: rows of C and of the addend must be contiguous. The last vector of a block may be partial: C and the addend are
 then read and written through a mask; B is not, its panels are padded.
 """
@@ -50,11 +53,12 @@ class Tile:
     vectors: int
     panels: int = 1
     ahead: bool = False  # asks for the lines of the next panel
+    narrow: bool = False  # numbers of B are bytes
 
     @property
     def name(self) -> str:
         shape = f"{self.rows}x{self.panels}x{self.vectors}x{self.lanes}"
-        return f"tile_{self.dtype}_{shape}{'_ahead' if self.ahead else ''}"
+        return f"tile_{self.dtype}{_of_bytes(self.narrow)}_{shape}{'_ahead' if self.ahead else ''}"
 
     @property
     def key(self) -> int:
@@ -101,21 +105,23 @@ def tile_rows(width: int) -> int:
     return 8 if width == 512 or platform.machine().lower() in ("aarch64", "arm64") else 4
 
 
-def tiles(dtype: str, width: int) -> list[Tile]:
-    """All tiles that a product may need."""
+def tiles(dtype: str, width: int, narrow: bool = False) -> list[Tile]:
+    """All tiles that a product may need; narrow panels are a quarter of a line a vector, and not asked for ahead."""
     count = lanes(width, dtype)
     shapes = [(r, v) for r in range(1, tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
-    single = [Tile(dtype, count, r, v, ahead=2 * r > tile_rows(width)) for r, v in shapes]
-    several = [Tile(dtype, count, r, PANEL_VECTORS, panels) for r, some in PANELS_AT_ONCE.items() for panels in some]
-    return single + several
+    single = [Tile(dtype, count, r, v, 1, not narrow and 2 * r > tile_rows(width), narrow) for r, v in shapes]
+    several = [(r, panels) for r, some in PANELS_AT_ONCE.items() for panels in some]
+    return single + [Tile(dtype, count, r, PANEL_VECTORS, panels, narrow=narrow) for r, panels in several]
 
 
-def micro_kernels(dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None) -> str:
+def micro_kernels(
+    dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None, narrow: bool = False
+) -> str:
     """All that products of a dtype are made of, as the text of an LLVM module; more of it may be defined beside."""
     module = ir.Module("micro_kernels")
     if define_more is not None:
         define_more(module)
-    define_block(module, dtype, width)
+    define_block(module, dtype, width, narrow)
     for vectors in range(1, PANEL_VECTORS + 1):
         define_copy(module, dtype, lanes(width, dtype), vectors)
     row = ir.ArrayType(FLOATS[dtype], WIDEST * lanes(512, dtype))
@@ -129,9 +135,9 @@ def zeros_name(dtype: str) -> str:
     return f"zeros_{dtype}"
 
 
-def block_part(dtype: str, width: int) -> Part:
+def block_part(dtype: str, width: int, narrow: bool = False) -> Part:
     """The function of `define_block` for functions of words."""
-    return Part(_block_name(dtype, width), _kinds(BLOCK_TYPES))
+    return Part(_block_name(dtype, width, narrow), _kinds(BLOCK_TYPES))
 
 
 def copy_part(dtype: str, width: int, vectors: int) -> Part:
@@ -143,23 +149,28 @@ def _kinds(types: Iterable[ir.Type]) -> tuple[str, ...]:
     return tuple("ptr" if kind == BYTES else "i64" for kind in types)
 
 
-def _block_name(dtype: str, width: int) -> str:
-    return f"block_{dtype}_{width}"
+def _block_name(dtype: str, width: int, narrow: bool) -> str:
+    return f"block_{dtype}{_of_bytes(narrow)}_{width}"
+
+
+def _of_bytes(narrow: bool) -> str:
+    return "_by_int8" if narrow else ""
 
 
 def _copy_name(dtype: str, count: int, vectors: int) -> str:
     return f"copy_{dtype}_{vectors}x{count}"
 
 
-def define_block(module: ir.Module, dtype: str, width: int) -> ir.Function:
+def define_block(module: ir.Module, dtype: str, width: int, narrow: bool = False) -> ir.Function:
     """A function (rows, vectors, panels, *operands): C in the columns of some panels, tile by tile.
 
     Rows are shared out evenly: 17 are 5, 6 and 6, not 8, 8 and 1.
     """
-    return define(module, _block_name(dtype, width), BLOCK_TYPES, lambda f: _emit_block(f, dtype, width))
+    choices = tiles(dtype, width, narrow)
+    return define(module, _block_name(dtype, width, narrow), BLOCK_TYPES, lambda f: _emit_block(f, choices, width))
 
 
-def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
+def _emit_block(function: ir.Function, choices: list[Tile], width: int) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     rows, vectors, panels, *rest = function.args
     full = tile_rows(width)
@@ -167,7 +178,7 @@ def _emit_block(function: ir.Function, dtype: str, width: int) -> None:
     with loop_to(builder, count) as i:
         begin, end = (builder.udiv(builder.mul(rows, one), count) for one in (i, builder.add(i, I64(1))))
         part = _share_ahead(builder, _from_row(builder, Operands(*rest), begin), i, count)
-        _emit_choice(builder, (builder.sub(end, begin), vectors, panels), tiles(dtype, width), part)
+        _emit_choice(builder, (builder.sub(end, begin), vectors, panels), choices, part)
     builder.ret_void()
 
 
@@ -256,9 +267,10 @@ class _TileBuilder:
         """The sums after one more k."""
         builder, vectors = self.builder, self.vectors
         a_offset = builder.mul(k, self.operands.a_step)
-        b_offset = builder.mul(k, I64(self.tile.vectors * vectors.bytes))
-        columns = [builder.add(b_offset, offset) for offset in self.columns[: self.tile.vectors]]
-        b = [vectors.load(builder.gep(panel, [column])) for panel in b_panels for column in columns]
+        nbytes, load = (vectors.count, vectors.load_bytes) if self.tile.narrow else (vectors.bytes, vectors.load)
+        b_offset = builder.mul(k, I64(self.tile.vectors * nbytes))
+        columns = [builder.add(b_offset, I64(v * nbytes)) for v in range(self.tile.vectors)]
+        b = [load(builder.gep(panel, [column])) for panel in b_panels for column in columns]
         if self.tile.ahead:
             self._ask_ahead(k)
         added = []

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu import runtime
-from rnnops.kernels.cpu.runtime import way_of
-from rnnops.kernels.cpu.vector_width import NUMBERS, lanes, vector_width
+from rnnops.kernels.cpu.runtime import Library, way_of
+from rnnops.kernels.cpu.vector_width import INT8, NUMBERS, lanes, vector_width
 
 PART = 4  # row_begin, row_end, column_begin, column_end
 
@@ -22,7 +22,8 @@ class Products:
     """Products of one dtype at one vector width; from `products_of`.
 
     Args:
-        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; empty for exact operands.
+        way: how operands that are rounded to bfloat16 lie in words, `PAIRS` or `SINGLES`; `INT8` where B is packed as
+            such; empty for exact operands.
     """
 
     dtype: str
@@ -40,7 +41,8 @@ class Products:
         Raises ValueError for operands that do not fit.
         """
         K, N = A.shape[1], C.shape[1]
-        self._check(A, packed, C, bias)
+        self._check(A, C, bias)
+        self._check_packed(packed)
         self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
         self._need(bias.size in (0, 0 if accumulate else N), "bias: wanted [N], or [0] where the product is added to C")
         self._need_part(C, A.shape[0], part)
@@ -56,6 +58,11 @@ class Products:
         self._need(shapes, "A^T @ B: wanted A [K, M], B [K, N], C [M, N]")
         self._need_part(C, C.shape[0], part)
         self._call["gemm_tn"](*_matrix(A), *_matrix(B), *_matrix(C), accumulate, *part)
+
+    @property
+    def packed_dtype(self) -> str:
+        """Of packed matrices."""
+        return INT8 if self.way == INT8 else self.dtype
 
     def packed_size(self, K: int, N: int) -> int:
         """Numbers in a packed matrix [K, N]."""
@@ -76,21 +83,31 @@ class Products:
 
     def pack(self, B: Any) -> Any:
         """B [K, N] as a new packed array."""
-        packed = np.empty(self.packed_size(*B.shape), self.dtype)
+        packed = np.empty(self.packed_size(*B.shape), self.packed_dtype)
         self.pack_into(B, packed)
         return packed
 
     def _pack(self, function: str, B: Any, packed: Any, K: int, N: int) -> None:
-        self._check(B, packed)
+        self._check(B)
+        self._check_packed(packed)
         self._need(packed.size == self.packed_size(K, N), "packed: wrong size for this matrix")
         self._call[function](*_matrix(B), *_vector(packed))
 
     @cached_property
     def _call(self) -> dict[str, Callable[..., None]]:
-        rounded, width = runtime.rounded_products, self.width
-        library = rounded(self.way, width) if self.way else runtime.products(self.dtype, width)
+        library = self._library()
         numbers = {"gemm_packed": 13 + PART, "gemm_tn": 13 + PART, "pack_into": 6, "pack_transposed_into": 6}
-        return {name: library.callable(name, count) for name, count in numbers.items()}
+        return {name: library.callable(name, count) for name, count in numbers.items() if name in library.symbols}
+
+    def _library(self) -> Library:
+        if self.way == INT8:
+            return runtime.int8_products(self.width)
+        rounded = runtime.rounded_products
+        return rounded(self.way, self.width) if self.way else runtime.products(self.dtype, self.width)
+
+    def _check_packed(self, packed: Any) -> None:
+        if packed.dtype != self.packed_dtype:
+            raise TypeError(f"packed: wanted an array of {self.packed_dtype}, came {packed.dtype}")
 
     def _check(self, *arrays: Any) -> None:
         for array in arrays:
@@ -118,6 +135,11 @@ def rounded_products_of(width: int | None = None, way: str | None = None) -> Pro
     """Products of float32 operands that are rounded to bfloat16; `way` None is the processor's."""
     bits = vector_width(width)
     return Products("float32", bits, way_of(bits) if way is None else way)
+
+
+def int8_products_of(width: int | None = None) -> Products:
+    """Products of float32 rows with whole numbers from -127 to 127, packed as int8."""
+    return Products("float32", vector_width(width), INT8)
 
 
 def _vector(array: Any) -> tuple[int, int]:

@@ -33,6 +33,7 @@ THREADS = (
     "order_rows",
 )
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
+BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 
 
@@ -68,13 +69,15 @@ def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, st
         width: of vectors in bits; the host's if None.
     """
     libraries = {name: _library_of(name, dtype, vector_width(width)) for name in names}
-    return {name: library.symbols[ROUNDED.get(name, name)] for name, library in libraries.items()}
+    return {name: library.symbols[{**ROUNDED, **BY_INT8}.get(name, name)] for name, library in libraries.items()}
 
 
 def _library_of(name: str, dtype: str, width: int) -> Library:
     """Where what is called so lies."""
     if name in ROUNDED:
         return rounded_products(way_of(width), width)
+    if name in BY_INT8:
+        return int8_products(width)
     return products(dtype, width) if name in PRODUCTS else threads()
 
 
@@ -95,6 +98,13 @@ def rounded_products(way: str, width: int) -> Library:
     """Products and packing of float32 operands that are rounded to bfloat16, as pairs or as single numbers."""
     name = f"products_bfloat16_{way}_{width}"
     return _library(name, PRODUCTS, lambda symbols: write_runtime.rounded_products(symbols, way, width))
+
+
+@cache
+def int8_products(width: int) -> Library:
+    """Products of float32 rows with whole numbers of a byte each, and packing of these."""
+    name = f"products_int8_{width}"
+    return _library(name, BY_INT8.values(), lambda symbols: write_runtime.int8_products(symbols, width))
 
 
 @cache

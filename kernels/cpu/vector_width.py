@@ -18,6 +18,7 @@ X86 = ("x86_64", "amd64", "i386", "i686")
 ARM = ("aarch64", "arm64")
 WIDTHS = (512, 256, 128, 64)
 PAIRS, SINGLES = "pairs", "singles"  # of numbers rounded to bfloat16, each pair, or each number, a word of 32 bits
+INT8 = "int8"  # way of products where B is packed as whole numbers of a byte each
 NUMBERS = {PAIRS: 2, SINGLES: 1}  # in a word
 ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4}
 BASELINE_NAMES = ("", "generic", "x86-64", "x86-64-v2", "nocona", "core2")

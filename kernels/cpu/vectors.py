@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from rnnops.kernels.cpu.vector_width import ITEM_SIZES, PAIRS
 
-I32, I64 = ir.IntType(32), ir.IntType(64)
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()
 FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType(), PAIRS: ir.FloatType()}
 
@@ -58,6 +58,12 @@ class Vectors:
             return loaded
         function = self.declare(f"llvm.masked.load.{self.name}.p0", self.type, [at.type, I32, mask.type, self.type])
         return self.builder.call(function, [at, I32(self.size), mask, self.zero])
+
+    def load_bytes(self, pointer: Any) -> Any:
+        """Whole numbers of a byte each, with their signs, as floats."""
+        loaded = self.builder.load(self._typed(pointer, ir.VectorType(I8, self.count)))
+        loaded.align = 1
+        return self.builder.sitofp(self.builder.sext(loaded, ir.VectorType(I32, self.count)), self.type)
 
     def store(self, value: Any, pointer: Any, mask: Any = None) -> None:
         """Lanes outside the mask keep what they hold."""

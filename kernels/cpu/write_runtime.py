@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnnops.kernels.cpu import active_rows, barrier, exported as exported_list, jobs, openmp, row_order
-from rnnops.kernels.cpu.gemm import make_products
+from rnnops.kernels.cpu.gemm import make_packed, make_products
+from rnnops.kernels.cpu.int8_packing import define_narrowing, make_int8_packers
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import make_packers
 from rnnops.kernels.cpu.round_operands import define_rounding
@@ -35,6 +36,12 @@ def rounded_products(symbols: Mapping[str, str], way: str, width: int) -> str:
     functions = {**make_rounded_products(way, width), **make_rounded_packers(way, width)}
     text = micro_kernels(DTYPES[way], width, lambda module: define_rounding(module, way, width))
     return text + _text(symbols, functions)
+
+
+def int8_products(symbols: Mapping[str, str], width: int) -> str:
+    """Products of float32 rows with whole numbers of a byte each; arguments as for `products`."""
+    functions = {"gemm_packed": make_packed("float32", width, narrow=True), **make_int8_packers(width)}
+    return micro_kernels("float32", width, define_narrowing, narrow=True) + _text(symbols, functions)
 
 
 def threads(symbols: Mapping[str, str]) -> str:
