@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-MATMULS = ("MatMul", "RoundedMatMul")
+MATMULS = ("MatMul", "RoundedMatMul", "Int8MatMul")
 PRODUCTS = (*MATMULS, "Gemm", "RoundedGemm")  # ops whose time goes by multiply-adds
 
 
@@ -69,7 +69,8 @@ class Product:
     """The matrix product of the first two inputs, as `MatMul` has it.
 
     Args:
-        operands: what they are rounded to first, as `RoundedMatMul` says; empty for products of what they are.
+        operands: `"bfloat16"`, which they are rounded to first, as `RoundedMatMul` says; `"int8"`, what the right ones
+            fit in, as `Int8MatMul` says; empty for products of what they are.
     """
 
     operands: str = ""

@@ -61,6 +61,7 @@ from rnnops.ops.functions import (
 )
 from rnnops.ops.gradients import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
+from rnnops.ops.int8_products import int8_matmul as int8_matmul, scale_columns as scale_columns
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
     concat as concat,

@@ -75,7 +75,10 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "an expansion into nothing": (wrong(loop=Expansion()), "Expansion, and it has no rule `expand`"),
     "an expansion of others": (wrong(loop=Expansion(), expand=lambda self, call: None), "does not take 2 arguments"),
     "a product of one": (wrong(loop=Product()), "multiplies two inputs into one output"),
-    "a product of other operands": (wrong(loop=Product("float16")), "rounds operands to bfloat16, or not at all"),
+    "a product of other operands": (
+        wrong(loop=Product("float16")),
+        "has operands as they are, rounded to bfloat16, or",
+    ),
     "a product of integers": (wrong(Binary, loop=Product(), reference=same, gradient=no_gradient), "multiplies floats"),
     "an unknown kernel": (wrong(loop=Kernel("sort")), "there is no kernel 'sort', but gather"),
     "a kernel of other ops": (wrong(loop=Kernel("gather")), "reads 2 inputs and the attributes axis"),

@@ -3,7 +3,7 @@
 A call does once, at the first one, what follows from bound inputs alone (`fold_bound.py`), and compiles all other ops
 that have a compiled form, however little they do: in a step of one row the interpreter would take longer for one of
 them than kernels for the whole net. Feeds of the same types as before are answered by one call of compiled code
-(`job_list.py`). `vjp` differentiates the net as it is.
+(`job_list.py`). `vjp` differentiates the net as it is, unless weights are kept as int8: these have no gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.native_calls import NativeCalls
 from rnnops.compiler.api.planned_run import PlannedRun
@@ -22,11 +23,15 @@ from rnnops.compiler.execute.job_list import Recorded
 from rnnops.compiler.execute.recorded_array import NotRecordedError
 from rnnops.compiler.execute.recorder import Recorder
 from rnnops.compiler.export.header import WORD, checked_word
+from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.fold_bound import split_bound
+from rnnops.compiler.rewrite.int8_weights import int8_weights
+from rnnops.compiler.rewrite.lift_from_cells import lift_from_cells
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
+from rnnops.compiler.saving.fit_budget import Saved
 from rnnops.compiler.targets.target import PROCESSOR
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError, FeedError, GradientError
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.lazy import LazyModule, cached_property
 from rnnops.net import Net
@@ -50,7 +55,8 @@ class BoundRun(Run):
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
     ) -> dict[str, Array]:
         """Forward pass; arguments as of any run."""
-        arrays = None if training or seed is not None else plain_arrays(self._free, dicts, feeds)
+        plain = training or seed is not None or self._options.interpreted
+        arrays = None if plain else plain_arrays(self._free, dicts, feeds)
         kinds = None if arrays is None else tuple([(array.dtype, array.shape) for array in arrays])
         if arrays is not None:
             found = self._native.call(kinds, arrays)
@@ -92,6 +98,7 @@ class BoundRun(Run):
         **feeds: Any,
     ) -> ExportedFiles:
         """Write a call as files that need no Python; arguments as of any run."""
+        self._check_exported()
         if source not in (None, "c99"):
             raise FeedError("there is no such source", net=self.net.name, wanted='"c99" or None', came=repr(source))
         own = self.net.name if WORD.fullmatch(self.net.name) else "model"
@@ -113,7 +120,10 @@ class BoundRun(Run):
     @cached_property
     def served(self) -> Run:
         """What a call runs, op by op."""
-        net, arrays = fold(self._live, self._bound)
+        kept = self._options.weights
+        net, arrays = fold(lift_from_cells(self._live, self._bound) if kept else self._live, self._bound)
+        if kept:
+            net, arrays = int8_weights(net, arrays, self._bound)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, least_work=0, all_ops=True)
@@ -140,9 +150,25 @@ class BoundRun(Run):
     ) -> Recorded:
         run = self.served
         options = replace(run._options, **changed)
-        if run._options.target != PROCESSOR:
+        if run._options.target != PROCESSOR or run._options.interpreted:
             raise NotRecordedError("kernels are not compiled for threads of this library")
         return record(run._live, run._bound, feeds, float_dtype, options, recorder or Recorder())
+
+    def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
+        self._check_gradients()
+        return super()._planned_training(wrt, types, float_dtype)
+
+    def _saved_by(
+        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
+    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
+        self._check_gradients()
+        return super()._saved_by(dicts, wrt, dtype, feeds)
+
+    def _check_gradients(self) -> None:
+        if self._options.weights:
+            hint = "Differentiate a run that is not bound, or bound without weights=."
+            problem = f"weights that are kept as {self._options.weights} are for calls alone"
+            raise GradientError(problem, net=self.net.name, hint=hint)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
         """What the run does that is served. Raises FeedError in words of the net as it is."""

@@ -65,6 +65,14 @@ class CheckedRun(Run):
         pullback.check = check
         return outputs, pullback
 
+    def bind(self, *, weights: Any = None, **params: Any) -> Run:
+        """A run with some inputs fed once and for all, whose numbers are looked at; as any run."""
+        if isinstance(weights, str):
+            hint = "Bind a run without check_numerics."
+            raise DeviceError(f"weights of {weights} are not looked at", net=self.net.name, hint=hint)
+        run = super().bind(weights=weights, **params)
+        return CheckedRun(run.net, run.device, run._options, run._bound, run._saving)
+
     def export_native(self, *arguments: Any, **options: Any) -> NoReturn:
         """Raises DeviceError: what is exported does not look at numbers."""
         hint = "Export a run without check_numerics."

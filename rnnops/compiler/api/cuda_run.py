@@ -15,6 +15,7 @@ from rnnops.checkpoints.policy import Saving
 from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.parted_kernels import InParts
@@ -129,8 +130,12 @@ class CudaRun(Run):
             pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
             return placed(found, pullback.on_host), pullback
 
-    def bind(self, **params: Any) -> Run:
-        """A run with some inputs fed once and for all (copies are taken, to the device)."""
+    def bind(self, *, weights: Any = None, **params: Any) -> Run:
+        """A run with some inputs fed once and for all (copies are taken, to the device); weights stay what they are."""
+        if isinstance(weights, str):
+            check_weights(self.net.name, weights, self.device, self._options)
+        elif weights is not None:
+            params["weights"] = weights
         arrays = {**self._bound, **{name: on_device(self._checked(name, array)) for name, array in params.items()}}
         copies = {name: settled(array.copy()) if name in params else array for name, array in arrays.items()}
         return CudaRun(self.net, self.device, self._options, copies, self._saving)

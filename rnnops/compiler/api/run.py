@@ -32,6 +32,7 @@ from rnnops.compiler.api.precision import check_floats, check_precision
 from rnnops.compiler.api.printed_run import PrintedRun
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
+from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.pipeline import (
     ForwardPlan,
@@ -125,7 +126,9 @@ def compile(  # noqa: A001
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"
         raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
     if weights is not None and device != CUDA:
-        raise DeviceError("weights= is of the CUDA device", net=net.name, wanted="device='cuda'", came=repr(device))
+        hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
+        problem = "weights= is of the CUDA device"
+        raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     count = default_threads() if threads is None else check_threads(threads)
@@ -312,19 +315,35 @@ class Run(PrintedRun):
             lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up
         )
 
-    def bind(self, **params: Any) -> Run:
-        """A run with some inputs fed once and for all (copies are taken)."""
+    def bind(self, *, weights: Any = None, **params: Any) -> Run:
+        """A run with some inputs fed once and for all (copies are taken).
+
+        Args:
+            weights: `"int8"` keeps bound weights of products as whole numbers of a byte with a scale for each column
+                (docs/precision.md); None as they are. An array is for an input of that name.
+            params: input name -> array.
+
+        Raises FeedError for what names no input or does not fit, DeviceError where weights cannot be kept so.
+        """
+        if weights is not None and not isinstance(weights, str):
+            weights, params = None, {**params, "weights": weights}
+        if weights is not None:
+            check_weights(self.net.name, weights, self.device, self._options)
         for name in params:
             if name not in self.net.input_names:
                 raise FeedError("bind names no input", net=self.net.name, blob=name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params}, self._fed)
-        options = replace(self._options, fixed=frozenset(arrays))
+        kept = weights or self._options.weights
+        options = replace(self._options, fixed=frozenset(arrays), weights=kept)
         copies = {name: array.copy().view() for name, array in arrays.items()}
         for array in copies.values():
             array.flags.writeable = False  # packed copies would not follow; kernels take the memory behind the view
-        plain = options.interpreted or type(self) is not Run  # as what is looked at is
-        made: type[Run] = type(self) if plain else bound_run.BoundRun
-        return made(self.net, self.device, options, copies, self._saving)
+        if options.interpreted and not kept:
+            return Run(self.net, self.device, options, copies, self._saving)
+        made = bound_run.BoundRun(self.net, self.device, options, copies, self._saving)
+        if weights is not None:
+            _ = made.served  # which finds what is wrong with weights
+        return made
 
     def export_native(
         self,
@@ -350,9 +369,12 @@ class Run(PrintedRun):
         The code is for one thread. Raises FeedError for feeds, states and names that do not fit,
         DeviceError on other devices and where Python has a part in the plan, OSError where files cannot be written.
         """
+        self._check_exported()
+        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, source=source, **feeds)
+
+    def _check_exported(self) -> None:
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
-        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, source=source, **feeds)
 
     def stream(
         self,

@@ -39,6 +39,7 @@ from rnnops.compiler.lower.scalar_expressions import (
 )
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 from rnnops.loops import Reduction
+from rnnops.ops.int8_products import INT8
 from rnnops.schema import form_of
 from rnnops.types import BOOL, FLOATS, Type
 
@@ -249,9 +250,12 @@ class PointwiseWriter:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _factor(self, statement: Statement, access: Access, depth: int) -> Expr:
-        """An operand, rounded where the statement is a product that rounds."""
+        """An operand, rounded where the statement is a product that rounds; whole numbers are read as the floats that
+        they are here."""
         operand = self._operand(access, depth)
-        return Call(f"round_{statement.rounding}", (operand,), dtype=operand.dtype) if statement.rounding else operand
+        if statement.rounding in ("", INT8):
+            return operand
+        return Call(f"round_{statement.rounding}", (operand,), dtype=operand.dtype)
 
     def _value(self, statement: Statement, depth: int) -> Expr:
         operands = [self._factor(statement, o, depth) if isinstance(o, Access) else o for o in statement.operands]

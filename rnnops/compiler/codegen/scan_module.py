@@ -58,6 +58,7 @@ from rnnops.compiler.schedule.put_rows_outside import is_row_loop
 from rnnops.compiler.schedule.resident_states import copies
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
+from rnnops.ops.int8_products import INT8
 from rnnops.types import BOOL, Type
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
@@ -114,6 +115,10 @@ class Packed:
     columns: int
     rounding: str = ""
 
+    def dtype_of(self, products: str) -> str:
+        """Of its memory, where products have a dtype; rounded numbers lie in words of the size of that."""
+        return INT8 if self.rounding == INT8 else products
+
 
 @dataclass(frozen=True)
 class Part:
@@ -168,7 +173,7 @@ class ScanWriter:
         return self.plan.types
 
     def _arrays(self) -> list[Parameter]:
-        packed = [Parameter(name, f"{self.dtype}[]") for name in self.packed.values()]
+        packed = [Parameter(name, f"{one.dtype_of(self.dtype)}[]") for one, name in self.packed.items()]
         rows = [Parameter(name, "int64[]") for name in ROW_ARRAYS if self.plan.lengths]
         return [*array_parameters(self.scan, self.plan, self.layouts), *packed, *rows]
 

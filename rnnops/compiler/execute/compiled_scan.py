@@ -35,9 +35,10 @@ from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.fill import Own, Shared
-from rnnops.kernels.cpu.products import Products, products_of, rounded_products_of
+from rnnops.kernels.cpu.products import products_of, rounded_products_of
 from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
+from rnnops.ops.rounded_products import BFLOAT16
 from rnnops.schema import RunContext
 from rnnops.sizes import said
 from rnnops.terminal import told_if_long
@@ -66,6 +67,7 @@ class Options:
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
         interpreted: whether recurrences are left to the interpreter.
         precision: what operands of products are rounded to, `"float32"` for not at all.
+        weights: what weights of products are kept as where they are bound, `""` for what they are.
     """
 
     threads: int = 1
@@ -80,6 +82,7 @@ class Options:
     recycle: bool = True
     interpreted: bool = False
     precision: str = EXACT
+    weights: str = ""
 
     @property
     def target(self) -> Target:
@@ -321,15 +324,17 @@ class CompiledScan(Own):
     def _packed(self, fixed: bool) -> dict[str, Buffer]:
         """Packed matrices, those that are the same at every call or the others."""
         return {
-            f"packed{i}": Buffer(p.owner, PACKED, self.float_dtype, self._products(p).packed_shape(p.inner, p.columns))
+            f"packed{i}": Buffer(p.owner, PACKED, p.dtype_of(self.float_dtype), self._packed_shape(p))
             for i, p in enumerate(self.text.packed)
             if (i < MASKED and p.owner in self.fixed) == fixed
         }
 
-    def _products(self, packed: Packed) -> Products:
-        """What multiplies with a packed matrix."""
+    def _packed_shape(self, packed: Packed) -> Shape:
+        """As what multiplies with a packed matrix wants it."""
         width = self.options.width
-        return rounded_products_of(width) if packed.rounding else products_of(self.float_dtype, width)
+        products = rounded_products_of(width) if packed.rounding == BFLOAT16 else products_of(self.float_dtype, width)
+        shape: Shape = products.packed_shape(packed.inner, packed.columns)
+        return shape
 
     def _scratch(self) -> Scratch:
         try:
@@ -411,10 +416,11 @@ def written_scan(
 
 
 def _check_rounding(plan: StepPlan, target: Target) -> None:
-    """Raise UnsupportedError where a product rounds its operands, and the target would not."""
+    """Raise UnsupportedError where a product rounds its operands, or has narrow ones, and the target would not."""
     nodes = (node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes)
-    for rounding in {node.rounding for node in nodes if node.rounding}.difference(target.precisions):
-        raise UnsupportedError(f"its products are of operands rounded to {rounding}, which the device does not do")
+    known = {*target.precisions, *target.weight_types}
+    for rounding in {node.rounding for node in nodes if node.rounding}.difference(known):
+        raise UnsupportedError(f"its products are of operands as {rounding}, which the device does not do")
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:

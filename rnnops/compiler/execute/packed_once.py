@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rnnops.compiler.ir.kernel import Array, Do, Matrix, Module, buffers_of, statements_of
-from rnnops.kernels.cpu.runtime import PRODUCTS, ROUNDED
+from rnnops.kernels.cpu.runtime import BY_INT8, PRODUCTS, ROUNDED
 
-PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED) if name.startswith("pack_"))
+PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED, *BY_INT8) if name.startswith("pack_"))
 
 
 def packed_once(module: Module, unpacked: int) -> frozenset[str]:

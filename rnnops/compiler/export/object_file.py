@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from rnnops.compiler.export.list_words import ListWords
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked
-from rnnops.kernels.cpu.runtime import products, rounded_products, threads, way_of
+from rnnops.kernels.cpu.runtime import int8_products, products, rounded_products, threads, way_of
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.lazy import LazyModule
 from rnnops.types import FLOATS
@@ -46,6 +46,9 @@ def _runtime(drivers: str) -> Iterator[str]:
         library = products(dtype, width)
         if any(symbol in drivers for symbol in library.symbols.values()):
             yield write_runtime.products(library.symbols, dtype, width)
+    library = int8_products(width)
+    if any(symbol in drivers for symbol in library.symbols.values()):
+        yield write_runtime.int8_products(library.symbols, width)
     way = way_of(width)
     library = rounded_products(way, width)
     if any(symbol in drivers for symbol in library.symbols.values()):

@@ -17,7 +17,7 @@ class Product:
         right: over (inner, columns).
         accumulate: whether the product is added to what is there.
         bias: `[columns]`, added by the first product of a sum.
-        rounding: what operands are rounded to first; empty for not at all.
+        rounding: what operands are rounded to first, or `"int8"` where `right` is packed as such; empty for neither.
     """
 
     blob: str

@@ -49,7 +49,7 @@ class Statement:
             `combine` of the call's Reduction form.
         start: what a fold starts from; None where it goes on from what is there.
         dtype: of the value computed.
-        rounding: what the operands of a product are rounded to first; empty for not at all.
+        rounding: as of a `Product`.
     """
 
     blob: str

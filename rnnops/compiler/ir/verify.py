@@ -46,7 +46,8 @@ ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
-RUNTIME = (*PRODUCTS, *(f"{name}_bfloat16" for name in PRODUCTS), "wait", "list_rows", "prefetch")
+OF_WORDS = [f"{name}_bfloat16" for name in PRODUCTS] + [f"{name}_int8" for name in PRODUCTS if name != "gemm_tn"]
+RUNTIME = (*PRODUCTS, *OF_WORDS, "wait", "list_rows", "prefetch")
 
 
 class KernelError(ValueError):

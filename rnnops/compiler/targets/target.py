@@ -22,6 +22,7 @@ from rnnops.compiler.targets.cpu.openmp import OpenMP, run_in_region
 from rnnops.compiler.targets.cpu.team import run_together
 from rnnops.compiler.targets.modules import load_module
 from rnnops.interpreter import Program, Workspace
+from rnnops.kernels.cpu.vector_width import INT8
 from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches
@@ -47,6 +48,7 @@ class Target(Protocol):
         compacts: whether rows that are over leave products.
         worker: what shares out the work: a thread, or a block of them.
         precisions: what it can round operands of products to.
+        weight_types: what it can keep weights as that are bound, beside floats.
     """
 
     @property
@@ -60,6 +62,9 @@ class Target(Protocol):
 
     @property
     def precisions(self) -> tuple[str, ...]: ...
+
+    @property
+    def weight_types(self) -> tuple[str, ...]: ...
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
         """Lay out and write a scan.
@@ -108,6 +113,10 @@ class OnHost:
     @property
     def precisions(self) -> tuple[str, ...]:
         return ("float32",)
+
+    @property
+    def weight_types(self) -> tuple[str, ...]:
+        return (INT8,)
 
     def memory(self, arrays: Sequence[Any]) -> Memory:
         return PLAIN

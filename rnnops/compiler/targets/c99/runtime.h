@@ -37,6 +37,25 @@ static inline void gemm_tn(matrix a, matrix b, matrix c, bool accumulate, int64_
     product(a.at, 1, a.stride, a.rows, b.at, b.stride, c, accumulate, (vector){0, 0}, row, row_end, column, end);
 }
 
+/* The same of whole numbers of a byte each. */
+static inline void pack_into_int8(matrix b, int8_t *packed) {
+    for (int64_t k = 0; k < b.rows; k++)
+        for (int64_t j = 0; j < b.columns; j++) *packed++ = (int8_t)b.at[k * b.stride + j];
+}
+static inline void pack_transposed_into_int8(matrix b, int8_t *packed) {
+    for (int64_t k = 0; k < b.columns; k++)
+        for (int64_t j = 0; j < b.rows; j++) *packed++ = (int8_t)b.at[j * b.stride + k];
+}
+static inline void gemm_packed_int8(matrix a, const int8_t *packed, matrix c, bool accumulate, vector bias, int64_t row,
+                                    int64_t row_end, int64_t column, int64_t end) {
+    for (int64_t i = row; i < row_end; i++) {
+        NUMBER *to = c.at + i * c.stride;
+        for (int64_t j = column; j < end && !accumulate; j++) to[j] = bias.count > 0 ? bias.at[j] : 0;
+        for (int64_t k = 0; k < a.columns; k++)
+            for (int64_t j = column; j < end; j++) to[j] += a.at[i * a.stride + k] * packed[k * c.columns + j];
+    }
+}
+
 /* -- rows that are not over: as `kernels/cpu/active_rows.py` writes them down for one thread -------------------- */
 static inline int64_t list_rows(const int64_t *ends, const int64_t *order, int64_t low, int64_t steps, int64_t first,
                          int64_t last, int64_t *lists, int64_t start) {

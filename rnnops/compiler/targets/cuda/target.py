@@ -64,6 +64,7 @@ class Cuda:
     compacts: bool = False
     worker: str = "block"
     precisions: tuple[str, ...] = ("float32",)
+    weight_types: tuple[str, ...] = ()
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
 from rnnops.kernels.cpu.parts import at, matrix, vector
+from rnnops.kernels.cpu.int8_parts import gemm_packed_int8, pack_into_int8, pack_transposed_into_int8
 from rnnops.kernels.cpu.parts import gemm_packed, gemm_tn, list_rows, pack_into, pack_transposed_into, prefetch, wait
 from rnnops.kernels.cpu.rounded_parts import gemm_packed_bfloat16, gemm_tn_bfloat16
 from rnnops.kernels.cpu.rounded_parts import pack_into_bfloat16, pack_transposed_into_bfloat16
