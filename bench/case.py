@@ -30,6 +30,7 @@ PRECISIONS = {
     "tf32": Precision("float32", tf32=True),
     "bf16": Precision("bfloat16", itemsize=2),
     "fp16": Precision("float16", itemsize=2),
+    "int8": Precision("float32"),  # of all but bound weights
 }
 
 

@@ -21,6 +21,7 @@ OTHER_SIZES = (*(Size(50, 32, H) for H in (32, 200, 1000, 2048)), *(Size(50, N, 
 FORWARD_OF_PEAK, TRAINING_OF_PEAK = (0.70, 0.85, 0.90), (None, None, 0.80)
 JAX = (2.0, 2.0, 1.7)
 STREAMED = {"LSTM 64": 2.0, "LSTM 256": 1.0, "denoiser of bands": 1.0, "denoiser by masks": 1.0, "keywords": 1.0}
+INT8 = {64: None, 256: 1.2, 512: 1.4, 1024: 2.0}  # features of two layers -> times the speed of float32
 CELLS = {"milstm": 1.25, "layer_norm_lstm": 1.35, "gru": None}  # and how much longer than the LSTM they may take
 VARIANTS = {"renamed": 1.0, "permuted": 1.0, "softsign": 1.0, "one_more_op": 1.0, "second_sequence": 1.5}
 RANDOM_CELLS = 20
@@ -44,6 +45,7 @@ def all_cases(tiny: bool = False) -> Iterator[Case]:
     for some in (lstm_cases, cell_cases, bfloat16_cases, other_cases, memory_cases, compile_cases, torch_cases):
         yield from some(scale)
     yield from stream_cases()
+    yield from int8_cases()
     yield from cuda_cases(tiny)
 
 
@@ -82,6 +84,19 @@ def stream_cases() -> Iterator[Case]:
         )
         goals = speedup(("onnxruntime",), 1.0), speedup(("onnxruntime",), of_program, "rnnops in C")
         yield Case("a step of one row", model, contenders, goals)
+
+
+def int8_cases() -> Iterator[Case]:
+    """The same with weights of int8, beside ours of float32: as fast in L1, faster from further away."""
+    for features, times_float32 in INT8.items():
+        problem = Problem(f"LSTM {features}", Size(1, 1, 1))
+        exact = [Entry(f"rnnops {way}", f"served {way}", problem, "forward") for way in ("run", "program")]
+        narrow = [replace(entry, label=f"int8 {entry.label.split()[1]}", precision="int8") for entry in exact]
+        goals = (
+            speedup(("rnnops run",), None, "int8 run"),
+            speedup(("rnnops program",), times_float32, "int8 program"),
+        )
+        yield Case("a step of one row, int8", problem.net, (*exact, *narrow), goals)
 
 
 def cell_cases(scale: Scale) -> Iterator[Case]:

@@ -66,7 +66,8 @@ def _bound(entry: Entry, bench: Bench) -> tuple[ro.Run, Arrays]:
     (folder / "model.onnx").write_bytes(model)
     read = load_model(folder / "model.onnx")
     shutil.rmtree(folder)
-    return ro.compile(read.net, threads=bench.settings.threads).bind(**read.params), feeds
+    weights = entry.precision if entry.precision == "int8" else None
+    return ro.compile(read.net, threads=bench.settings.threads).bind(**read.params, weights=weights), feeds
 
 
 def _lines(nbytes: int) -> Any:

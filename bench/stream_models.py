@@ -66,8 +66,7 @@ def masked(found: Tensor, frame: Tensor) -> Tensor:
 
 
 MODELS: Mapping[str, Callable[[], Any]] = {
-    "LSTM 64": partial(Layers, nn.LSTM, 64, 64, WORDS, softmax),
-    "LSTM 256": partial(Layers, nn.LSTM, 256, 256, WORDS, softmax),
+    **{f"LSTM {size}": partial(Layers, nn.LSTM, size, size, WORDS, softmax) for size in (64, 256, 512, 1024)},
     "denoiser of bands": Bands,
     "denoiser by masks": partial(Layers, nn.LSTM, 257, 128, 257, masked),
     "keywords": partial(Layers, nn.GRU, 40, 128, 12, softmax),

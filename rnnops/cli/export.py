@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HELP = "write a model as an object file or C99 source, a C header and weights"
 SOURCES = ("object", "c99")
+WEIGHTS = ("int8",)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class ExportOptions:
     Args:
         shapes: of inputs, by name.
         states: output=input, as they were given.
+        weights: what weights of products are kept as; None for floats.
     """
 
     model: Path
@@ -35,6 +37,7 @@ class ExportOptions:
     shapes: Mapping[str, tuple[int, ...]]
     states: tuple[str, ...]
     source: str
+    weights: str | None
 
 
 def add_export(commands: Any) -> None:
@@ -49,12 +52,15 @@ def add_export(commands: Any) -> None:
     parser.add_argument("--state", action="append", default=[], metavar="OUTPUT=INPUT", help=state)
     source = "code for this processor, or C99 for others (default: %(default)s)"
     parser.add_argument("--source", choices=SOURCES, default="object", help=source)
+    kept = "weights of products as whole numbers of a byte, with a scale for each column; floats if left out"
+    parser.add_argument("--weights", choices=WEIGHTS, help=kept)
 
 
 def read_export_options(given: Mapping[str, Any]) -> ExportOptions:
     """Options from parsed arguments."""
     shapes, states = dict(given["shape"]), tuple(given["state"])
-    return ExportOptions(given["model"], given["folder"], given["name"], shapes, states, given["source"])
+    others = given["source"], given["weights"]
+    return ExportOptions(given["model"], given["folder"], given["name"], shapes, states, *others)
 
 
 def export(options: ExportOptions) -> int:
@@ -64,7 +70,7 @@ def export(options: ExportOptions) -> int:
     _check_shapes(model, shapes)
     states = dict(_state(model, text) for text in options.states)
     source = None if options.source == "object" else options.source
-    run = compile_net(model.net).bind(**model.params)
+    run = compile_net(model.net).bind(**model.params, weights=options.weights)
     try:
         files = run.export_native(
             options.folder, shapes, name=options.name, states=states, dtype=model.dtype, source=source

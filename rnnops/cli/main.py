@@ -12,7 +12,7 @@ from typing import Any
 
 from rnnops.cli.cells import PRESETS
 from rnnops.cli.corpus import DEFAULT_BYTES
-from rnnops.cli.export import add_export, export, read_export_options
+from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
 from rnnops.cli.session import Options
 from rnnops.cli.settings import DTYPES, Settings, option
 from rnnops.cli.train import train
@@ -112,6 +112,8 @@ def _add_results(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--sample", type=_count, default=DEFAULT_SAMPLE, metavar="N", help=length)
     heat = "of the sample; 0 takes the likeliest character (default: %(default)s)"
     group.add_argument("--temperature", type=_seconds, default=0.7, metavar="X", help=heat)
+    kept = "score the held-out text with weights of products kept as int8, too"
+    group.add_argument("--weights", choices=WEIGHTS, help=kept)
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the learning curve")
 
 

@@ -9,7 +9,7 @@ from rnnops.cli.corpus import Corpus
 from rnnops.cli.evaluate import Score
 from rnnops.cli.session import Session
 
-OWN_NAME = "this model"
+OWN_NAME, ROUNDED_NAME = "this model", "this model, int8"
 
 
 def show(text: str) -> None:
@@ -46,13 +46,19 @@ def print_training(session: Session, reason: str) -> None:
         show(f"saved: {session.target}")
 
 
-def print_held_out(score: Score, tables: Mapping[str, float]) -> None:
-    """Print the model's bits per held-out character among those of tables and compressors, worst first."""
+def print_held_out(score: Score, tables: Mapping[str, float], rounded: Score | None = None) -> None:
+    """Print the model's bits per held-out character among those of tables and compressors, worst first.
+
+    Args:
+        rounded: of the model with weights of int8.
+    """
     show(f"\nbits per held-out character ({score.characters:,} characters)")
-    rows = sorted({**tables, OWN_NAME: score.bits}.items(), key=lambda row: -row[1])
+    own = {OWN_NAME: score.bits} | ({ROUNDED_NAME: rounded.bits} if rounded else {})
+    digits = 4 if rounded else 3  # as these two differ in the fourth
+    rows = sorted({**tables, **own}.items(), key=lambda row: -row[1])
     for name, bits in rows:
         kind = " characters" if name.startswith("order") else ""
-        show(f"  {name + kind:<20}{bits:7.3f}{'  <--' if name == OWN_NAME else ''}")
+        show(f"  {name + kind:<20}{bits:{digits + 4}.{digits}f}{'  <--' if name in own else ''}")
 
 
 def print_sample(text: str, temperature: float) -> None:

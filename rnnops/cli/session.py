@@ -35,6 +35,7 @@ class Options:
         time_limit: seconds for the whole command, None for no limit.
         steps: stop at this step, counted from the run's start, not from the resume.
         sample: how many characters to print at the end.
+        weights: how the weights of products are kept where the held-out text is scored a second time; None for once.
         threads: of the kernels, or of NumPy's products on the reference device; None for the device's default.
     """
 
@@ -51,6 +52,7 @@ class Options:
     sample: int = 0
     temperature: float = 0.7
     plot: Path | None = None
+    weights: str | None = None
 
 
 @dataclass

@@ -8,6 +8,7 @@ from rnnops.cli import report
 from rnnops.cli.plot import check_plot, save_learning_curve
 from rnnops.cli.progress import Progress, show_progress
 from rnnops.cli.session import Options, Session, open_session
+from rnnops.cli.settings import SettingsError
 from rnnops.cli.stopping import Clock, StopSignals
 
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
@@ -19,6 +20,7 @@ def train(options: Options, started: float | None = None) -> int:
         check_plot(options.plot)
     clock = Clock(options.time_limit, _closing_seconds(options), started)
     session = open_session(options, report.print_text)
+    _check_weights(session, options)
     report.print_model(session)
     session.save()
     with StopSignals() as signals:
@@ -54,7 +56,8 @@ def finish(session: Session, options: Options) -> None:
     trainer = session.trainer
     _compile_evaluation(session)
     score, tables = trainer.evaluate(), session.tables.result()
-    report.print_held_out(score, tables)
+    rounded = trainer.evaluate(weights=options.weights) if options.weights else None
+    report.print_held_out(score, tables, rounded)
     if options.sample:
         _compile_sampling(session)
         drawn = trainer.sample(options.sample, options.temperature)
@@ -63,6 +66,13 @@ def finish(session: Session, options: Options) -> None:
         held_out = [*trainer.state.held_out, [trainer.characters, score.bits]]
         save_learning_curve(options.plot, trainer.state.training, held_out, tables, report.model_text(session))
         report.show(f"curves: {options.plot}")
+
+
+def _check_weights(session: Session, options: Options) -> None:
+    settings = session.settings
+    if options.weights and (settings.dtype, settings.precision) != ("float32", "float32"):
+        came = f"--dtype {settings.dtype} --precision {settings.precision}"
+        raise SettingsError(f"--weights {options.weights} is for float32 alone", wanted="both float32", came=came)
 
 
 def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:

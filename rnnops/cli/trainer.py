@@ -52,10 +52,14 @@ class Trainer:
         self._record(bits)
         return bits
 
-    def evaluate(self, limit: int | None = None) -> Score:
-        """Score the held-out text, or its part of about `limit` characters, with the averaged parameters."""
+    def evaluate(self, limit: int | None = None, weights: str | None = None) -> Score:
+        """Score the held-out text, or its part of about `limit` characters, with the averaged parameters.
+
+        Args:
+            weights: as of `evaluate`.
+        """
         with self.model.using_params(self.state.average):
-            return evaluate(self.model, self.corpus.held_out, limit)
+            return evaluate(self.model, self.corpus.held_out, limit, weights)
 
     def prepare_evaluation(self) -> None:
         """Run what an evaluation runs, so that it is compiled."""

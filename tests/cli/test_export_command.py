@@ -87,6 +87,14 @@ def test_checkpoint(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixt
         np.testing.assert_allclose(scores, out[outputs[0]], rtol=1e-5, atol=1e-5)
 
 
+def test_weights_of_int8(checkpoint: Path, tmp_path: Path) -> None:
+    sizes = {}
+    for weights in ((), ("--weights", "int8")):
+        assert export(checkpoint, tmp_path, *weights, "--source", "c99", "--name", "lm") == 0
+        sizes[weights] = (tmp_path / "lm.weights").stat().st_size
+    assert sizes["--weights", "int8"] < sizes[()]
+
+
 def test_what_is_refused(onnx_file: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, file = tmp_path / "made", tmp_path / "file"
     file.write_bytes(b"\x08\x08nonsense")

@@ -12,6 +12,7 @@ import pytest
 from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
 from rnnops.cli.cells import PRESETS
+from rnnops.cli.session import Options, open_session
 from rnnops.model import saving
 
 OWN_CELL = '''
@@ -147,6 +148,24 @@ def test_products_of_bfloat16(text: Path, tmp_path: Path, capsys: pytest.Capture
     assert wanted in refused(capsys, "--resume", target, "--precision", "float32")
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_held_out_figure_with_weights_of_int8(
+    device: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the other one and near to it, of a run that goes on for no step."""
+    target = tmp_path / "model.npz"
+    assert train(text, *TINY, "--hidden", 24, "--device", device, "--steps", 60, "--save", target) == 0
+    assert "int8" not in capsys.readouterr().out
+    assert train("--resume", target, "--steps", 0, "--sample", 0, "--weights", "int8") == 0
+    found = dict(re.findall(r"^  (this model.*?) {2,}(\d+\.\d+)  <--$", capsys.readouterr().out, re.M))
+    assert set(found) == {"this model", "this model, int8"}
+    assert abs(float(found["this model"]) - float(found["this model, int8"])) < 0.02
+    trainer = open_session(Options(resume=target), lambda _: None).trainer
+    exact, rounded = trainer.evaluate(), trainer.evaluate(weights="int8")
+    assert exact.characters == rounded.characters
+    assert exact.bits != rounded.bits
+
+
 def test_a_cell_of_ones_own(own_cell: str, text: Path, tmp_path: Path) -> None:
     target, path_before = tmp_path / "model.npz", list(sys.path)
     options = (*TINY, "--hidden", 24, "--layers", 2, "--steps", 60)
@@ -199,6 +218,8 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--precision", "half"], "no such precision; wanted one of float32, tfloat32, bfloat16, float16; got 'half'"),
         (["--precision", "float16"], "device 'reference' does not round operands of products so"),
         (["--precision", "bfloat16", "--dtype", "float64"], "--dtype is out of range; wanted float32 with --precision"),
+        (["--weights", "int8", "--dtype", "float64"], "--weights int8 is for float32 alone; wanted both float32"),
+        (["--weights", "int8", "--precision", "bfloat16"], "got --dtype float32 --precision bfloat16"),
         (["--learning-rate", 1e30, "--steps", 30], "the gradient norm is not finite"),
         (["--batch", 10_000], "the text is too short for 10000 streams"),
         (["--resume", "nothing.npz"], "nothing.npz does not exist"),

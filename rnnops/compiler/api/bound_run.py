@@ -166,7 +166,7 @@ class BoundRun(Run):
 
     def _check_gradients(self) -> None:
         if self._options.weights:
-            hint = "Differentiate a run that is not bound, or bound without weights=."
+            hint = "Differentiate a run bound without weights=; plan and profile calls by backward=False."
             problem = f"weights that are kept as {self._options.weights} are for calls alone"
             raise GradientError(problem, net=self.net.name, hint=hint)
 

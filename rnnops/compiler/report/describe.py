@@ -57,7 +57,9 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
 
 
 def _rounding(options: Options) -> Iterator[str]:
-    """What operands of products are rounded to, and how they are multiplied then."""
+    """What operands of products are rounded to, and how they are multiplied then; what bound weights are kept as."""
+    if options.weights:
+        yield f"weights: whole numbers of a byte ({options.weights}), a scale for each column; products are float32"
     if options.precision == EXACT:
         return
     way = "multiplied as float32"
