@@ -87,24 +87,29 @@ class BoundRun(Run):
             return super().profile(*dicts, **given)
         return self.served.profile(*dicts, backward=False, **given)
 
-    def export_native(
+    def _bound_for_export(self) -> BoundRun:
+        return self
+
+    def write_export(
         self,
+        call: Callable[[Run], PlannedRun],
+        given: tuple[tuple[Feeds, ...], Feeds],
         folder: str | os.PathLike[str],
-        *dicts: Feeds,
-        name: str | None = None,
-        states: Mapping[str, str] | None = None,
-        dtype: Any = None,
-        source: str | None = None,
-        **feeds: Any,
+        name: str | None,
+        states: Mapping[str, str] | None,
+        source: str | None,
     ) -> ExportedFiles:
-        """Write a call as files that need no Python; arguments as of any run."""
-        self._check_exported()
+        """What `export_native` does.
+
+        Args:
+            call: plans the call that is exported.
+            given: what it is given, for errors.
+        """
         if source not in (None, "c99"):
             raise FeedError("there is no such source", net=self.net.name, wanted='"c99" or None', came=repr(source))
         own = self.net.name if WORD.fullmatch(self.net.name) else "model"
         word = checked_word(own if name is None else name, self.net.name)
-        planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
-        program = planned.plan.program
+        program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         recording: dict[str, Any] = {"threads": 1}
         if source:

@@ -1,4 +1,4 @@
-"""`compile` and `Run`: a net on a device, called with arrays.
+"""`Run`: a net on a device, called with arrays.
 
 Devices: `"reference"`, the interpreter, and `"cpu"`, which compiles recurrences to fused kernels.
 """
@@ -10,14 +10,12 @@ from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean, named_arguments
-from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy, as_saving
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import (
     as_array,
     as_arrays,
@@ -28,7 +26,7 @@ from rnnops.compiler.api.feeds import (
     plain_arrays,
 )
 from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.compiler.api.precision import check_floats, check_precision
+from rnnops.compiler.api.precision import check_floats
 from rnnops.compiler.api.printed_run import PrintedRun
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.type_feeds import types_of_feeds
@@ -47,17 +45,15 @@ from rnnops.compiler.pipeline import (
 from rnnops.compiler.plan_templates import PlanTemplates
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
-from rnnops.compiler.targets.cpu.team import check_threads, default_threads
-from rnnops.errors import DeviceError, FeedError, NetError
+from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.lazy import LazyModule
-from rnnops.net import Net, require_net
-from rnnops.ops.rounded_products import BFLOAT16
+from rnnops.net import Net
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array, Type, type_of
 
 if TYPE_CHECKING:
-    from rnnops.compiler.api import bound_run as bound_run, check_numerics as checked, stream as streams
+    from rnnops.compiler.api import bound_run as bound_run, stream as streams
     from rnnops.compiler.api.stream import Stream
     from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import (
@@ -70,87 +66,14 @@ if TYPE_CHECKING:
     from rnnops.compiler.report.saved_residuals import SavedResiduals
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
-    checked = LazyModule("rnnops.compiler.api.check_numerics")
     estimates = LazyModule("rnnops.compiler.report.estimates")
     profile = LazyModule("rnnops.compiler.report.profile")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
     streams = LazyModule("rnnops.compiler.api.stream")
 
-DEVICES = ("reference", "cpu")  # those that every machine has
 CUDA = "cuda"
 PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 Feeds = Mapping[str, Any]
-
-
-@named_arguments
-def compile(  # noqa: A001
-    net: Net,
-    device: str = "cpu",
-    checkpoints: Any = None,
-    memory_budget: int | float | None = None,
-    threads: int | None = None,
-    recycle: bool = True,
-    tuning: Options | None = None,
-    weights: str | None = None,
-    precision: str = EXACT,
-    residuals: str = "float32",
-    check_numerics: bool = False,
-) -> Run:
-    """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
-
-    Args:
-        device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
-        checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
-            `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
-        memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
-            fastest way that fits is taken.
-        threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
-        recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
-            pass share memory, which the run keeps for its next call. Results have the same bits without it.
-        weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
-            many fit; sums are float32. Results then agree to about three digits.
-        precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
-            not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
-        residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
-            half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
-        check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
-            the op and the step that made the first NaN or infinity.
-        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
-
-    Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
-    outputs, CheckpointError for policies and budgets that make no sense.
-    """
-    require_net(net)
-    if not isinstance(device, str) or device not in (*DEVICES, CUDA):
-        hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
-        wanted = f"one of {', '.join((*DEVICES, CUDA))}"
-        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
-    if weights is not None and device != CUDA:
-        hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
-        problem = "weights= is of the CUDA device"
-        raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
-    if not net.output_blobs:
-        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
-    count = default_threads() if threads is None else check_threads(threads)
-    chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
-    options = REFERENCE if device == "reference" else chosen
-    options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
-    saving = as_saving(checkpoints, memory_budget, net, residuals)
-    if check_numerics and device == CUDA:
-        raise DeviceError("check_numerics= is not of the CUDA device", net=net.name, wanted="'cpu' or 'reference'")
-    if device == CUDA:
-        cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
-        made: Run = cuda_run.compile_for_cuda(net, options, saving, weights)
-        return made
-    kind = checked.CheckedRun if check_numerics else Run
-    return kind(net.snapshot(), device, options, saving=saving)
-
-
-def _precisions(device: str, options: Options) -> tuple[str, ...]:
-    """What a device can round operands of products to."""
-    if device == CUDA:
-        return (EXACT,)
-    return (EXACT, BFLOAT16) if device == "reference" else options.target.precisions
 
 
 class Run(PrintedRun):
@@ -370,7 +293,16 @@ class Run(PrintedRun):
         DeviceError on other devices and where Python has a part in the plan, OSError where files cannot be written.
         """
         self._check_exported()
-        return self.bind().export_native(folder, *dicts, name=name, states=states, dtype=dtype, source=source, **feeds)
+
+        def call(run: Run) -> PlannedRun:
+            return run.plan(*dicts, backward=False, dtype=dtype, **feeds)
+
+        return self._bound_for_export().write_export(call, (dicts, feeds), folder, name, states, source)
+
+    def _bound_for_export(self) -> bound_run.BoundRun:
+        run = self.bind()
+        assert isinstance(run, bound_run.BoundRun)
+        return run
 
     def _check_exported(self) -> None:
         if self._options.interpreted or self.device == CUDA:

@@ -104,7 +104,7 @@ def test_bound_parameters_are_on_neither_side() -> None:
     assert_same(bound(on_device(rest)), wanted, DeviceArray)
     with pytest.raises(ro.FeedError, match="no input"):
         bound.bind(nothing=params["a/i2h_w"])
-    with pytest.raises(ro.errors.DeviceError, match="no products with weights of int8; .* weights='float16'"):
+    with pytest.raises(ro.errors.DeviceError, match=r"no products with weights of int8; .* weights='float16'"):
         bound.bind(weights="int8")
 
 

@@ -1,0 +1,96 @@
+"""`compile`: from a net and options to a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rnnops.arguments import did_you_mean, named_arguments
+from rnnops.checkpoints.policy import as_saving
+from rnnops.compiler.api.precision import check_precision
+from rnnops.compiler.api.run import CUDA, Run
+from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options
+from rnnops.compiler.targets.cpu.team import check_threads, default_threads
+from rnnops.errors import DeviceError, NetError
+from rnnops.lazy import LazyModule
+from rnnops.net import Net, require_net
+from rnnops.ops.rounded_products import BFLOAT16
+
+if TYPE_CHECKING:
+    from rnnops.compiler.api import check_numerics as checked
+else:  # most runs do without
+    checked = LazyModule("rnnops.compiler.api.check_numerics")
+
+DEVICES = ("reference", "cpu")  # those that every machine has
+
+
+@named_arguments
+def compile(  # noqa: A001
+    net: Net,
+    device: str = "cpu",
+    checkpoints: Any = None,
+    memory_budget: int | float | None = None,
+    threads: int | None = None,
+    recycle: bool = True,
+    tuning: Options | None = None,
+    weights: str | None = None,
+    precision: str = EXACT,
+    residuals: str = "float32",
+    check_numerics: bool = False,
+) -> Run:
+    """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
+
+    Args:
+        device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
+        checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
+            `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
+        memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
+            fastest way that fits is taken.
+        threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
+        recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
+            pass share memory, which the run keeps for its next call. Results have the same bits without it.
+        weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
+            many fit; sums are float32. Results then agree to about three digits.
+        precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
+            not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
+        residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
+            half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
+        check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
+            the op and the step that made the first NaN or infinity.
+        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
+
+    Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
+    outputs, CheckpointError for policies and budgets that make no sense.
+    """
+    require_net(net)
+    if not isinstance(device, str) or device not in (*DEVICES, CUDA):
+        hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
+        wanted = f"one of {', '.join((*DEVICES, CUDA))}"
+        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
+    if weights is not None and device != CUDA:
+        hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
+        problem = "weights= is of the CUDA device"
+        raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
+    if not net.output_blobs:
+        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    count = default_threads() if threads is None else check_threads(threads)
+    chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
+    options = REFERENCE if device == "reference" else chosen
+    options = replace(options, precision=check_precision(net.name, precision, device, _precisions(device, options)))
+    saving = as_saving(checkpoints, memory_budget, net, residuals)
+    if check_numerics and device == CUDA:
+        raise DeviceError("check_numerics= is not of the CUDA device", net=net.name, wanted="'cpu' or 'reference'")
+    if device == CUDA:
+        cuda_run: Any = import_module("rnnops.compiler.api.cuda_run")  # numba.cuda is loaded when it is wanted
+        made: Run = cuda_run.compile_for_cuda(net, options, saving, weights)
+        return made
+    kind = checked.CheckedRun if check_numerics else Run
+    return kind(net.snapshot(), device, options, saving=saving)
+
+
+def _precisions(device: str, options: Options) -> tuple[str, ...]:
+    """What a device can round operands of products to."""
+    if device == CUDA:
+        return (EXACT,)
+    return (EXACT, BFLOAT16) if device == "reference" else options.target.precisions
