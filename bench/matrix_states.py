@@ -1,10 +1,12 @@
 """Cells whose state is a matrix, beside JAX's scan: medians of interleaved runs, `python -m bench.matrix_states`.
 
-Each cell is written once, as a function of a namespace of ops that rnnops and JAX both give.
+Each cell is written once, as a function of a namespace of ops that rnnops and JAX both give. `--rows 1 --steps 4096
+--only mlstm` has a long sequence, beside PyTorch chunk by chunk.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -15,9 +17,10 @@ from typing import Any
 import numpy as np
 
 import rnnops as ro
+from bench.chunkwise import CHUNKS, chunkwise_runs
 from bench.problems import Arrays
 
-ROUNDS, SETTLE = 15, 0.2  # seconds
+ROUNDS, SETTLE, MLSTM = 15, 0.2, "mlstm"  # rounds, seconds, the cell that PyTorch has chunk by chunk
 Shapes = Mapping[str, tuple[int, ...]]
 RNNOPS = SimpleNamespace(
     sigmoid=ro.sigmoid, exp=ro.exp, softplus=ro.softplus, maximum=ro.max, abs=ro.abs,
@@ -148,6 +151,11 @@ def measure(
             "rnnops": rnnops_runs(cell, feeds, threads),
             "rnnops, all steps kept": rnnops_runs(cell, feeds, threads, checkpoints="all"),
             **({"JAX": jax_runs(cell, feeds)} if beside_jax else {}),
+            **(
+                {f"chunks of {steps}": chunkwise_runs(feeds, threads, steps) for steps in CHUNKS}
+                if name == MLSTM
+                else {}
+            ),
         }
         times: dict[tuple[str, str, str], list[float]] = {}
         for _ in range(rounds + 1):
@@ -162,6 +170,20 @@ def measure(
     return found
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.matrix_states", description=__doc__)
+    parser.add_argument("--steps", type=int, default=256)
+    parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", default="", help="a cell")
+    parser.add_argument("--without-jax", action="store_true")
+    given = parser.parse_args()
+    table = {name: cell for name, cell in cells().items() if given.only in name}
+    found = measure(given.steps, given.rows, given.threads, given.rounds, table, not given.without_jax)
+    for (name, what, label), milliseconds in found.items():
+        print(f"{name} {what}, {label}: {milliseconds:.2f} ms")
+
+
 if __name__ == "__main__":
-    for (cell_name, what, label), milliseconds in measure().items():
-        print(f"{cell_name} {what}, {label}: {milliseconds:.2f} ms")
+    main()

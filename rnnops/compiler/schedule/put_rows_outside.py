@@ -5,7 +5,8 @@ vectors, unless each step's states are kept, which lie far apart for a row. Eith
 changed to go well over large states (`state_statements.py`), and an axis behind that of the batch which nothing folds
 or mixes (heads) joins the rows, so that each has less of a state.
 
-A row that ends by lengths goes through the steps that it lasts, and through those past its end.
+A row that ends by lengths goes through the steps that it lasts, and through those past its end. Heads of a batch of one
+row are its rows.
 
 The choice goes by shape and not by threads, as sums within a row may be rounded another way. Limits: rows stay within
 steps where the loop holds products, where a step sees several steps of a state, where several rows add to one sum, and
