@@ -8,7 +8,7 @@ from rnnops.compiler.codegen.pointwise_kernel import Sizes
 from rnnops.compiler.ir.expressions import Expr, Literal, Name, total
 from rnnops.compiler.schedule.places import Place
 
-T, LOW, RANK = Name("t"), Name("low"), Name("rank")
+T, LOW, RANK, APART = Name("t"), Name("low"), Name("rank"), Name("apart")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Addresses:
             terms.append(sharing * self.sizes.of(place.row))
         if place.thread:
             terms.append(RANK * self.sizes.of(place.thread))
+        if place.apart:
+            terms.append(APART * self.sizes.of(place.apart))
         return total(terms)
 
     def of_tile(self, place: Place) -> Expr:

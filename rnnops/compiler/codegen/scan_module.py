@@ -64,6 +64,7 @@ from rnnops.types import BOOL, Type
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
 ROW_ARRAYS = ("order", "ends", "lists")  # the order of rows, their steps in it, and memory for `list_rows`
 COLUMNS = 48  # what columns are shared out in: a panel of three vectors of 64 bytes
+LINES = 16  # what columns of a sum over a tile are shared out in: a line of float32 numbers, whole vectors
 ROWS = 8  # what rows of a tile's products are shared out in: those of a tile of the micro-kernel
 AHEAD, LINE, MOST_LINES = 2, 64, 16  # steps that memory is asked for ahead, bytes of a line, lines of a row's numbers
 MASKED = 60  # matrices that bits of `unpacked` tell of; the driver packs those whose bit is set, and all others
@@ -200,9 +201,11 @@ class ScanWriter:
 
     def _column_shares(self, rows: Expr) -> list[Line]:
         """Who does what in products of a step: rows of its own, or columns of all rows."""
+        places = *self.layouts.places.values(), *self.layouts.past_end.values()
+        apart = [("apart", ZERO, RANK)] if any(place.apart for place in places) else []
         if not self.shared:
-            return []
-        own = [("m0", ZERO, N0), ("m1", rows, N1), ("share", RANK, ZERO), ("shares", THREADS, ONE)]
+            return [Assign(name, mine) for name, _, mine in apart]
+        own = [("m0", ZERO, N0), ("m1", rows, N1), ("share", RANK, ZERO), ("shares", THREADS, ONE), *apart]
         columns = [
             line
             for count, number in self.shared.items()
@@ -437,7 +440,7 @@ class ScanWriter:
         m, n = self._size(node.rows), self._size(node.columns)
         adds = TRUE if node.target in self.summed else GOES_ON
         if node.columns >= node.rows:
-            share, part = thread_share(("r0", "r1"), RANK, THREADS, n, Literal(COLUMNS)), [ZERO, m, R0, R1]
+            share, part = thread_share(("r0", "r1"), RANK, THREADS, n, Literal(LINES)), [ZERO, m, R0, R1]
         else:
             share, part = thread_share(("r0", "r1"), RANK, THREADS, m, Literal(ROWS)), [R0, R1, ZERO, n]
         product = Do(_of("gemm_tn", node.rounding), (a, b, c, adds, *part))

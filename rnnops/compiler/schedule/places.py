@@ -23,6 +23,7 @@ from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 
 ALIGNMENT = 64  # bytes: a line of the cache
+APART = 4096 + ALIGNMENT  # bytes: a page, within which processors fetch lines before they are asked for
 EXTENTS = ("row", "step", "tile")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -41,6 +42,7 @@ class Place:
         rows: what rows are counted by: `n` (as the caller gave them), or, of rows that are all over or all not,
             `j` (those of a tile), `r` (a thread's own at a step).
         thread: numbers from one thread to the next.
+        apart: numbers by which rows of a thread lie further from those of the one before, where threads have rows.
         extent: in scratch, what it serves: a `row`, a `step`, a `tile` or a `segment`.
         size: numbers that it takes of scratch, for all threads.
     """
@@ -55,6 +57,7 @@ class Place:
     together: int = 1
     rows: str = "n"
     thread: int = 0
+    apart: int = 0
     extent: str = ""
     size: int = 0
 
@@ -143,6 +146,7 @@ def lay_out(
     copies: int = 1,
     used: Collection[str] | None = None,
     again: tuple[Scan, StepPlan] | None = None,
+    apart: bool = False,
 ) -> Layouts:
     """Give every owner a place.
 
@@ -152,12 +156,15 @@ def lay_out(
         copies: steps after which memory that serves a step is used again.
         used: owners that need scratch, all if None; the others are in registers.
         again: steps of the forward pass that a backward pass runs again, segment by segment.
+        apart: whether rows of different threads lie in different pages of what serves a step. A core that goes through
+            few of them has lines fetched that another is about to write, which then takes as long as memory does: a
+            quarter of the time of a step of 8 rows of 64 numbers on two threads.
     """
     named = (name for name, tensor in scan.tensors.items() if not tensor.segment)
     tensors = {name: f"x{i}" for i, name in enumerate(named)}
     owners = (*sorted(plan.invariant), *plan.accumulators)
     arrays = {owner: f"x{i}" for i, owner in enumerate(owners, len(tensors))}
-    found = _Layer(_Scratch(), tensors, arrays, tile, threads)
+    found = _Layer(_Scratch(), tensors, arrays, tile, threads, apart)
     layouts = found.layouts(scan, plan, least, copies, used)
     if again is None:
         return layouts
@@ -177,6 +184,7 @@ class _Layer:
     arrays: Mapping[str, str]
     tile: int
     threads: int
+    apart: bool
     segments: dict[TensorName, tuple[int, int, int]] = field(default_factory=dict)
 
     def layouts(
@@ -185,12 +193,9 @@ class _Layer:
         """All places of a step."""
         scratch, tile, threads = self.scratch, self.tile, self.threads
         places = self._given(scan, plan)
+        extents = (_scratch_extents(stages, places, least, used) for stages in (plan.stages, plan.past_end))
         lasting, over = (
-            {
-                **places,
-                **_scratch_places(scratch, plan, _scratch_extents(stages, places, least, used), tile, threads, copies),
-            }
-            for stages in (plan.stages, plan.past_end)
+            {**places, **_scratch_places(scratch, plan, some, tile, threads, copies, self.apart)} for some in extents
         )
         residents = []
         for state in resident_states(scan, plan):
@@ -242,7 +247,7 @@ class _Layer:
 
 
 def _scratch_places(
-    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int, copies: int
+    scratch: _Scratch, plan: StepPlan, extents: Mapping[str, str], tile: int, threads: int, copies: int, apart: bool
 ) -> dict[str, Place]:
     places = {}
     for owner, extent in extents.items():
@@ -250,7 +255,10 @@ def _scratch_places(
         axis, row = plan.batch_axes.get(owner), _row_stride(owner, kind, plan)
         every = threads if plan.batch_axes and axis is None else 1
         steps = {"tile": tile, "step": copies, "row": 1}[extent]
-        place = _in_scratch(scratch, kind, extent, steps, threads, row, axis, every)
+        if apart and extent == "step" and axis == 0:
+            place = _in_pages(scratch, kind, threads, row)
+        else:
+            place = _in_scratch(scratch, kind, extent, steps, threads, row, axis, every)
         places[owner] = _side_by_side(place, kind, extent, axis) if plan.lengths else place
     return places
 
@@ -322,6 +330,14 @@ def _in_scratch(
     start = scratch.take(kind.dtype, whole)
     step = size if over else 0
     return Place(f"w_{kind.dtype}", start, step, over, ring=ring, row=row, thread=own, extent=extent, size=whole)
+
+
+def _in_pages(scratch: _Scratch, kind: Type, threads: int, row: int) -> Place:
+    """A place in scratch of a step, rows of different threads in different pages."""
+    apart = APART // np.dtype(kind.dtype).itemsize
+    whole = prod(kind.shape) + (threads - 1) * apart
+    start = scratch.take(kind.dtype, whole)
+    return Place(f"w_{kind.dtype}", start, row=row, apart=apart, extent="step", size=whole)
 
 
 def _of_thread(scratch: _Scratch, dtype: str, size: int, threads: int) -> Place:

@@ -159,7 +159,7 @@ class Processor(OnHost):
         again: Again | None = None,
     ) -> Written:  # fmt: skip
         team = share_work(scan, plan, threads)
-        layouts = lay_out(scan, plan, tile, team.threads, again=again)
+        layouts = lay_out(scan, plan, tile, team.threads, again=again, apart=True)
         layouts.need(dtype)
         return Written(team, layouts, write_scan(scan, plan, layouts, dtype, again))
 

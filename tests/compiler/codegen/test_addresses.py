@@ -19,6 +19,11 @@ CASES = {
         "5 + i * 6 + n * 3 + rank * 50",
         "5",
     ),
+    "rows of threads in pages of their own": (
+        Place("s", start=5, row=3, apart=1040),
+        "5 + n * 3 + apart * 1040",
+        "5",
+    ),
     "one sum of four rows": (Place("s", row=3, together=4), "n // 4 * 3", "0"),
     "what all rows share": (Place("w", start=7), "7", "7"),
 }

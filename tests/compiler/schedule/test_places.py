@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
+from rnnops.compiler.schedule.places import ALIGNMENT, APART, Layouts, lay_out
 
 T, N, D, H = 6, 3, 2, 5
 
@@ -24,8 +25,8 @@ def scans(tile: int = 2) -> tuple[CompiledScan, CompiledScan]:
     return forward.compiled, backward.compiled
 
 
-def laid_out(scan: CompiledScan, threads: int = 1) -> Layouts:
-    return lay_out(scan.scan, scan.plan, scan.tile, threads)
+def laid_out(scan: CompiledScan, threads: int = 1, apart: bool = False) -> Layouts:
+    return lay_out(scan.scan, scan.plan, scan.tile, threads, apart=apart)
 
 
 def test_how_long_a_blob_is_needed() -> None:
@@ -50,9 +51,22 @@ def test_threads_have_rows_of_their_own() -> None:
     assert four.size == 4 * one.size
 
 
-def test_places_do_not_overlap_and_are_aligned() -> None:
+def test_rows_of_different_threads_lie_in_different_pages_of_what_serves_a_step() -> None:
+    """Row n of thread k lies at `start + n * row + k * apart`: a page behind the last of the thread before, and no
+    further than what is taken."""
+    forward, _ = scans()
+    place = laid_out(forward, threads=N, apart=True).places["mat_mul_2"]
+    rows = [place.start + n * place.row + n * place.apart for n in range(N)]
+    item = np.dtype(place.array.removeprefix("w_")).itemsize
+    assert all(item * (after - before - place.row) >= APART > 4096 for before, after in pairwise(rows))
+    assert rows[-1] + place.row <= place.start + place.size
+    assert laid_out(forward, threads=N).places["mat_mul_2"].apart == 0, "devices that have no such threads"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_places_do_not_overlap_and_are_aligned(apart: bool) -> None:
     for scan in scans():
-        layouts = laid_out(scan, threads=3)
+        layouts = laid_out(scan, threads=3, apart=apart)
         taken: dict[str, list[tuple[int, int]]] = {}
         for place in layouts.places.values():
             if place.extent:
