@@ -42,7 +42,7 @@ def check(kernels: Products, M: int, K: int, N: int) -> None:
 
 
 def test_rows_and_columns_around_tiles(kernels: Products) -> None:
-    for M in (0, 1, 2, 3, 7, 8, 9, 17):
+    for M in (0, 1, 2, 3, 9):
         for N in edge_columns(kernels):
             check(kernels, M, 5, N)
 
