@@ -10,6 +10,7 @@ Limits: arrays are C-contiguous and live as long as the call; bools are read as 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_size_t
 from typing import Any
 
 import numpy as np
@@ -21,3 +22,8 @@ GIVEN = ("barrier", "status", "sizes")  # the first arrays of every driver, int6
 def as_words(arrays: Sequence[Any]) -> Any:
     """Arrays as what starts drivers takes them."""
     return np.array([*map(id, arrays), *(array.size for array in arrays)], np.int64)
+
+
+def memory_address(array: Any) -> int:
+    """The address of the memory of a NumPy array, in a fifth of the time of `array.ctypes.data`."""
+    return c_size_t.from_address(id(array) + HEADER).value

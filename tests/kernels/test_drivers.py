@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from rnnops.kernels.cpu.drivers import HEADER, as_words
+from rnnops.kernels.cpu.drivers import HEADER, as_words, memory_address
 from rnnops.kernels.cpu.parts import at, matrix, vector
 
 
@@ -14,7 +14,7 @@ def test_numpy_keeps_the_address_behind_the_header() -> None:
     array = np.arange(10.0)
     for known in (array, array[3:], array.reshape(2, 5), array.astype("f"), np.zeros(())):
         found = ctypes.c_void_p.from_address(id(known) + HEADER).value
-        assert found == known.ctypes.data
+        assert found == known.ctypes.data == memory_address(known)
 
 
 def test_arrays_are_addresses_and_sizes() -> None:

@@ -16,12 +16,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rnnops.compiler.buffers.free_list import HOST_MEMORY
+from rnnops.compiler.buffers.free_list import ALIGNMENT, HOST_MEMORY
 from rnnops.fill import Shared
 from rnnops.lazy import cached_property
 from rnnops.types import Array, Shape
 
-ALIGNMENT = 64  # bytes: a line of the cache
 SMALL = 1024  # bytes from which on alignment is worth its overhead
 IDLE_BLOCKS = 16  # that wait in a pool: one for each call at a time
 
@@ -56,12 +55,11 @@ def allocate(buffer: Buffer, zeros: bool = False) -> Array:
     """
     if buffer.nbytes < SMALL:
         return (np.zeros if zeros else np.empty)(buffer.shape, buffer.dtype)
-    memory = HOST_MEMORY.empty(buffer.nbytes + ALIGNMENT)
-    start = -memory.ctypes.data % ALIGNMENT
-    part = memory[start : start + buffer.nbytes]
+    memory = HOST_MEMORY.empty(buffer.nbytes)
     if zeros:
-        part.fill(0)
-    return part.view(buffer.dtype).reshape(buffer.shape)
+        memory.fill(0)
+    array: Array = np.ndarray(buffer.shape, buffer.dtype, memory)
+    return array
 
 
 def on_host(array: Any) -> Any:

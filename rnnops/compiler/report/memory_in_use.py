@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.kernels.cpu.drivers import memory_address
 from rnnops.types import Array
 
 
@@ -49,7 +50,7 @@ class MemoryInUse:
 
 def stretch(array: Array) -> tuple[int, int]:
     """The address of the lowest byte of an array that has elements, and the one behind its highest."""
-    start = int(array.__array_interface__["data"][0])
+    start = memory_address(array)
     if array.flags.c_contiguous:
         return start, start + array.nbytes
     moves = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
