@@ -138,12 +138,14 @@ from rnnops.parse import parse_net as parse_net
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
+from rnnops.version import VERSION as VERSION
 
 if TYPE_CHECKING:
     from rnnops import checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
     from rnnops.compiler.buffers.free_list import release_memory as release_memory
 
+__version__ = VERSION
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("checkpoints", "model", "onnx", "testing")

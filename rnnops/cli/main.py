@@ -18,6 +18,7 @@ from rnnops.cli.settings import DTYPES, Settings, option
 from rnnops.cli.train import train
 from rnnops.compiler import DEVICES
 from rnnops.errors import RnnopsError
+from rnnops.version import VERSION
 
 DEFAULT_TIME_LIMIT, DEFAULT_SAMPLE = 150.0, 400
 INTERRUPTED, WRONG = 130, 2
@@ -57,6 +58,7 @@ def read_options(given: dict[str, Any]) -> Options:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rnnops", description="Recurrent network operators.")
+    parser.add_argument("--version", action="version", version=f"rnnops {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train_parser = commands.add_parser("train", help=TRAIN_HELP, description=f"{TRAIN_HELP}.", epilog=EXIT_CODES)
     train_parser.add_argument("text", nargs="*", type=Path, metavar="TEXT", help="a text file or a directory of them")

@@ -71,7 +71,7 @@ class FreeList:
         while True:
             found, least = None, nbytes * (1 + SPARE)
             for block in tuple(self._idle):
-                if nbytes <= block.nbytes and (block.nbytes < least or found is None and block.nbytes == least):
+                if nbytes <= block.nbytes and (block.nbytes < least or (found is None and block.nbytes == least)):
                     found, least = block, block.nbytes
             if found is None:
                 return None

@@ -1,0 +1,3 @@
+"""The version of rnnops: what `rnnops --version`, wheels and CHANGELOG.md say."""
+
+VERSION = "0.1.0"
