@@ -56,21 +56,28 @@ def plain_arrays(
 
     What is read here at each call is looked at more closely only where its types are new.
     """
-    merged: dict[str, Any] = {}
+    merged: Mapping[str, Any] = named
     count = len(named)
     for feeds in dicts:
         if type(feeds) is not dict:
             return None
         count += len(feeds)
-        merged.update(feeds)
-    merged.update(named)
+        merged = {**merged, **feeds} if merged else feeds
     if count != len(names) or len(merged) != count:
         return None
     try:
         arrays = [merged[name] for name in names]
     except KeyError:
         return None
-    return arrays if all(type(a) is np.ndarray and (f := a.flags).c_contiguous and f.aligned for a in arrays) else None
+    for array in arrays:
+        if type(array) is not np.ndarray or not ((flags := array.flags).carray or _is_plain(flags)):
+            return None
+    return arrays
+
+
+def _is_plain(flags: Any) -> bool:
+    """Whether an array lies as kernels take it; those that may be written to are asked sooner."""
+    return bool(flags.c_contiguous and flags.aligned)
 
 
 def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any], Any]) -> tuple[dict[str, Any], str]:

@@ -6,6 +6,7 @@ addresses of feeds and of outputs are put in at each call. The first call packs 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,15 +60,17 @@ class JobList:
         self._barrier = new_barrier()
         counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
         self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
-        self._given = np.zeros(recorded.feeds + len(recorded.outputs), np.int64)
-        self._call = _address(self._list), self.threads, _address(self._given), len(self._given)
+        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()  # set sooner than an array is
+        self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
+        self._names = tuple(name for name, _, _ in recorded.outputs)
+        self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)
         self._packed = False
         for array, unpacked, _ in recorded.sizes:
             array[:] = unpacked
 
     def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
         """Outputs by name; None where an index or a label was out of range."""
-        made = [np.empty(shape, dtype) for _, dtype, shape in self.recorded.outputs]
+        made = [np.empty(*kind) for kind in self._kinds]
         self._given[:] = [*map(id, feeds), *map(id, made)]
         perform_together(*self._call)
         if not self._packed:  # drivers pack before they look at an index, whatever comes of it
@@ -78,7 +81,7 @@ class JobList:
         if status[0]:
             status[0] = 0
             return None
-        return {name: array for (name, _, _), array in zip(self.recorded.outputs, made, strict=True)}
+        return dict(zip(self._names, made))  # noqa: B905 - they are as many
 
     def _entry(self, number: int) -> tuple[int, int, int, bool]:
         """A job for `kernels/cpu/jobs.py`; threads meet between two jobs unless both are for one."""
