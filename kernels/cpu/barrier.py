@@ -74,12 +74,23 @@ def open_gate(gate: Address) -> None:
 
 def pass_gate(gate: Address) -> None:
     """Wait until the gate is open, and close it behind."""
-    tries = 0
-    while seen(gate) != OPEN and tries < PATIENCE:
-        tries = rest(tries)
-    if compared(gate, CLOSED, SLEEPER) == CLOSED:
-        acquire_lock(loaded(gate + WORD_BYTES))
+    while seen(gate) != OPEN:
+        tries = 0
+        while seen(gate) != OPEN and tries < PATIENCE:
+            tries = rest(tries)
+        if compared(gate, CLOSED, SLEEPER) == CLOSED:
+            acquire_lock(
+                loaded(gate + WORD_BYTES)
+            )  # until the gate opens, or whoever sleeps is to be awake when it does
     shown(gate, CLOSED)
+
+
+def rouse(mailboxes: Address, workers: int) -> None:
+    """Wake workers that sleep, as a job will come soon; they wait for it as if they had just ended one."""
+    for worker in range(workers):
+        gate = loaded(mailboxes + worker * WORD_BYTES)
+        if compared(gate, SLEEPER, CLOSED) == SLEEPER:
+            release_lock(loaded(gate + WORD_BYTES))
 
 
 def resolve(words: Address, arrays: int) -> None:

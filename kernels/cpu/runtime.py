@@ -26,6 +26,7 @@ THREADS = (
     "lead",
     "serve",
     "open_gate",
+    "rouse",
     "lead_region",
     "perform",
     "copy_box",

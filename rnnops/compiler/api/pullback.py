@@ -67,6 +67,7 @@ class Pullback:
         Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
         no gradient, a wrong shape or dtype, and for a second use.
         """
+        self._plan.compiled.rouse()
         workspace, _ = self._take(self._checked(grads))
         try:
             with self._plan.compiled.running_backward() as kernels:

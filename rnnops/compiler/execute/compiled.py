@@ -12,6 +12,9 @@ from rnnops.compiler.buffers.memory import Pool
 from rnnops.compiler.execute.compiled_scan import CompiledScan
 from rnnops.compiler.execute.once import Once
 from rnnops.compiler.execute.recycle import Lives, Recycled, place_lives, recycling
+from rnnops.compiler.targets.cpu.team import rouse_workers
+from rnnops.compiler.targets.target import PROCESSOR
+from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 
 
@@ -68,6 +71,17 @@ class Compiled:
             kernel.compiled.reserve(nbytes)
         ahead, behind = (one.at_least(nbytes) for one in recycled)
         return replace(self, recycled=(ahead, behind), pool=pool)
+
+    def rouse(self) -> None:
+        """Wake the threads that a pass will want."""
+        if self.threads > 1:
+            rouse_workers(self.threads)
+
+    @cached_property
+    def threads(self) -> int:
+        """The most threads of our own that run one of its scans."""
+        scans = (kernel.compiled for kernel in self.kernels)
+        return max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
 
     @property
     def kernels(self) -> tuple[Any, ...]:

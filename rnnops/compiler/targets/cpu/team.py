@@ -3,7 +3,8 @@
 A worker thread enters compiled code once and stays there (kernels/cpu/barrier.py): it waits for a job, awake for some
 100 microseconds, then asleep, runs it, tells the caller and waits again. Neither side needs the interpreter's lock for
 that, so no other Python thread can hold up a rank. Idle teams wait in a pool: a call takes one out, so calls share
-nothing and need no lock; a forked child starts with an empty pool.
+nothing and need no lock; a forked child starts with an empty pool. Who is about to call wakes workers that sleep
+(`rouse_workers`), so that they are there when Python has made the call.
 
 Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
 processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
@@ -99,6 +100,18 @@ def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
         _keep(team)
 
 
+def rouse_workers(threads: int) -> None:
+    """Have the workers awake that a run of so many threads will want soon: to wake one takes as long as some steps."""
+    try:
+        team = _idle.pop()
+    except IndexError:
+        return
+    try:
+        _rouse()(team.address, min(threads - 1, len(team.workers)))
+    finally:
+        _keep(team)
+
+
 class Worker:
     """A thread that runs the jobs in its mailbox, until there is none."""
 
@@ -185,6 +198,11 @@ def _lead() -> Any:
 @cache
 def _perform() -> Any:
     return thread_library().callable("perform", 4)
+
+
+@cache
+def _rouse() -> Any:
+    return thread_library().callable("rouse", 2)
 
 
 @cache
