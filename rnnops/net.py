@@ -17,6 +17,7 @@ import numpy as np
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
+from rnnops.html import preformatted
 from rnnops.infer import declared_type, infer_call, output_dtypes
 from rnnops.initializers import as_initializer
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
@@ -306,6 +307,9 @@ class Net(Attributes):
 
     def __str__(self) -> str:
         return format_net(self)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"

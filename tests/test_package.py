@@ -16,19 +16,8 @@ MODULES = sorted([*(ROOT / "rnnops").rglob("*.py"), *(ROOT / "kernels").rglob("*
 
 # From the ground up; a module imports from its own line or lines above only.
 LAYERS = (
-    {
-        "atomic_file",
-        "errors",
-        "example_sizes",
-        "fill",
-        "forks",
-        "lazy",
-        "sizes",
-        "symbols",
-        "terminal",
-        "twin_array",
-        "version",
-    },
+    {"atomic_file", "errors", "example_sizes", "fill", "forks", "lazy", "sizes", "symbols", "twin_array", "version"},
+    {"html", "terminal"},
     {"kernels", "loops", "philox", "types"},
     {"foreign_arrays", "scalar_texts"},
     {"arguments", "numpy_functions", "subscripts"},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.html import preformatted
 from rnnops.lazy import LazyModule
 from rnnops.terminal import with_bar
 
@@ -53,3 +54,6 @@ class PlannedRun:
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from rnnops.html import preformatted, table
 from rnnops.types import Shape
 
 HEAD = ("kind", "what", "of", "dtype", "shape", "bytes")
@@ -59,10 +60,20 @@ class PassMemory:
         """Bytes of all rows of a kind."""
         return sum(row.nbytes for row in self.rows if row.kind == kind)
 
-    def __str__(self) -> str:
+    def cells(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of."""
+        return [*(row.cells() for row in self.rows), ("total", "", "", "", "", spaced(self.total))]
+
+    @property
+    def head(self) -> str:
         head = f"{self.name} pass: {readable(self.total)}"
-        rows = [HEAD, *(row.cells() for row in self.rows), ("total", "", "", "", "", spaced(self.total))]
-        return "\n".join([f"{head}, most at '{self.at}'" if self.at else head, *aligned(rows)])
+        return f"{head}, most at '{self.at}'" if self.at else head
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *aligned([HEAD, *self.cells()])])
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.cells(), self.head)
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,9 @@ class MemoryTable:
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.passes), *([self.note] if self.note else [])])
+
+    def _repr_html_(self) -> str:
+        return "".join([*(one._repr_html_() for one in self.passes), preformatted(self.note) if self.note else ""])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

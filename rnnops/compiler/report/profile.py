@@ -6,8 +6,9 @@ warm up, which also plan and compile, are not in the averages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ from rnnops.compiler.execute.compiled import Runners, demands_of
 from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.compiler.report.memory_table import aligned, spaced
+from rnnops.compiler.report.trace import Event, write_trace
 from rnnops.errors import FeedError
+from rnnops.html import preformatted, table
 from rnnops.interpreter import Program, run_reference
 from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import Array
 
 HEAD = ("op", "result", "runs", "calls", "bytes", "ms", "share")
+PASS = "pass"  # kind of an event
 Plan = ForwardPlan | TrainingPlan
 Clock = Callable[[], float]
 
@@ -61,8 +65,12 @@ class PassProfile:
     seconds: float
     ops: tuple[OpProfile, ...]
 
-    def lines(self) -> list[str]:
-        """As a table, the ops that take longest first."""
+    @property
+    def head(self) -> str:
+        return f"{self.name} pass: {1000 * self.seconds:.3f} ms"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of, the ops that take longest first."""
         total = self.seconds or 1.0
         cells = [
             (one.op, one.result, one.runs, str(one.calls), spaced(one.nbytes), *_time(one.seconds, total))
@@ -70,7 +78,11 @@ class PassProfile:
         ]
         around = ("around ops", "", "", "", "", *_time(self.seconds - sum(one.seconds for one in self.ops), total))
         sums = ("total", "", "", "", spaced(sum(one.nbytes for one in self.ops)), *_time(self.seconds, total))
-        return [f"{self.name} pass: {1000 * self.seconds:.3f} ms", *aligned([HEAD, *cells, around, sums])]
+        return [*cells, around, sums]
+
+    def lines(self) -> list[str]:
+        """As a table."""
+        return [self.head, *aligned([HEAD, *self.rows()])]
 
 
 @dataclass(frozen=True)
@@ -81,21 +93,36 @@ class Profile:
         rounds: that were timed.
         warm_up: rounds before them, which were not.
         backward: None where only forward passes ran.
+        events: each pass and op of the rounds that were timed, as it ran.
     """
 
     rounds: int
     warm_up: int
     forward: PassProfile
     backward: PassProfile | None = None
+    events: tuple[Event, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """All numbers as dicts and lists."""
-        return asdict(self)
+        """All averages as dicts and lists."""
+        return asdict(replace(self, events=()))
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Write what ran when as a JSON file for Perfetto or Chrome's tracing. Raises OSError where that fails."""
+        write_trace(path, self.events, f"rnnops, {self.rounds} rounds")
+
+    @property
+    def passes(self) -> tuple[PassProfile, ...]:
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+    @property
+    def head(self) -> str:
+        return f"averages of {self.rounds} rounds after {self.warm_up} to warm up"
 
     def __str__(self) -> str:
-        head = f"averages of {self.rounds} rounds after {self.warm_up} to warm up"
-        passes = [one for one in (self.forward, self.backward) if one is not None]
-        return "\n\n".join([head, *("\n".join(one.lines()) for one in passes)])
+        return "\n\n".join([self.head, *("\n".join(one.lines()) for one in self.passes)])
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.head) + "".join(table(HEAD, one.rows(), one.head) for one in self.passes)
 
 
 def _time(seconds: float, total: float) -> tuple[str, str]:
@@ -113,7 +140,20 @@ class Watch:
 
     def __init__(self, call: Call, kernel: Any, runs: str, demands: Mapping[str, Demand], clock: Clock) -> None:
         self.call, self.kernel, self.runs, self.demands, self.clock = call, kernel, runs, demands, clock
-        self.calls, self.seconds = 0, 0.0
+        self.events: list[tuple[float, float]] = []  # start and seconds of each call
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.events)
+
+    @property
+    def compiled(self) -> Any:
+        """The scan that the kernel calls, as of any runner."""
+        return getattr(self.kernel, "compiled", None)
+
+    def beside(self) -> Mapping[str, Any]:
+        """Nets that run within it, as of any runner."""
+        return self.kernel.beside() if hasattr(self.kernel, "beside") else {}
 
     def __call__(self, arrays: Sequence[Any], context: RunContext, **more: Any) -> tuple[Any, ...]:
         start = self.clock()
@@ -121,15 +161,20 @@ class Watch:
             results = run_reference(self.call, schema_of(self.call.op.type), arrays, context)
         else:
             results = self.kernel(arrays, context, **more)
-        self.seconds += self.clock() - start
-        self.calls += 1
+        self.events.append((start, self.clock() - start))
         return results
 
     def profile(self) -> OpProfile:
         """What it has seen."""
         nbytes = sum(one.nbytes for one in allocations_by(0, self.call, self.demands, {}) if one.blobs)
-        op, seconds = self.call.op, self.seconds / max(self.calls, 1)
-        return OpProfile(op.type, op.key, self.runs, self.calls, seconds, nbytes)
+        op, calls = self.call.op, len(self.events)
+        return OpProfile(op.type, op.key, self.runs, calls, self.seconds / max(calls, 1), nbytes)
+
+    def traced(self) -> Iterator[Event]:
+        """Each call."""
+        op = self.call.op
+        for start, seconds in self.events:
+            yield Event(f"{op.type} {op.key}", self.runs, start, seconds, {"net": self.call.net})
 
 
 class WatchedPlans(PlanCache[Any]):
@@ -165,7 +210,7 @@ class WatchedPlans(PlanCache[Any]):
     def forget(self) -> None:
         """Forget what was seen so far."""
         for watch in (watch for watches in self.passes.values() for watch in watches):
-            watch.calls, watch.seconds = 0, 0.0
+            watch.events.clear()
 
 
 def profile_run(run: Any, plans: WatchedPlans, backward: bool, rounds: int, warm_up: int) -> Profile:
@@ -180,25 +225,31 @@ def profile_run(run: Any, plans: WatchedPlans, backward: bool, rounds: int, warm
     for name, value, least in (("rounds", rounds, 1), ("warm_up", warm_up, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise FeedError(f"{name} is no number of rounds", wanted=f"an integer of {least} or more", came=repr(value))
-    clock, seconds = plans.clock, [0.0, 0.0]
+    clock, timed = plans.clock, list[Event]()
     for number in range(warm_up + rounds):
         if number == warm_up:
             plans.forget()
-            seconds = [0.0, 0.0]
+            timed = []
         start = clock()
         result = run()
-        middle = clock()
-        seconds[0] += middle - start
+        timed.append(Event("forward", PASS, start, clock() - start))
         if backward:
             given = _ones(result[0], plans.plan)
             start = clock()
             result[1](given)
-            seconds[1] += clock() - start
+            timed.append(Event("backward", PASS, start, clock() - start))
     passes = [
-        PassProfile(name, total / rounds, tuple(watch.profile() for watch in watches))
-        for (name, watches), total in zip(plans.passes.items(), seconds, strict=False)
+        PassProfile(name, _total(timed, name) / rounds, tuple(watch.profile() for watch in watches))
+        for name, watches in plans.passes.items()
     ]
-    return Profile(rounds, warm_up, *passes)
+    forward, *others = passes
+    ops = [event for watches in plans.passes.values() for watch in watches for event in watch.traced()]
+    return Profile(rounds, warm_up, forward, others[0] if others else None, (*timed, *ops))
+
+
+def _total(timed: Sequence[Event], name: str) -> float:
+    """Seconds of all passes of a name."""
+    return sum(event.seconds for event in timed if event.name == name)
 
 
 def _ones(outputs: Mapping[str, Array], plan: Plan | None) -> dict[str, Array]:

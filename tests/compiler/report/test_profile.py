@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -149,3 +151,45 @@ def test_outputs_that_take_no_gradient_get_none() -> None:
     feeds = {"x": np.ones((3, 2, 4)), "h0": np.ones((2, 4))}
     found = ro.compile(net, device="reference").profile(feeds, rounds=1, warm_up=0)
     assert found.backward is not None
+
+
+def test_a_trace_is_what_ran_when(tmp_path: Path) -> None:
+    """Ops lie within passes, in the order in which they ran; their averages are those of the tables."""
+    run = ro.compile(product_net(), device="reference")
+    found = run.profile({"x": np.ones((2, 3)), "w": np.ones((3, 4))}, rounds=3, warm_up=1)
+    file = tmp_path / "trace.json"
+    file.write_text("older")
+    found.trace(file)
+    head, *events = json.loads(file.read_text())["traceEvents"]
+    assert head["args"]["name"] == "rnnops, 3 rounds"
+    assert {event["ph"] for event in events} == {"X"}
+    passes = [event for event in events if event["cat"] == "pass"]
+    assert [event["name"] for event in passes] == ["forward", "backward"] * 3
+    assert events[0]["ts"] == 0.0
+    ends = [(event["ts"], event["ts"] + event["dur"]) for event in passes]
+    for event in events:
+        assert any(start <= event["ts"] and event["ts"] + event["dur"] <= end + 1e-6 for start, end in ends)
+    for one in found.forward.ops:
+        mine = [
+            event["dur"] for event in events if event["name"] == f"{one.op} {one.result}" and event["cat"] == one.runs
+        ]
+        assert len(mine) == one.calls == 3
+        assert np.mean(mine) == pytest.approx(1e6 * one.seconds)
+    with pytest.raises(OSError, match="no folder"):
+        found.trace(tmp_path / "nowhere" / "trace.json")
+
+
+def test_what_notebooks_show() -> None:
+    """Tables as HTML; names are text, whatever they hold."""
+    net = ro.Net("<b>bold</b>")
+    net.outputs(y=ro.tanh(net.input("x")))
+    run = ro.compile(net, device="reference")
+    plan = run.plan(x=(2, 3))
+    for shown in (net, plan, plan.memory(), run.profile(x=np.ones((2, 3)), rounds=1, warm_up=0)):
+        parts = ElementTree.fromstring(f"<div>{shown._repr_html_()}</div>")
+        text = "".join(parts.itertext())
+        assert not list(parts.iter("b"))
+        assert ("<b>" in text) == (shown in (net, plan))
+        lines = {cell for line in str(shown).splitlines() for cell in line.split()}
+        missing = {word for word in lines if word not in text}
+        assert not missing
