@@ -14,7 +14,6 @@ from rnnops.compiler.execute.once import Once
 from rnnops.compiler.execute.recycle import Lives, Recycled, place_lives, recycling
 from rnnops.compiler.targets.cpu.team import rouse_workers
 from rnnops.compiler.targets.target import PROCESSOR
-from rnnops.lazy import cached_property
 from rnnops.schema import RunContext
 
 
@@ -47,6 +46,7 @@ class Compiled:
         interpreted: label of an op that could not be compiled -> why.
         recycled: what shares memory within the forward pass, and within the backward pass.
         pool: where passes borrow that memory.
+        threads: of our own, the most that run one of the scans.
     """
 
     forward: dict[str, Runner] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class Compiled:
     interpreted: dict[str, str] = field(default_factory=dict)
     recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
     pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    threads: int = 1
 
     def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
         """The runners of one forward pass, which share memory as long as this is open."""
@@ -70,18 +71,14 @@ class Compiled:
         for kernel in kernels:
             kernel.compiled.reserve(nbytes)
         ahead, behind = (one.at_least(nbytes) for one in recycled)
-        return replace(self, recycled=(ahead, behind), pool=pool)
+        scans = (kernel.compiled for kernel in kernels)
+        threads = max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
+        return replace(self, recycled=(ahead, behind), pool=pool, threads=threads)
 
     def rouse(self) -> None:
         """Wake the threads that a pass will want."""
         if self.threads > 1:
             rouse_workers(self.threads)
-
-    @cached_property
-    def threads(self) -> int:
-        """The most threads of our own that run one of its scans."""
-        scans = (kernel.compiled for kernel in self.kernels)
-        return max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
 
     @property
     def kernels(self) -> tuple[Any, ...]:

@@ -146,15 +146,6 @@ class Watch:
     def seconds(self) -> float:
         return sum(seconds for _, seconds in self.events)
 
-    @property
-    def compiled(self) -> Any:
-        """The scan that the kernel calls, as of any runner."""
-        return getattr(self.kernel, "compiled", None)
-
-    def beside(self) -> Mapping[str, Any]:
-        """Nets that run within it, as of any runner."""
-        return self.kernel.beside() if hasattr(self.kernel, "beside") else {}
-
     def __call__(self, arrays: Sequence[Any], context: RunContext, **more: Any) -> tuple[Any, ...]:
         start = self.clock()
         if self.kernel is None:
