@@ -7,7 +7,19 @@ from dataclasses import replace
 
 from bench.case import CUDA, GATES, HOST, Case, Entry, entries
 from bench.cuda_cases import cuda_cases
-from bench.goals import Goal, at_most, either, extra, linear, of_estimate, of_peak, over_pairs, ratio, speedup
+from bench.goals import (
+    Goal,
+    at_most,
+    beyond_products,
+    either,
+    extra,
+    linear,
+    of_estimate,
+    of_peak,
+    over_pairs,
+    ratio,
+    speedup,
+)
 from bench.nets import FIRST
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
@@ -19,6 +31,7 @@ UNEVEN = Size(1000, 64, 256)  # lengths uniform in [T/10, T]
 MANY_STEPS = tuple(Size(T, 16, 256) for T in (100, 300, 1000, 3000, 10000))
 OTHER_SIZES = (*(Size(50, 32, H) for H in (32, 200, 1000, 2048)), *(Size(50, N, 256) for N in (3, 7, 100)))
 FORWARD_OF_PEAK, TRAINING_OF_PEAK = (0.70, 0.85, 0.90), (None, None, 0.80)
+NEAR_PEAK = 0.90  # from where on no layer can be asked to be as much slower as is wanted
 JAX = (2.0, 2.0, 1.7)
 STREAMED = {"LSTM 64": 2.0, "LSTM 256": 1.0, "denoiser of bands": 1.0, "denoiser by masks": 1.0, "keywords": 1.0}
 INT8 = {64: None, 256: 1.2, 512: 1.4, 1024: 2.0}  # features of two layers -> times the speed of float32
@@ -60,16 +73,16 @@ def lstm_cases(scale: Scale) -> Iterator[Case]:
     """The LSTM beside those that have it built in."""
     forward = ("rnnops", "rnnops bound", "nn.LSTM", "onnxruntime")
     for size, share in zip(map(scale, SIZES), FORWARD_OF_PEAK, strict=True):
-        goals = speedup(("nn.LSTM", "onnxruntime"), 1.05), of_peak(share), speedup(("JAX",), None)
+        goals = speedup(("nn.LSTM", "onnxruntime"), 1.05), of_peak(share), beyond_products(), speedup(("JAX",), None)
         yield beside("lstm forward", "lstm", size, "forward", (*forward, "JAX", "peak"), *goals)
     bound = speedup(("onnxruntime",), 1.0, "rnnops bound"), speedup(("nn.LSTM",), 2.0, "rnnops bound")
     yield beside("lstm forward", "lstm", scale(ONE_ROW), "forward", forward, *bound)
     peers = ("rnnops", GATES, "nn.LSTM", "eager", "torch.compile", "JAX", "JAX checkpoint", "products", "peak")
     for size, jax, of_training in zip(map(scale, SIZES), JAX, TRAINING_OF_PEAK, strict=True):
         yield beside(
-            "lstm training", "lstm", size, "training", peers, speedup(("nn.LSTM",), 1.3), speedup(("JAX",), jax),
-            of_peak(of_training), extra(GATES, "rnnops", "products", 1.10), speedup(("eager",), None),
-            speedup(("torch.compile",), None), speedup(("JAX checkpoint",), None, GATES),
+            "lstm training", "lstm", size, "training", peers, either(speedup(("nn.LSTM",), 1.3), of_peak(NEAR_PEAK)),
+            speedup(("JAX",), jax), of_peak(of_training), beyond_products(), extra(GATES, "rnnops", "products", 1.10),
+            speedup(("eager",), None), speedup(("torch.compile",), None), speedup(("JAX checkpoint",), None, GATES),
         )  # fmt: skip
 
 

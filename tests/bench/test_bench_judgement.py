@@ -16,6 +16,7 @@ from bench.goals import (
     Measured,
     added,
     at_most,
+    beyond_products,
     either,
     extra,
     linear,
@@ -36,6 +37,13 @@ MEASURED = {
     "peak": Measured("peak", 1.0, work=Work(50.0, 0.0)),
     "gone": Measured("gone", None, missing="gone is not measured: no such library"),
 }
+
+
+def test_time_beyond_products_is_for_information() -> None:
+    figure = beyond_products("gates")(MEASURED)
+    assert figure.value == pytest.approx((3.0 - 60 / 50) / 15)
+    assert figure.met
+    assert beyond_products("nn.LSTM")(MEASURED).value is None, "nobody has counted its work"
 
 
 @pytest.mark.parametrize(
