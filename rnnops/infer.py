@@ -197,21 +197,35 @@ def infer(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> dict[str, Ca
 
 def declared_type(net: Net, blob: str) -> Type | None:
     """The type of a blob where it follows from shapes that inputs declare, as in a run of float32; else None."""
+    return _known(net, _ancestors(net, blob), {}).get(blob)
+
+
+def known_types(net: Net, shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
+    """Types of all blobs that follow from shapes of inputs, given or declared, as in a run of float32."""
+    return _known(net, net.ops, shapes)
+
+
+def _known(net: Net, ops: Sequence[Op], shapes: Mapping[str, Sequence[int]]) -> dict[str, Type]:
+    given = {spec.name: shapes.get(spec.name, spec.shape) for spec in net.input_specs}
     types = {
-        spec.name: Type("float32" if spec.dtype == FLOAT else spec.dtype, spec.shape)
+        spec.name: Type("float32" if spec.dtype == FLOAT else spec.dtype, tuple(shape))
         for spec in net.input_specs
-        if spec.shape is not None
+        if (shape := given[spec.name]) is not None
     }
     values: dict[str, Array] = {}
-    for op in _ancestors(net, blob):
+    for op in ops:
         if any(name and name not in types for name in op.inputs):
-            return None
-        given = [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
-        call, folded = infer_call(op, *given, net.name, "float32")
+            continue
+        call, folded = infer_call(op, *_found(op, types, values), net.name, "float32")
         for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
             types.update({name: kind} if name else {})
             values.update({name: value} if name and value is not None else {})
-    return types.get(blob)
+    return types
+
+
+def _found(op: Op, types: Mapping[str, Type], values: Mapping[str, Array]) -> tuple[list[Any], list[Any]]:
+    """Types and values of the inputs of an op."""
+    return [types.get(name) for name in op.inputs], [values.get(name) for name in op.inputs]
 
 
 def _ancestors(net: Net, blob: str) -> list[Op]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,11 +20,18 @@ from rnnops.errors import NetError
 from rnnops.html import preformatted
 from rnnops.infer import declared_type, infer_call, output_dtypes
 from rnnops.initializers import as_initializer
+from rnnops.lazy import LazyModule
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
 from rnnops.scopes import check_name, scoped
 from rnnops.text import format_net
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
+
+if TYPE_CHECKING:
+    from rnnops.pictures import draw_net as draw_net
+    from rnnops.pictures.drawing import Drawing
+else:  # most nets are never drawn
+    draw_net = LazyModule("rnnops.pictures.draw_net")
 
 
 class Net(Attributes):
@@ -307,6 +314,17 @@ class Net(Attributes):
 
     def __str__(self) -> str:
         return format_net(self)
+
+    def draw(self, opened: bool = True, **shapes: Sequence[int]) -> Drawing:
+        """A picture of the net: SVG, which a notebook shows and `save(path)` writes; `print` says the same in words.
+
+        Args:
+            opened: whether cells are drawn within recurrences.
+            shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
+
+        Raises TypeRuleError for shapes that do not fit.
+        """
+        return draw_net.draw_net(self, {name: tuple(shape) for name, shape in shapes.items()}, opened)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
