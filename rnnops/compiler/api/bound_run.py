@@ -125,10 +125,11 @@ class BoundRun(Run):
     @cached_property
     def served(self) -> Run:
         """What a call runs, op by op."""
-        kept = self._options.weights
-        net, arrays = fold(lift_from_cells(self._live, self._bound) if kept else self._live, self._bound)
-        if kept:
+        if self._options.weights:
+            net, arrays = folded(lift_from_cells(self._live, self._bound), self._bound)
             net, arrays = int8_weights(net, arrays, self._bound)
+        else:
+            net, arrays = fold(self._live, self._bound)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, least_work=0, all_ops=True)
@@ -186,9 +187,14 @@ class BoundRun(Run):
 
 def fold(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
     """A live net without what follows from bound inputs alone, and what is bound in it."""
-    float_dtype = float_dtype_of(net, bound)
     drawing = first_live_random_op(net, training=True)  # whose numbers depend on which ops there are
-    split = None if float_dtype is None or drawing else split_bound(net, bound)
+    return (net, bound) if drawing else folded(net, bound)
+
+
+def folded(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
+    """The same, whether numbers are drawn or not."""
+    float_dtype = float_dtype_of(net, bound)
+    split = None if float_dtype is None else split_bound(net, bound)
     if split is None or float_dtype is None:
         return net, bound
     workspace = Workspace()

@@ -46,9 +46,8 @@ def _runtime(drivers: str) -> Iterator[str]:
         library = products(dtype, width)
         if any(symbol in drivers for symbol in library.symbols.values()):
             yield write_runtime.products(library.symbols, dtype, width)
-    library = int8_products(width)
-    if any(symbol in drivers for symbol in library.symbols.values()):
-        yield write_runtime.int8_products(library.symbols, width)
+    if "_products_int8_" in drivers:  # else it need not be compiled
+        yield write_runtime.int8_products(int8_products(width).symbols, width)
     way = way_of(width)
     library = rounded_products(way, width)
     if any(symbol in drivers for symbol in library.symbols.values()):

@@ -167,6 +167,22 @@ def test_columns_that_are_joined_keep_their_scales() -> None:
     assert "joined" in str(bound_run(net, params).plan(feeds, backward=False))
 
 
+def test_dropout() -> None:
+    """Weights that cells turn are found beside random ops, and what is dropped is what float32 drops."""
+    net = ro.Net("dropped")
+    y = ro.LSTM(net, net.input("x"), None, None, D, H, scope="lstm")[0]
+    net.outputs(y=ro.dropout(y, 0.5) @ net.parameter("w", (H, 7)), mask=ro.dropout(y, 0.5))
+    params = {k: floats(*v.shape, seed=1) for k, v in ro.init_params(net, 0, "float32").items()}
+    x = floats(T, N, D)
+    runs = [bound_run(net, params, device) for device in ("reference", "cpu")]
+    assert str(runs[1].plan(x=x, backward=False)).count("of int8") == 3
+    floats_run = ro.compile(net).bind(**params)
+    for options in ({}, {"training": True, "seed": 3}):
+        wanted, came, exact = (run(x=x, **options) for run in (*runs, floats_run))
+        assert_near(came, wanted)
+        np.testing.assert_array_equal(came["mask"] == 0, exact["mask"] == 0)
+
+
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     """Rows shared out, and columns of few rows shared out."""
     for rows, features in ((13, 33), (1, 200)):
