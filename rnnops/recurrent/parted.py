@@ -16,7 +16,7 @@ from rnnops.checkpoints.slot_schedule import Action
 from rnnops.op import Op
 from rnnops.recurrent.parts import Part, Parts
 from rnnops.schema import RunContext
-from rnnops.types import Array
+from rnnops.types import Array, Shape
 
 States = tuple[Array, ...]
 Grads = tuple[Array | None, ...]
@@ -85,11 +85,13 @@ class Parted:
     Args:
         actions: over the parts.
         begin: gives the kernels of a pass.
+        empty: gives memory of a shape and a dtype, for what parts put together.
     """
 
     parts: Parts
     actions: tuple[Action, ...]
     begin: Callable[[], Segments]
+    empty: Callable[[Shape, str], Array] = np.empty
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
         """All outputs of the op; those that nobody reads are None."""
@@ -129,7 +131,7 @@ class Parted:
         outputs: list[Array | None] = []
         for i, kind in enumerate(self.parts.call.output_types[:-1]):
             wanted = not i % 2 and self.parts.call.op.outputs[i]
-            outputs.append(np.empty(kind.shape, kind.dtype) if wanted else None)
+            outputs.append(self.empty(kind.shape, kind.dtype) if wanted else None)
         return outputs
 
 
@@ -289,7 +291,7 @@ class _Run:
                 self.carried[numbers[name]] = grad
             elif name in self.recurrence.sequences:
                 if name not in self.totals:
-                    self.totals[name] = np.empty(self.parts.types[name].shape, grad.dtype)
+                    self.totals[name] = self.parted.empty(self.parts.types[name].shape, str(grad.dtype))
                 self.totals[name][part.low : part.high] = grad
             else:
                 self.totals[name] = grad

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnops.checkpoints.slot_schedule import slots
+from rnnops.compiler.buffers.memory import OUTPUT, Buffer, allocate
 from rnnops.compiler.execute.backward import compile_backward
 from rnnops.compiler.execute.compiled import Compiled, Runner
 from rnnops.compiler.execute.compiled_scan import Carry, Options
@@ -18,7 +19,7 @@ from rnnops.recurrent.parted import Parted, Segments
 from rnnops.recurrent.parts import Part, PartCalls, Parts
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext
-from rnnops.types import Array
+from rnnops.types import Array, Shape
 
 
 @dataclass
@@ -123,13 +124,18 @@ def compile_parts(
     parts = Parts(call, _given(call, backward_call), unit)
     calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
     runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
-    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options))
+    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), _empty)
     last = runners[parts.part(parts.count - 1).steps]
     ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
     found.forward[call.op.key] = InParts(parted.forward, ahead)
     found.backward[backward_call.op.key] = InParts(parted.backward, behind)
     if isinstance(ahead, Stepped):
         found.interpreted.update(ahead.interpreted)
+
+
+def _empty(shape: Shape, dtype: str) -> Array:
+    """Memory for what parts put together."""
+    return allocate(Buffer("results of all parts", OUTPUT, dtype, shape))
 
 
 def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:

@@ -49,10 +49,10 @@ def seconds(call: Call) -> tuple[float, float]:
     nbytes = steps * sum(kind.nbytes for kind in state_types(recurrence, call))
     if any(wanted) or nbytes <= CACHE or any(inner.op.type in HEAVY for inner in program.calls):
         return 0.0, 1.0
-    return 2 * nbytes / BANDWIDTH, steps * sum(map(_results, program.calls)) / SPEED
+    return 2 * nbytes / BANDWIDTH, steps * sum(map(elementwise_results, program.calls)) / SPEED
 
 
-def _results(call: Call) -> float:
+def elementwise_results(call: Call) -> float:
     """Elementwise results of an op, each of a scalar function as many as take its time."""
     results = sum(kind.size for kind in call.output_types if kind.dtype != OPAQUE)
     return results * (FUNCTION if call.op.type in FUNCTIONS else 1)

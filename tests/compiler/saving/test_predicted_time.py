@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from matrix_cells import case
 from small_programs import recurrence_saved
 
+import rnnops as ro
 from rnnops.checkpoints.policy import Policy, Slots
+from rnnops.compiler.saving import choose_segments, predicted_time as predicted_time_module
 from rnnops.compiler.saving.predicted_time import predicted_time
 
 PRODUCT = "a = MatMul(x, w); b = Sigmoid(a); c = Mul(b, h); y = Tanh(c)"
@@ -31,5 +34,20 @@ def test_parts_run_forward_again() -> None:
     assert predicted_time(saved, forward_steps=1.5) == pytest.approx(1 + 0.5 / 3)
 
 
-def test_without_products_nothing_counts() -> None:
-    assert predicted_time(recurrence_saved("a = Mul(x, h); y = Tanh(a)", Policy("memory"))) == 1
+def test_without_products_elementwise_results_count() -> None:
+    """One that is done again, beside that and a scalar function, which counts for eight."""
+    saved = recurrence_saved("a = Mul(x, h); y = Tanh(a)", Policy("memory"))
+    again = {op.outputs[0] for op in saved[0].calls[0].op.attributes["backward"].ops} & {"a"}
+    assert predicted_time(saved) == pytest.approx(1 + len(again) / (3 * 9))
+
+
+def test_of_large_states_bytes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeping all of them takes longer than computing them again; a budget that both fit takes what is faster."""
+    monkeypatch.setattr(choose_segments, "CACHE", 0)
+    monkeypatch.setattr(predicted_time_module, "CACHE", 0)
+    net, feeds = case("mlstm", T=40)
+    run = ro.compile(net, memory_budget=1.0)
+    default, everything = (run.memory_estimate(kind, feeds) for kind in (None, "all"))
+    assert default.policy == "default"
+    assert default.time < everything.time
+    assert default.nbytes == run.saved_residuals(feeds).total < everything.nbytes / 10
