@@ -18,6 +18,7 @@ import pytest
 from covering import covering
 from verified import verified_pass, verified_plan_pass
 
+from rnnops.cells import table
 from rnnops.compiler.ir.verify import verify, verify_device
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets import target
@@ -81,11 +82,13 @@ def mark_beside_covering(cases: list[pytest.Function]) -> None:
 
 @pytest.fixture
 def _clean_registry() -> Iterator[None]:
-    """Ops that a test registers are gone after it."""
-    before = dict(REGISTRY)
+    """Ops and cells that a test registers are gone after it."""
+    tables: tuple[dict[str, Any], ...] = (REGISTRY, table._TABLE)
+    before = [dict(one) for one in tables]
     yield
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    for one, entries in zip(tables, before, strict=True):
+        one.clear()
+        one.update(entries)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -109,6 +109,10 @@ class AttentionCell(RNNCell):
     def get_state_dims(self) -> list[int]:
         return [*self.decoder.get_state_dims(), self.encoder_output_dim, *([0] if self._covers else [])]
 
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        own = self.get_state_dims()[len(self.decoder.get_state_dims()) :]
+        return [*self.decoder.get_state_shapes(), *((size,) for size in own)]
+
     def get_output_dim(self) -> int:
         return self.decoder_state_dim + self.encoder_output_dim
 

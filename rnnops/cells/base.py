@@ -47,7 +47,7 @@ class RNNCell(ABC):
 
     @abstractmethod
     def get_state_dims(self) -> list[int]:
-        """Feature sizes of the states."""
+        """Feature sizes of the states: how many numbers a row has in each."""
 
     @abstractmethod
     def get_output_dim(self) -> int:
@@ -61,11 +61,15 @@ class RNNCell(ABC):
 
         Args:
             x_t: [N, D].
-            states: one blob for each state, `[N, H]`.
+            states: one blob for each state, `[N, H]`, or `[N, ...]` where its shape has more axes.
             extra: (blob, feature size) that the recurrent product reads beside the hidden state (attention's context).
 
         Returns: the output and the new states.
         """
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        """Feature axes of the states: one of each, unless a cell says otherwise."""
+        return [(size,) for size in self.get_state_dims()]
 
     def get_output_state_index(self) -> int:
         """Which state the output belongs to."""
@@ -92,8 +96,8 @@ class RNNCell(ABC):
 
     def default_initial_states(self, net: Net) -> list[Blob]:
         """Initial states where none are given: by default trainable zeros, `[H]`."""
-        dims = zip(self.get_state_names(), self.get_state_dims(), strict=True)
-        return [parameter(net, initial_name(name), (size,), "zeros") for name, size in dims]
+        shapes = zip(self.get_state_names(), self.get_state_shapes(), strict=True)
+        return [parameter(net, initial_name(name), shape, "zeros") for name, shape in shapes]
 
     # -- what users call -----------------------------------------------------------------------------------------
 
@@ -158,6 +162,7 @@ class RNNCell(ABC):
                 forward_only=self.forward_only,
                 references=bindings,
                 reverse=reverse,
+                state_shapes=self._axes_beyond_one(),
             )
         last = 2 * len(names)
         output = results[last] if output_name not in names else results[2 * names.index(output_name)]
@@ -218,6 +223,11 @@ class RNNCell(ABC):
                     return step, name
             cell_net.outputs(**{f"{self.name}/output": output})
         return step, f"{self.name}/output"
+
+    def _axes_beyond_one(self) -> dict[str, tuple[int, ...]]:
+        """The feature axes of the states that are no vectors, by their inputs of the step net."""
+        shapes = zip(self.get_state_names(), self.get_state_shapes(), strict=True)
+        return {f"{name}_prev": shape for name, shape in shapes if len(shape) != 1}
 
     def _result_scope(self, net: Net) -> str | None:
         """None for the first use of the cell in a net, then `apply_1`, `apply_2`, ...: a cell may be applied again."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
 from rnnops.cells.base import Initializer
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
 from rnnops.errors import NetError
 from rnnops.ops.activation import relu, tanh
 
 ACTIVATIONS = {"tanh": tanh, "relu": relu}
 
 
+@register_cell
 class BasicRNNCell(SizedCell):
     """A cell with one state.
 
@@ -46,9 +48,7 @@ class BasicRNNCell(SizedCell):
         super().__init__(
             input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
         )
-        if not isinstance(activation, str) or activation not in ACTIVATIONS:
-            raise NetError("unknown activation", blob=self.name, wanted=" or ".join(ACTIVATIONS), came=activation)
-        self.activation = activation
+        self.activation = activation_of(activation, self.name)
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
@@ -60,5 +60,12 @@ class BasicRNNCell(SizedCell):
         x = step.linear(x_t, self.input_name, self.input_size, self.hidden_size)
         gates = x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        h_t = step.masked(ACTIVATIONS[self.activation](gates), h_prev, self.drop_states)
+        h_t = step.masked(self.activation(gates), h_prev, self.drop_states)
         return h_t, [h_t]
+
+
+def activation_of(name: object, cell: str) -> Callable[[Blob], Blob]:
+    """The function of an activation's name. Raises NetError for an unknown one."""
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise NetError("unknown activation", blob=cell, wanted=" or ".join(ACTIVATIONS), came=name)
+    return ACTIVATIONS[name]

@@ -14,10 +14,12 @@ from rnnops.cells.base import Initializer
 from rnnops.cells.gates import GRU_GATES
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 
 
+@register_cell
 class GRUCell(SizedCell):
     """A cell with one state.
 

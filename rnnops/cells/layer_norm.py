@@ -9,11 +9,13 @@ from rnnops.cells.gates import GATES
 from rnnops.cells.lstm import LSTMCell
 from rnnops.cells.milstm import MILSTMCell
 from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
 from rnnops.ops.normalization import layer_normalization
 
 EPSILON = 1e-4  # as Caffe2
 
 
+@register_cell
 class LayerNormLSTMCell(LSTMCell):
     """LSTM whose gates are normalized over all 4H.
 
@@ -29,6 +31,7 @@ class LayerNormLSTMCell(LSTMCell):
         return normalize(self, step, gates)
 
 
+@register_cell
 class LayerNormMILSTMCell(MILSTMCell):
     """MILSTM whose gates are normalized over all 4H; parameters as LayerNormLSTMCell's beside MILSTM's."""
 

@@ -5,17 +5,19 @@ With the gates in the order of `GATES`: `c = s(f + forget_bias) c' + s(i) tanh(g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from rnnops.blob import Blob
 from rnnops.cells.gates import GATES
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 
 
+@register_cell
 class LSTMCell(SizedCell):
     """A cell with a hidden and a cell state.
 
@@ -30,6 +32,7 @@ class LSTMCell(SizedCell):
     """
 
     default_name: ClassVar[str] = "lstm"
+    training_options: ClassVar[Mapping[str, Any]] = {"forget_bias": 1.0}  # gradients reach back further at once
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/hidden_t", f"{self.name}/cell_t"]

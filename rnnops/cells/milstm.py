@@ -12,8 +12,10 @@ from rnnops.blob import Blob
 from rnnops.cells.gates import GATES
 from rnnops.cells.lstm import LSTMCell
 from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
 
 
+@register_cell
 class MILSTMCell(LSTMCell):
     """LSTM whose gates multiply the two projections.
 

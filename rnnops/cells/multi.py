@@ -60,6 +60,9 @@ class MultiRNNCell(RNNCell):
     def get_state_dims(self) -> list[int]:
         return [size for cell in self.cells for size in cell.get_state_dims()]
 
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [shape for cell in self.cells for shape in cell.get_state_shapes()]
+
     def get_output_dim(self) -> int:
         return self.cells[-1].get_output_dim()
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar
+
+from rnnops.blob import Blob
 from rnnops.cells.base import Initializer, RNNCell
+from rnnops.cells.step import Step
 from rnnops.ops.base import number
+from rnnops.ops.movement import split
 
 
 class SizedCell(RNNCell):
@@ -15,7 +22,16 @@ class SizedCell(RNNCell):
         memory_optimization: gates are computed again on the backward pass; only states are stored.
         drop_states: states are zero past a row's end, instead of what they were.
         name, forward_only, initializer: as RNNCell's.
+
+    A subclass with options of its own takes those and `**options`, which it hands on; its signature has both.
+    `training_options` are those with which `rnnops train` makes a cell.
     """
+
+    training_options: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__signature__ = _joined(signature(cls.__init__), signature(SizedCell.__init__))  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -41,3 +57,30 @@ class SizedCell(RNNCell):
 
     def get_output_dim(self) -> int:
         return self.hidden_size
+
+    def projected(
+        self, step: Step, x_t: Blob, parts: int, recompute_as: str = "", extra: Sequence[tuple[Blob, int]] = ()
+    ) -> list[Blob]:
+        """`W x + b` in so many parts, `[N, H]` each, from one product with `i2h_w [parts H, D]` and `i2h_b [parts H]`.
+
+        Args:
+            recompute_as: a label, where the cell's gates are this product, to be computed again on the backward pass.
+        """
+        product = step.linear(x_t, self.input_name, self.input_size, parts * self.hidden_size, extra)
+        if recompute_as:
+            step.labelled(product, f"{self.name}/{recompute_as}", self.memory_optimization)
+        return list(split(product, parts, axis=-1)) if parts > 1 else [product]
+
+    def kept(self, step: Step, new: Sequence[Blob], previous: Sequence[Blob]) -> list[Blob]:
+        """New states, which past a row's end are what they were, or zero with `drop_states`."""
+        return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
+
+
+def _joined(own: Signature, common: Signature) -> Signature:
+    """A signature without self, and with the common arguments where it takes any further options."""
+    kept = [one for one in list(own.parameters.values())[1:] if one.kind is not Parameter.VAR_KEYWORD]
+    if len(kept) + 1 < len(own.parameters):
+        names = {one.name for one in kept}
+        common_ones = [one for one in list(common.parameters.values())[1:] if one.name not in names]
+        kept += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in common_ones]
+    return Signature(kept)

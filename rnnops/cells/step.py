@@ -54,10 +54,14 @@ class Step:
         Args:
             extra: (blob, feature size) that the product reads beside x, as attention's context.
         """
+        return self.product(x, name, dim_in, dim_out, extra) + self.parameter(f"{name}_b", (dim_out,), "zeros")
+
+    def product(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]] = ()) -> Blob:
+        """The same without a bias."""
         for blob, size in extra:
             x, dim_in = concat([x, blob], axis=-1), dim_in + size
         weight = self.parameter(f"{name}_w", (dim_out, dim_in), "xavier")
-        return x @ transpose(weight, perm=[1, 0]) + self.parameter(f"{name}_b", (dim_out,), "zeros")
+        return x @ transpose(weight, perm=[1, 0])
 
     def labelled(self, blob: Blob, name: str, recompute: bool = False) -> Blob:
         """Name a blob; with `recompute`, ask that it be computed again on the backward pass."""
@@ -74,6 +78,10 @@ class Step:
         if self.seq_lengths is None or self.timestep is None:
             return new
         return select_valid(new, previous, self.seq_lengths, self.timestep, drop=drop)
+
+    def masked_output(self, output: Blob) -> Blob:
+        """An output that is no state is zero past a row's end."""
+        return self.masked(output, output, drop=True)
 
 
 def require_blob(value: object, what: str, cell: str, net: str | None = None) -> None:

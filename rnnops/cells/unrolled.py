@@ -52,7 +52,8 @@ class UnrolledCell(WrapperCell):
         self._claim(net)
         inputs = self.prepare_input(net, inputs)
         self.prepare(net)
-        current = [self._two_axes(net, inputs, state) for state in self.initial_states(net, initial_states)]
+        given = zip(self.initial_states(net, initial_states), self.get_state_shapes(), strict=True)
+        current = [self._with_rows(net, inputs, state, len(shape)) for state, shape in given]
         steps, outputs = [], []
         order = list(enumerate(split(inputs, [1] * self.T, axis=0)))[:: -1 if reverse else 1]
         for t, x_t in order:
@@ -65,10 +66,10 @@ class UnrolledCell(WrapperCell):
         states = [blob for column in columns for blob in (_over_time(column, reverse), column[-1])]
         return _over_time(outputs, reverse), tuple(states)
 
-    def _two_axes(self, net: Net, inputs: Blob, state: Blob) -> Blob:
-        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting."""
-        one = net.constant(np.array([1], np.int64))
-        zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), one], axis=0))
+    def _with_rows(self, net: Net, inputs: Blob, state: Blob, axes: int) -> Blob:
+        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting; H may be several axes."""
+        one, features = net.constant(np.array([1], np.int64)), net.constant(np.ones(axes, np.int64))
+        zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), features], axis=0))
         return squeeze(state + zeros, [0])
 
 

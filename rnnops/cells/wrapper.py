@@ -26,6 +26,9 @@ class WrapperCell(RNNCell):
     def get_state_dims(self) -> list[int]:
         return self.cell.get_state_dims()
 
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return self.cell.get_state_shapes()
+
     def get_output_dim(self) -> int:
         return self.cell.get_output_dim()
 

@@ -7,24 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
 
-from rnnops import cells
-from rnnops.cells import RNNCell
+from rnnops.arguments import did_you_mean
+from rnnops.cells import CELLS, RNNCell
 from rnnops.errors import RnnopsError
 
 CellBuilder = Callable[[int, int, str], Any]
-
-# Forget gates start open: gradients reach back further from the first step on.
-PRESETS: dict[str, Callable[..., RNNCell]] = {
-    "lstm": partial(cells.LSTMCell, forget_bias=1.0),
-    "milstm": partial(cells.MILSTMCell, forget_bias=1.0),
-    "layer_norm_lstm": partial(cells.LayerNormLSTMCell, forget_bias=1.0),
-    "layer_norm_milstm": partial(cells.LayerNormMILSTMCell, forget_bias=1.0),
-    "gru": cells.GRUCell,
-    "basic_rnn": cells.BasicRNNCell,
-}
 
 
 class CellError(RnnopsError):
@@ -44,10 +33,11 @@ def build_cell(spec: str, input_size: int, hidden_size: int, name: str, recomput
     if is_own(spec):
         with _working_directory_on_path():
             cell = _call(spec, _function(spec), input_size, hidden_size, name)
-    elif spec in PRESETS:
-        cell = PRESETS[spec](input_size, hidden_size, name=name)
+    elif spec in CELLS:
+        cell = CELLS[spec](input_size, hidden_size, name=name, **CELLS[spec].training_options)
     else:
-        raise CellError("unknown cell", wanted=f"{', '.join(PRESETS)} or module:function", came=repr(spec))
+        wanted = f"{', '.join(CELLS)} or module:function"
+        raise CellError("unknown cell", wanted=wanted, came=repr(spec), hint=did_you_mean(spec, CELLS))
     if recompute:
         _turn_on_recompute(spec, cell)
     return cell

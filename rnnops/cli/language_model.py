@@ -59,9 +59,9 @@ class LanguageModel(Model):
         return self.minimize(softmax_cross_entropy(scores, targets)), last
 
     def start_states(self, streams: int) -> tuple[Array, ...]:
-        """The states of streams that begin: zeros `[1, N, H]`."""
-        sizes = self.stack.state_sizes(EMBEDDING)
-        return tuple(np.zeros((1, streams, size), self.settings.dtype) for size in sizes)
+        """The states of streams that begin: zeros `[1, N, H]`, or of more axes, as the cell has it."""
+        shapes = self.stack.state_shapes(EMBEDDING)
+        return tuple(np.zeros((1, streams, *shape), self.settings.dtype) for shape in shapes)
 
 
 def carried(states: States) -> tuple[Array, ...]:

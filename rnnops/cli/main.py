@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rnnops.cli.cells import PRESETS
+from rnnops.cells import CELLS
 from rnnops.cli.corpus import DEFAULT_BYTES
 from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
 from rnnops.cli.session import Options
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
-    presets = ", ".join(PRESETS)
+    presets = ", ".join(CELLS)
     helps: dict[str, str] = {
         "cell": f"{presets}, or module:function, called with (input_size, hidden_size, name) for an RNNCell",
         "layers": "cells on top of each other",

@@ -5,25 +5,14 @@ Both return their output and the last states, so that a caller can carry them on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import signature
-from types import MappingProxyType
 from typing import Any
 
+from rnnops.arguments import did_you_mean
 from rnnops.blob import Blob
-from rnnops.cells import (
-    AttentionCell,
-    BasicRNNCell,
-    DropoutCell,
-    GRUCell,
-    LayerNormLSTMCell,
-    LayerNormMILSTMCell,
-    LSTMCell,
-    MILSTMCell,
-    MultiRNNCell,
-    RNNCell,
-)
+from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
 from rnnops.errors import ModelError
 from rnnops.model.basic_layers import Dropout, check_size
 from rnnops.model.layer import Layer, sizes_of
@@ -34,23 +23,13 @@ from rnnops.ops.shapes import constant_of_shape
 
 MakeCell = Callable[..., RNNCell]
 States = Sequence[Blob | None] | None
-CELLS: Mapping[str, MakeCell] = MappingProxyType(
-    {
-        "lstm": LSTMCell,
-        "milstm": MILSTMCell,
-        "layer_norm_lstm": LayerNormLSTMCell,
-        "layer_norm_milstm": LayerNormMILSTMCell,
-        "gru": GRUCell,
-        "basic_rnn": BasicRNNCell,
-    }
-)
 
 
 class RNN(Layer):
     """A cell over a sequence.
 
     Args:
-        cell: a name in `CELLS`, or what is called with (input size, hidden size, name=...) and gives an RNNCell.
+        cell: a name in `ro.cells.CELLS`, or what is called with (input size, hidden size, name=...) and gives a cell.
         hidden: size of the hidden state, H.
         layers: of the stack.
         bidirectional: each layer also runs from the end, each row from its own; outputs are joined, `[T, N, 2H]`.
@@ -106,9 +85,9 @@ class RNN(Layer):
             )
         return x, tuple(lasts)
 
-    def state_sizes(self, input_size: int) -> list[int]:
-        """Feature sizes of the states, in their order, for inputs of so many features."""
-        return [size for stack in self._stacks(input_size) for _, cell in stack for size in cell.get_state_dims()]
+    def state_shapes(self, input_size: int) -> list[tuple[int, ...]]:
+        """Feature axes of the states, in their order, for inputs of so many features."""
+        return [shape for stack in self._stacks(input_size) for _, cell in stack for shape in cell.get_state_shapes()]
 
     def _stacks(self, input_size: int) -> Iterator[list[tuple[bool, RNNCell]]]:
         """What runs one after another: a stack in one recurrence, or layer by layer where both directions meet."""
@@ -195,7 +174,8 @@ def cell_maker(cell: str | MakeCell) -> MakeCell:
     found = CELLS.get(cell) if isinstance(cell, str) else cell
     if not callable(found):
         wanted = f"one of {', '.join(CELLS)}, or a cell class"
-        raise ModelError("no such cell", wanted=wanted, came=repr(cell))
+        hint = did_you_mean(cell, CELLS) if isinstance(cell, str) else None
+        raise ModelError("no such cell", wanted=wanted, came=repr(cell), hint=hint)
     return found
 
 
@@ -231,11 +211,11 @@ def over_sequence(
 
 def _with_zeros(net: Net, cell: RNNCell, given: States) -> list[Blob]:
     """The given states, zeros `[H]` for those that are None; one of unknown size has a beginning of its own."""
-    sizes = cell.get_state_dims()
-    states = [None] * len(sizes) if given is None else list(given)
-    zeros = [constant_of_shape(net, [size]) if size else None for size in sizes[: len(states)]]
+    shapes = cell.get_state_shapes()
+    states = [None] * len(shapes) if given is None else list(given)
+    zeros = [constant_of_shape(net, list(shape)) if all(shape) else None for shape in shapes[: len(states)]]
     found = [zero if state is None else state for state, zero in zip(states, zeros, strict=False)]
-    return [state for state in found + states[len(sizes) :] if state is not None]
+    return [state for state in found + states[len(shapes) :] if state is not None]
 
 
 def _take(given: list[Blob | None], cell: RNNCell, layer: str) -> list[Blob | None]:

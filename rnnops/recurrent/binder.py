@@ -259,7 +259,9 @@ class Binder:
         carried = {self.cell.output_blobs[row[1]] for row in states}
         dropped: set[str] = set()  # blobs that follow from a state that is dropped
         for op in self.cell.ops if reverse else ():
-            if dropped.intersection(op.inputs) or (op.type == "SelectValid" and op.attributes.get("drop")):
+            selects = op.type == "SelectValid"  # what it was past a row's end comes from its second input alone
+            read = op.inputs[1:2] if selects else op.inputs
+            if dropped.intersection(read) or (selects and op.attributes.get("drop")):
                 dropped.update(op.outputs)
             if carried.intersection(op.outputs) & dropped:
                 self.fail(

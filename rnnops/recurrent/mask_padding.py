@@ -128,7 +128,8 @@ def _operands(call: Call, made: Rows | None) -> list[Rows | None]:
     if made is not None:
         return [None if axis is None else replace(made, axis=axis) for axis in _axes(call, made.axis)]
     selects = call.op.type == "SelectValid"
-    return [Rows(0, *call.op.inputs[2:]) if selects and i == 0 else None for i in range(len(call.op.inputs))]
+    masked = 0 if not selects else 2 if call.attr("drop") else 1  # what it was is read past an end, unless dropped
+    return [Rows(0, *call.op.inputs[2:]) if i < masked else None for i in range(len(call.op.inputs))]
 
 
 def _axes(call: Call, axis: int) -> Axes:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
-from rnnops.cli.cells import PRESETS
+from rnnops.cells import CELLS
 from rnnops.cli.session import Options, open_session
 from rnnops.model import saving
 
@@ -107,7 +107,7 @@ def test_prints_the_held_out_figure_beside_the_tables(text: Path, capsys: pytest
     assert "characters a second" in out
 
 
-@pytest.mark.parametrize("cell", PRESETS)
+@pytest.mark.parametrize("cell", CELLS)
 def test_every_preset_trains_alone_and_stacked(cell: str, text: Path, tmp_path: Path) -> None:
     for layers in (1, 2):
         target = tmp_path / f"{layers}.npz"

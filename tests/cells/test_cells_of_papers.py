@@ -1,0 +1,180 @@
+"""Cells of papers: values of loops over rows, gradients, devices, padding, unrolled copies, what is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paper_loops
+import pytest
+from devices import DEVICES
+from each import check_each
+
+import rnnops as ro
+from rnnops.model import RNN
+
+T, N, D, H = 3, 3, 3, 4
+LENGTHS = np.array([3, 0, 2], "int32")
+OLDER = {"lstm", "milstm", "layer_norm_lstm", "layer_norm_milstm", "gru", "basic_rnn"}  # test_cells.py has them
+OPTIONS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
+NAMES = [*(name for name in ro.cells.CELLS if name not in OLDER), *OPTIONS]
+
+
+def cell_of(name: str) -> str:
+    return name if name in ro.cells.CELLS else name.partition("_")[2]
+
+
+def layers_of(name: str, layers: int = 2, **options: Any) -> tuple[ro.Net, dict[str, np.ndarray]]:
+    """A stack of a cell as a layer of a model over rows that end, all results as outputs, and feeds."""
+    layer = RNN(cell_of(name), H, layers, trainable_states=True, **OPTIONS.get(name, {}), **options).named("rnn")
+    net = ro.Net("net", sizes_for="float64")
+    y, states = layer(net.input("x", shape=(T, N, D)), net.input("lengths", "int32", shape=(N,)))
+    net.outputs(y=y, **{f"last{i}": state for i, state in enumerate(states)})
+    rng = np.random.default_rng(0)
+    feeds = {spec.name: rng.uniform(-1, 1, spec.shape or ()) for spec in net.parameters}
+    return net, {**feeds, "x": rng.uniform(-1, 1, (T, N, D)), "lengths": LENGTHS}
+
+
+def by_hand(name: str, feeds: dict[str, np.ndarray], layers: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The outputs of the top layer up to each row's end, and the last states of all layers."""
+    step: Callable[..., paper_loops.Result] = getattr(paper_loops, name)
+    xs, lasts = [list(feeds["x"][:, n]) for n in range(N)], []
+    for layer in range(layers):
+        scope = f"rnn/layer_{layer}"
+        made = ro.cells.CELLS[cell_of(name)](D, H, name=scope)
+        starts = [feeds[ro.cells.base.initial_name(state)] for state in made.get_state_names()]
+        rows = []
+        for n, length in enumerate(LENGTHS):
+            states = starts
+            for t in range(length):
+                xs[n][t], states = step(feeds, scope, xs[n][t], *states)
+            rows.append(states)
+        lasts += [np.stack(parts) for parts in zip(*rows, strict=True)]
+    return xs, lasts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_a_loop_over_rows(name: str) -> None:
+    """On the reference, and with kernels in plain Python, in float64."""
+    net, feeds = layers_of(name)
+    xs, lasts = by_hand(name, feeds, 2)
+    for device in ("reference", "plain"):
+        out = DEVICES[device](net)(feeds)
+        for n, length in enumerate(LENGTHS):
+            for t in range(length):
+                np.testing.assert_allclose(out["y"][t, n], xs[n][t], rtol=1e-10, atol=1e-10)
+        for i, last in enumerate(lasts):
+            np.testing.assert_allclose(out[f"last{i}"][0], last, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients(name: str) -> None:
+    net, feeds = layers_of(name, 1)
+    ro.testing.check_gradient(net, feeds, sample=2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled(name: str) -> None:
+    ro.testing.check_devices(*layers_of(name), ["cpu"])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", NAMES)
+def test_in_the_simulator(name: str) -> None:
+    ro.testing.check_devices(*layers_of(name, 1), ["cuda"])
+
+
+def test_padding_reaches_nothing() -> None:
+    check_each(NAMES, no_padding)
+
+
+def no_padding(name: str) -> None:
+    """Whatever stands past an end: results and all gradients are those of zeros there."""
+    net, feeds = layers_of(name)
+    zeros, filled = (results_of(net, {**feeds, "x": padded(feeds["x"], filler)}) for filler in (0.0, np.nan))
+    for key, array in zeros.items():
+        np.testing.assert_array_equal(filled[key], array, err_msg=key)
+        assert np.isfinite(array).all(), key
+
+
+def padded(x: np.ndarray, filler: float) -> np.ndarray:
+    return np.where(np.arange(T)[:, None, None] < LENGTHS[:, None], x, filler)
+
+
+def results_of(net: ro.Net, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs, and gradients of the sum of all outputs."""
+    out, pullback = ro.compile(net, device="reference").vjp(feeds)
+    grads = pullback({name: np.ones_like(array) for name, array in out.items()})
+    return {**out, **{f"grad {name}": grad for name, grad in grads.items()}}
+
+
+def test_what_is_computed_again_has_the_same_bits() -> None:
+    check_each(NAMES, same_bits_of_less_memory)
+
+
+def same_bits_of_less_memory(name: str) -> None:
+    plain, less = (layers_of(name, 1, memory_optimization=recompute) for recompute in (False, True))
+    assert [any(op.attributes.get("recompute") for op in net.ops) for net, _ in (plain, less)] == [False, True]
+    for (key, array), again in zip(results_of(*plain).items(), results_of(*less).values(), strict=True):
+        np.testing.assert_array_equal(again, array, err_msg=key)
+
+
+def test_unrolled_copies_equal_the_recurrence() -> None:
+    check_each(NAMES, equals_its_copies)
+
+
+def equals_its_copies(name: str) -> None:
+    results = []
+    for unrolled in (False, True):
+        net = ro.Net("net")
+        cell: ro.cells.RNNCell = ro.cells.CELLS[cell_of(name)](D, H, name="cell", **OPTIONS.get(name, {}))
+        x, lengths = net.input("x"), net.input("lengths", "int32")
+        cell = ro.cells.UnrolledCell(cell, T) if unrolled else cell
+        y, states = cell.apply_over_sequence(net, x, lengths)
+        net.outputs(y=y, **{f"last{i}": state for i, state in enumerate(states[1::2])})
+        feeds = {**ro.init_params(net, 0, "float64"), "lengths": LENGTHS}
+        results.append(results_of(net, {**feeds, "x": np.random.default_rng(0).uniform(-1, 1, (T, N, D))}))
+    assert results[0].keys() == results[1].keys()
+    for key, array in results[0].items():
+        np.testing.assert_allclose(results[1][key], array, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+def test_zero_states_are_the_default_of_the_layer() -> None:
+    """A cell starts from zeros without an infinity or a NaN, as `rnnops train` does."""
+    check_each(NAMES, starts_from_zeros)
+
+
+def starts_from_zeros(name: str) -> None:
+    layer = RNN(cell_of(name), H, **OPTIONS.get(name, {})).named("rnn")
+    net = ro.Net("net", sizes_for="float32")
+    net.outputs(y=layer(net.input("x", shape=(T, N, D)))[0])
+    feeds = {**ro.init_params(net, 0), "x": np.zeros((T, N, D), np.float32)}
+    assert all(np.isfinite(array).all() for array in results_of(net, feeds).values())
+
+
+def test_every_cell_is_in_the_table_of_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cells.md").read_text()
+    assert not [name for name in ro.cells.CELLS if f"| `{name}` |" not in text]
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_a_cell_of_ones_own_in_the_table() -> None:
+    for wrong, message in ((ro.cells.RNNCell, "classes of SizedCell"), (3, "classes of SizedCell")):
+        with pytest.raises(ro.NetError, match=message):
+            ro.cells.register_cell(wrong)  # type: ignore[type-var]
+    nameless = type("Nameless", (ro.cells.LSTMCell,), {})
+    with pytest.raises(ro.NetError, match="default_name of its own"):
+        ro.cells.register_cell(nameless)
+    with pytest.raises(ro.NetError, match="is taken"):
+        ro.cells.register_cell(type("Other", (ro.cells.LSTMCell,), {"default_name": "lstm"}))
+
+
+def test_signatures_have_common_and_own_options() -> None:
+    names = [*signature(ro.cells.CoRNNCell).parameters]
+    assert names[:5] == ["input_size", "hidden_size", "dt", "gamma", "epsilon"]
+    assert "memory_optimization" in names
+    with pytest.raises(ro.ModelError, match="banana"):
+        layers_of("cornn", banana=1)
