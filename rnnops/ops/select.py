@@ -15,6 +15,7 @@ from rnnops.ops.movement import reshape_to
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
+FEATURE_AXES = "Of a state with several feature axes state_shapes= says so: state_shapes={name: sizes}."
 TIME_MAJOR = "Sequences are time-major, [T, N, ...]: one of [N, T, ...] is fed as x.swapaxes(0, 1)."
 
 
@@ -37,7 +38,8 @@ class SelectValid(OpSchema):
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape = call.shape(0)
         if not shape or call.shape(1) != shape:
-            call.fail("new and previous have rows and one shape", came=f"{list(shape)} and {list(call.shape(1))}")
+            came = f"{list(shape)} and {list(call.shape(1))}"
+            call.fail("new and previous have rows and one shape", came=came, hint=FEATURE_AXES)
         for i, sizes in ((2, shape[:1]), (3, (1,))):
             if call.shape(i) != sizes or call.dtype(i) != "int32":
                 blob, came = call.op.inputs[i], f"{call.dtype(i)}{list(call.shape(i))}"

@@ -7,6 +7,7 @@ from functools import update_wrapper
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
+from rnnops.arguments import named_arguments
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
@@ -24,6 +25,7 @@ class CellFunction:
         net: the cell, for `recurrent_net`.
         sequences, states, parameters: names of its arguments, by what they are.
         outputs: names of what it returns besides states.
+        fixed: names of arguments with defaults, which are no blobs.
     """
 
     def __init__(self, function: Callable[..., Any], timestep: str | None, dtypes: Mapping[str, str]) -> None:
@@ -32,8 +34,10 @@ class CellFunction:
             raise RecurrentError(problem, wanted="def step(x, h, *, w): ...", came=type(function).__name__)
         update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
+        if not isinstance(dtypes, Mapping):
+            self.fail("dtypes is no dict", wanted='dtypes={"ids": "int32"}', came=repr(dtypes)[:60])
         self.function, self.timestep, self.dtypes = function, timestep, dict(dtypes)
-        self.arguments, self.parameters = self._told_apart()
+        self.arguments, self.parameters, self.fixed = self._told_apart()
         self.net = self._written(ends=False)
         returned = self.net.output_blobs
         self.states = tuple(name for name in self.arguments if name in returned)
@@ -58,9 +62,16 @@ class CellFunction:
     def __str__(self) -> str:
         return str(self.net)
 
-    def _told_apart(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of sequences and states, and of parameters; what has a default is a value of Python's."""
-        given = signature(self.function).parameters
+    def _signature(self) -> Mapping[str, Parameter]:
+        """Arguments of the function. Raises RecurrentError where Python does not know them."""
+        try:
+            return signature(self.function).parameters
+        except (TypeError, ValueError):
+            self.fail("the arguments of this function are not known", wanted="def step(x, h, *, w): ...")
+
+    def _told_apart(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """Names of sequences and states, of parameters, and of what has a default, which is a value of Python's."""
+        given = self._signature()
         for name, one in given.items():
             if one.kind not in NAMED:
                 self.fail("a cell names each of its arguments", blob=name, wanted="no *args, no **kwargs, no /")
@@ -72,7 +83,11 @@ class CellFunction:
                 self.fail("the cell has no such argument", blob=name, wanted=", ".join(kinds))
         names = [name for name in kinds if name != self.timestep]
         arguments = tuple(name for name in names if kinds[name] is not Parameter.KEYWORD_ONLY)
-        return arguments, tuple(name for name in names if name not in arguments)
+        return (
+            arguments,
+            tuple(name for name in names if name not in arguments),
+            tuple(name for name in given if name not in kinds),
+        )
 
     def _written(self, ends: bool) -> Net:
         net = Net(self.name)
@@ -97,14 +112,19 @@ class CellFunction:
         if not isinstance(returned, Mapping) or not returned:
             self.fail("a cell returns its new states and outputs by name", wanted=wanted, came=type(returned).__name__)
         for name, value in returned.items():
-            if not isinstance(value, Blob):
-                self.fail("a cell returns blobs", blob=str(name), wanted=wanted, came=type(value).__name__)
+            if not isinstance(name, str) or not isinstance(value, Blob):
+                came = f"{type(name).__name__}: {type(value).__name__}"
+                self.fail("a cell returns blobs by name", blob=str(name), wanted=wanted, came=came)
+            if name in self.fixed:
+                hint = f"Without one it starts from what ro.scan(..., {name}=) is given."
+                self.fail("a state has no default, which is a value of all steps", blob=name, hint=hint)
             if name in self.parameters or name == self.timestep:
                 hint = "A state stands before the `*` of the arguments."
                 self.fail("a parameter is no state", blob=name, wanted=" or ".join(self.arguments), hint=hint)
         return dict(returned)
 
 
+@named_arguments
 def cell(
     function: Callable[..., Any] | None = None,
     /,

@@ -14,7 +14,7 @@ from rnnops.errors import RecurrentError
 from rnnops.lazy import cached_property
 from rnnops.net import Net
 from rnnops.op import Op
-from rnnops.ops.select import TIME_MAJOR
+from rnnops.ops.select import FEATURE_AXES, TIME_MAJOR
 from rnnops.types import Shape, Type
 
 
@@ -205,8 +205,9 @@ class Recurrence:
         )
         if problem is not None:
             wanted = f"[D], [N, D] or [L, N, D] with N = {batch} and {state.feature_rank} feature axes D"
-            hint = TIME_MAJOR if self.sequences and problem.endswith("size") else None
-            self.fail(problem, blob=state.input, wanted=wanted, came=initial, hint=hint)
+            hints = [TIME_MAJOR] if self.sequences and problem.endswith("size") else []
+            hints += [FEATURE_AXES] if state.feature_rank == 1 < initial.rank else []
+            self.fail(problem, blob=state.input, wanted=wanted, came=initial, hint=" ".join(hints) or None)
         length = initial.shape[0] if extra == 2 else 1
         first = state.offset or 0
         if first + state.window > length or (state.offset is None and state.window != length):

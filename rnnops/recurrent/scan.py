@@ -12,6 +12,7 @@ from rnnops.net import Net, common_net
 from rnnops.ops import squeeze
 from rnnops.recurrent.build import recurrent_net
 from rnnops.recurrent.cell_function import LENGTHS, TIMESTEP, CellFunction
+from rnnops.types import Array
 
 Y = "y"  # the output that stands alone
 
@@ -21,7 +22,7 @@ def scan(
     cell: CellFunction,
     /,
     *sequences: Blob,
-    lengths: Blob | None = None,
+    lengths: Blob | Array | None = None,
     reverse: bool = False,
     steps: int | None = None,
     scope: str | None = None,
@@ -35,7 +36,7 @@ def scan(
     Args:
         cell: what `ro.cell` made.
         sequences: `[T, N, ...]` each, in the order of the cell's arguments; or by name.
-        lengths: `[N] int32`, where rows end: past it a row's states stay, and its outputs are 0.
+        lengths: `[N] int32`, a blob or an array, where rows end: past it a row's states stay, and its outputs are 0.
         reverse: from the last step to the first.
         steps: T, where there is no sequence.
         scope: prefix of the names of results and parameters: two layers of one cell have two scopes.
@@ -55,9 +56,9 @@ def scan(
         raise RecurrentError("this is no cell", wanted="what ro.cell makes", came=type(cell).__name__, hint=hint)
     over = _sequences(cell, sequences, bound)
     _check_names(cell, bound)
-    net = common_net([*over.values(), *bound.values(), *([] if lengths is None else [lengths])])
-    given = {name: net.operands([value])[0] for name, value in bound.items()}
-    ends = {} if lengths is None else {LENGTHS: lengths}
+    net = common_net([*over.values(), *bound.values(), lengths])
+    given = {name: net.operands([value], cell.dtypes.get(name))[0] for name, value in bound.items()}
+    ends = {} if lengths is None else {LENGTHS: _lengths(net, cell, lengths)}
     results = recurrent_net(
         net,
         cell.net if lengths is None else cell.with_ends(),
@@ -95,6 +96,15 @@ def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Opera
     return {name: found[name] for name in cell.sequences}  # type: ignore[misc]
 
 
+def _lengths(net: Net, cell: CellFunction, lengths: Blob | Array) -> Blob:
+    """Where rows end, as a blob. Raises RecurrentError for one of another dtype."""
+    (blob,) = net.operands([lengths], "int32")
+    if blob.dtype != "int32":
+        hint = f'Declare it as net.input("{blob.name}", "int32"); arrays of any integers are fed to that.'
+        cell.fail("lengths are of another dtype", blob=blob.name, wanted="int32", came=blob.dtype, hint=hint)
+    return blob
+
+
 def _parameters(net: Net, cell: CellFunction, given: Mapping[str, Blob], scope: str | None) -> dict[str, Blob]:
     """Parameters that are given, and those of a scope: another layer's, of a plain name, are none of them."""
     found = {name: given[name] for name in cell.parameters if name in given}
@@ -111,12 +121,17 @@ def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
     known = (*cell.sequences, *cell.states, *cell.parameters)
     for name in bound:
         if name not in known:
-            hint = did_you_mean(name, known)
+            hint = _fixed_hint(cell, name) or did_you_mean(name, known)
             cell.fail("the cell has no such argument", blob=name, wanted=", ".join(known), hint=hint)
     missing = [name for name in cell.states if name not in bound]
     if missing:
         hint = f"Give {', '.join(f'{name}=' for name in missing)}, such as net.input or zeros of [N, D]."
         cell.fail("a state has no initial value", blob=missing[0], wanted="an array or a blob", hint=hint)
+
+
+def _fixed_hint(cell: CellFunction, name: str) -> str | None:
+    """What to do where an argument with a default is given."""
+    return f"Its '{name}' has a default, which is read when the cell is made." if name in cell.fixed else None
 
 
 def _steps(cell: CellFunction, every: Mapping[str, Blob]) -> Any:

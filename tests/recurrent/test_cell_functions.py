@@ -126,6 +126,24 @@ def test_states_that_are_matrices() -> None:
     ro.testing.check_devices(net, feeds)
 
 
+def test_arrays_take_the_dtypes_of_a_cell() -> None:
+    """Initial states, parameters and lengths are blobs or arrays, whole numbers too."""
+
+    @ro.cell(dtypes={"n": "int32", "k": "int64"})
+    def counted(x: Any, n: Any, *, k: Any) -> dict[str, Any]:
+        return {"n": n + 1, "y": x * ro.cast(n, "float") * ro.cast(k, "float")}
+
+    net = ro.Net("counted")
+    xs = net.input("xs")
+    states, ys = ro.scan(counted, xs, n=np.zeros(D, int), k=np.arange(D), lengths=np.array([5, 0, 2]))
+    net.outputs(y=ys, n=states["n"])
+    for device in ("reference", "cpu"):
+        out = ro.compile(net, device=device)(xs=FEEDS["xs"])
+        assert out["n"].tolist() == [[5, 5], [0, 0], [2, 2]]
+        assert np.array_equal(out["y"][:2, 2], FEEDS["xs"][:2, 2] * [[0], [1]] * np.arange(D))
+        assert not out["y"][2:, 2].any()
+
+
 def test_functions_that_are_no_cells() -> None:
     def returning(value: Callable[[Any, Any, Any], Any], **options: Any) -> Callable[[], Any]:
         def step(x: Any, h: Any, *, w: Any) -> Any:
@@ -135,6 +153,10 @@ def test_functions_that_are_no_cells() -> None:
 
     trials: list[tuple[Callable[[], Any], str]] = [
         (lambda: ro.cell(3), "int"),  # type: ignore[arg-type]
+        (lambda: ro.cell(dict), "def step"),
+        (lambda: ro.cell(lambda x, h=0.0: {"h": h + x}), "no default"),
+        (returning(lambda x, h, w: {"h": h, 3: x}), "int: Blob"),
+        (returning(lambda x, h, w: {"h": h}, dtypes=["x"]), "['x']"),
         (lambda: ro.cell(lambda *xs: {"y": xs[0]}), "*args"),
         (lambda: ro.cell(lambda x, **more: {"y": x}), "**kwargs"),
         (lambda: ro.cell(lambda x, steps: {"y": x}), "option of ro.scan"),
@@ -162,6 +184,22 @@ def test_arguments_that_do_not_fit() -> None:
         (lambda: ro.scan(lstm, xs, h=h0, c=c0, w_y=c0), "Did you mean w_x?"),
         (lambda: ro.scan(lstm, xs, h=h0, c=c0, recompute="gate"), "gates"),
         (lambda: ro.scan(counting, net.input("ids"), h=h0, kept=c0), "int32"),
+        (lambda: ro.scan(counting, net.input("i", "int32"), h=h0, kept=c0, rate=0.1), "has a default"),
+        (lambda: ro.scan(lstm, xs, h=h0, c=c0, lengths=net.input("n", "int64")), 'net.input("n", "int32")'),
     ]
     for trial, mentioned in trials:
         rejects(ro.RecurrentError, trial, mentioned)
+    rejects(ro.ArgumentError, lambda: ro.cell(timestp="t"), "Did you mean timestep?")
+
+
+def test_a_state_of_several_axes_that_nobody_declared() -> None:
+    @ro.cell
+    def outer(k: Any, S: Any) -> dict[str, Any]:
+        return {"S": 0.9 * S + k[..., None] * k[:, None]}
+
+    for lengths, rows, kind in ((None, 2, ro.RecurrentError), (np.array([T, 1, 0]), N, ro.TypeRuleError)):
+        net = ro.Net("outer")
+        states, _ = ro.scan(outer, net.input("ks"), S=net.input("S0"), lengths=lengths)
+        net.outputs(**states)
+        feeds = {"ks": np.zeros((T, N, rows)), "S0": np.zeros((rows, rows))}
+        rejects(kind, lambda net=net, feeds=feeds: ro.compile(net, device="reference")(feeds), "state_shapes=")
