@@ -57,10 +57,12 @@ class CheckedRun(Run):
             return run.vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
 
         def check(given: Any, grads: Mapping[str, Array]) -> None:
-            self._check("gradient of", grads, (*dicts, feeds), lambda run: again(run)[1](given))
+            ones = given if isinstance(given, Mapping) else {"of the output": given}
+            named = {f"gradient {name}": one for name, one in ones.items()}
+            self._check("gradient of", grads, (named, *dicts, feeds), lambda run: again(run)[1](given))
 
         outputs, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
-        self._check("output", outputs, (*dicts, feeds), again)
+        self._check("output", outputs, (*dicts, feeds), lambda run: again(run)[0])
         assert isinstance(pullback, CheckedPullback)
         pullback.check = check
         return outputs, pullback
@@ -79,19 +81,25 @@ class CheckedRun(Run):
         raise DeviceError("programs without Python do not look at numbers", net=self.net.name, hint=hint)
 
     def _check(
-        self, what: str, arrays: Mapping[str, Array], feeds: Sequence[Feeds], again: Callable[[Run], Any]
+        self,
+        what: str,
+        arrays: Mapping[str, Array],
+        feeds: Sequence[Feeds],
+        again: Callable[[Run], Mapping[str, Array]],
     ) -> None:
         """Raise NumericsError where an array is not finite, by the op that made it so."""
         bad = next((name for name, array in arrays.items() if not is_finite(array)), None)
         if bad is None:
             return
         reference = replace(REFERENCE, precision=self._options.precision)
-        again(_Watched(self.net, "reference", reference, self._bound))
+        exact = again(_Watched(self.net, "reference", reference, self._bound))
         fed = next(
             (name for given in (self._bound, *feeds) for name, array in given.items() if not is_finite(array)), None
         )
         if fed is not None:
             raise NumericsError(f"a feed is not finite, and reaches {what} '{bad}'", net=self.net.name, blob=fed)
+        if not is_finite(exact[bad]):
+            raise NumericsError(f"a constant is not finite, and reaches {what} '{bad}'", net=self.net.name)
         problem = f"{what} '{bad}' is not finite on this device, and is on the reference device"
         raise NumericsError(problem, net=self.net.name, came=self.device)
 

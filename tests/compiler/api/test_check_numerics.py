@@ -80,6 +80,22 @@ def test_infinity_and_feeds(run: ro.Run) -> None:
             run(fed(h0=np.full((N, H), 1e200), w=np.full((H, H), 1e200)))
 
 
+def test_given_gradients_and_constants(run: ro.Run) -> None:
+    """What an error says of the reference device is so: infinities come from what was given, or from the net."""
+    given = np.ones((T, N, H))
+    given[2, 1, 0] = np.nan
+    with pytest.raises(
+        ro.NumericsError, match=r"blob 'gradient y': a feed is not finite, and reaches gradient of 'xs'"
+    ):
+        run.vjp(ONES)[1]({"y": given})
+    made = ro.Net("shifted")
+    made.outputs(y=made.input("x") + np.inf)
+    endless = ro.compile(made, device=run.device, check_numerics=True)
+    for call in (endless, endless.vjp):
+        with pytest.raises(ro.NumericsError, match="a constant is not finite, and reaches output 'y'"):
+            call(x=np.ones(2))
+
+
 def test_masks_of_infinity_are_no_errors() -> None:
     made = ro.Net("masked")
     x = made.input("x")
