@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Union
 
 import numpy as np
 
-from rnnops.arguments import Attributes
+from rnnops.arguments import Attributes, named_arguments
 from rnnops.errors import NetError
 from rnnops.numpy_functions import Axis, call_function, call_ufunc, reduction
 from rnnops.subscripts import subscript
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Blob(Attributes):
     """A handle on a value of a net; made by `net.inputs`, `net.parameter` and ops, never by hand.
 
-    `+ - * / ** @ == != < <= > >= & | ~ -x abs(x)` append ops; either side may be a Python number or a NumPy array.
+    `+ - * / % ** @ == != < <= > >= & | ~ -x +x abs(x)` append ops; either side may be a Python number or a NumPy array.
     Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`) do so
     with NumPy's arguments and defaults.
     """
@@ -32,6 +32,14 @@ class Blob(Attributes):
         "size": "shape",
         "dim": "ndim",
         "amax": "max",
+        "swapaxes": "transpose",
+        "flatten": "reshape",
+        "ravel": "reshape",
+        "astype": "ro.cast",
+        "to": "ro.cast",
+        "dot": "x @ y",
+        "argmax": "ro.argmax",
+        **{name: f"np.{name}" for name in ("clip", "cumsum", "squeeze", "take")},
     }
     __hash__ = object.__hash__
 
@@ -109,27 +117,33 @@ class Blob(Attributes):
         """All axes in reverse order."""
         return self.net.call("Transpose", self)
 
+    @named_arguments
     def transpose(self, *axes: Any) -> Blob:
         """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`; reversed if left out."""
         return self.net.call("Transpose", self, _unpacked(axes) or None)
 
+    @named_arguments
     def reshape(self, *shape: Any) -> Blob:
         """Other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`; 0 is a size of 0, as in NumPy."""
         sizes = _unpacked(shape)
         return self.net.call("Reshape", self, sizes, allowzero=int(any(size == 0 for size in sizes)))
 
+    @named_arguments
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Blob:
         """The sum over some axes, or over all."""
         return _SUM(self.net, self, axis, keepdims=keepdims)
 
+    @named_arguments
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Blob:
         """The mean over some axes, or over all."""
         return _MEAN(self.net, self, axis, keepdims=keepdims)
 
+    @named_arguments
     def max(self, axis: Axis = None, keepdims: bool = False) -> Blob:
         """The largest element along some axes, or of all."""
         return _MAX(self.net, self, axis, keepdims=keepdims)
 
+    @named_arguments
     def min(self, axis: Axis = None, keepdims: bool = False) -> Blob:
         """The smallest element along some axes, or of all."""
         return _MIN(self.net, self, axis, keepdims=keepdims)
@@ -162,6 +176,17 @@ class Blob(Attributes):
 
     def __rtruediv__(self, other: Operand) -> Blob:  # type: ignore[misc]
         return self._apply("Div", other, self)
+
+    def __mod__(self, other: Operand) -> Blob:
+        return self._apply("Mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Blob:
+        return self._apply("Mod", other, self)
+
+    def __floordiv__(self, other: Operand) -> NoReturn:
+        self._refuse("a blob has no //", "Use ro.floor(x / y).")
+
+    __rfloordiv__ = __floordiv__
 
     def __pow__(self, other: Operand) -> Blob:
         return self._apply("Pow", self, other)
@@ -210,6 +235,9 @@ class Blob(Attributes):
 
     def __neg__(self) -> Blob:
         return self._apply("Neg", self)
+
+    def __pos__(self) -> Blob:
+        return self._apply("Identity", self)
 
     def __abs__(self) -> Blob:
         return self._apply("Abs", self)

@@ -159,9 +159,14 @@ class Net(Attributes):
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
         """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again."""
         self._check_growing()
-        for blob in (*blobs, *named.values()):
+        for name, blob in [*((None, blob) for blob in blobs), *named.items()]:
             if not isinstance(blob, Blob):
-                self._reject_operand(blob)
+                hint = (
+                    f"It holds several: {name or 'y'}=...['{next(iter(blob), 'h')}']."
+                    if isinstance(blob, dict)
+                    else None
+                )
+                raise NetError("an output is no blob", net=self.name, blob=name, came=type(blob).__name__, hint=hint)
             self._own(blob)
         for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
             if name in self._outputs:

@@ -54,7 +54,8 @@ def call_function(net: Net, function: Callable[..., Any], args: Sequence[Any], o
     try:
         bound = signature(made).bind(net, *args, **options)
     except TypeError as error:
-        _refuse(net, name, f"np.{name}{signature(made)}".replace("(net: 'Net', ", "("), came=str(error))
+        known = list(signature(made).parameters)[1:]
+        raise NetError(f"np.{name}, of blobs: {error}", net=net.name, wanted=f"({', '.join(known)})") from error
     return made(*bound.args, **bound.kwargs)
 
 

@@ -30,6 +30,7 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda x: np.float64(2) * x, lambda x: X * x, lambda x: X - x, lambda x: X @ np.transpose(x, (0, 2, 1)),
     lambda x: x.T, lambda x: x.sum(), lambda x: x.mean(0), lambda x: x.max(1, keepdims=True), lambda x: x.min((0, 2)),
     lambda x: x.reshape(4, -1), lambda x: x.reshape((4, 15)), lambda x: x[5:].reshape(0, 2),
+    lambda x: x % 0.7, lambda x: 0.7 % (x + 9), lambda x: X % -x, lambda x: +x,
     lambda x: x.transpose(1, 0, 2), lambda x: x.transpose([2, 1, 0]), lambda x: x.transpose(),
 ]  # fmt: skip
 
@@ -130,10 +131,25 @@ def test_what_arrays_do_and_blobs_do_not() -> None:
         (lambda: X[x], "ro.compile"), (lambda: bool(x), "ro.where"), (lambda: max(x, 0), "ro.where"),
         (lambda: sum(x), "ro.split"), (lambda: np.arctan2(x, x), "np.arctan2"), (lambda: np.add.reduce(x), "np.sum"),
         (lambda: np.add(x, x, out=X), "out="), (lambda: np.linalg.norm(x), "np.norm"),
-        (lambda: np.sum(x, dtype=int), "'dtype'"), (lambda: np.split(x, [1, 2]), "x[..., a:b]"),
+        (lambda: np.sum(x, dtype=int), "'dtype'"),
+        (lambda: np.where(x), "wanted (condition, x, y)"), (lambda: x // 2, "ro.floor"), (lambda: 2 // x, "ro.floor"),
+        (lambda: np.split(x, [1, 2]), "x[..., a:b]"),
         (lambda: x[x > 0], "masks"), (lambda: x[True], "masks"), (lambda: x[[True, False]], "masks"),
         (lambda: x["a"], "'a'"), (lambda: x[0.5], "0.5"), (lambda: x[rows, 0], "x[:, indices][0]"),
         (lambda: x[..., ...], "one `...`"), (lambda: x[rows:], "ro.slice"), (lambda: x.sum("a"), "axes"),
     ]  # fmt: skip
     for mistake, mentioned in mistakes:
         rejects(ro.NetError, mistake, "mistakes" if mentioned != "axes" else "ReduceSum", mentioned)
+    for misspelt, mentioned in (
+        (lambda: x.sum(dim=0), "Did you mean axis?"), (lambda: x.mean(keepdim=True), "Did you mean keepdims?"),
+        (lambda: x.max(0, 1, 2), "(axis, keepdims)"), (lambda: x.reshape(order="F"), "reshape"),
+    ):  # fmt: skip
+        rejects(ro.ArgumentError, misspelt, mentioned)
+    for method, mentioned in (
+        ("cumsum", "np.cumsum"),
+        ("swapaxes", "transpose"),
+        ("argmax", "ro.argmax"),
+        ("astype", "ro.cast"),
+    ):
+        rejects(ro.UnknownNameError, lambda method=method: getattr(x, method), f"Did you mean {mentioned}?")
+    rejects(ro.NetError, lambda: net.outputs(z={"h": x}), "blob 'z'", "z=...['h']")
