@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rnnops.arguments import named_arguments
 from rnnops.errors import FeedError, NetError
 from rnnops.types import Array, Shape
 
@@ -71,6 +72,7 @@ def _distribution(init: Initializer, net: str, name: str) -> Initializer:
     return init
 
 
+@named_arguments
 def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:
     """Start values of all parameters of a net.
 

@@ -58,3 +58,15 @@ def test_attributes_that_are_not_there() -> None:
     rejects(ro.UnknownNameError, lambda: ro.Net("n").paramter, "parameter")
     with pytest.raises(AttributeError):
         x.__nothing__  # noqa: B018
+
+
+def test_arguments_of_runs() -> None:
+    net = ro.Net("n")
+    net.outputs(y=net.input("x") @ net.parameter("w", (2, 2)))
+    start: Any = ro.init_params
+    params = start(net, seed=0)
+    runs: list[Any] = [ro.compile(net), ro.compile(net, device="reference"), ro.compile(net, check_numerics=True)]
+    for run in runs:
+        rejects(ro.ArgumentError, lambda run=run: run.bind(params), "bind: too many positional arguments")
+        rejects(ro.ArgumentError, lambda run=run: run.stream({"y": "x"}, row=2), "Did you mean rows?")
+    rejects(ro.ArgumentError, lambda: start(net, 0, dtyp="float64"), "Did you mean dtype?")

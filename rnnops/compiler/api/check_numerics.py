@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from rnnops.arguments import named_arguments
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Feeds, Run
 from rnnops.compiler.execute.compiled_scan import REFERENCE
@@ -67,6 +68,7 @@ class CheckedRun(Run):
         pullback.check = check
         return outputs, pullback
 
+    @named_arguments
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
         """A run with some inputs fed once and for all, whose numbers are looked at; as any run."""
         if isinstance(weights, str):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rnnops.arguments import named_arguments
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import (
     as_array,
@@ -240,6 +241,7 @@ class Run(PrintedRun):
             lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up
         )
 
+    @named_arguments
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken).
 
@@ -310,6 +312,7 @@ class Run(PrintedRun):
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
 
+    @named_arguments
     def stream(
         self,
         states: Mapping[str, str],
