@@ -184,9 +184,7 @@ class ScanWriter:
         rows = N if self.plan.batch_axes else ONE
         together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
         parts = [Part(self.plan.stages, self.layouts.places, self.shares())]
-        if (
-            self.plan.past_end and not self.plan.rows_outside
-        ):  # of each row behind the others, or before them in reverse
+        if self.plan.past_end and not self.plan.rows_outside:  # behind the others, or before them in reverse
             over = Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]

@@ -37,14 +37,7 @@ def compile_programs(
         for call in program.calls:
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
                 backward_call = gradients.get(call.op.outputs[-1])
-                plan = (
-                    segments.of(call, backward_call) if backward_call and call.op.attributes.get("segments") else None
-                )
-                if backward_call and plan:
-                    ahead, behind = compile_in_segments(call, backward_call, options, plan)
-                    runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
-                else:
-                    _compile_recurrence(call, backward_call, options, found, runners)
+                _compile_recurrence(call, gradients.get(call.op.outputs[-1]), options, found, runners, segments)
     for call in forward.calls:
         backward_call = gradients.get(call.op.outputs[-1])
         if backward_call is not None and runs_in_parts(call.op):
@@ -53,9 +46,20 @@ def compile_programs(
 
 
 def _compile_recurrence(
-    call: Call, backward_call: Call | None, options: Options, found: Compiled, runners: dict[str, Runner]
+    call: Call,
+    backward_call: Call | None,
+    options: Options,
+    found: Compiled,
+    runners: dict[str, Runner],
+    segments: SegmentPlans,
 ) -> None:
     """Compile a RecurrentNetwork op, and the gradient op that reads what it keeps."""
+    if backward_call is not None and call.op.attributes.get("segments"):
+        plan = segments.of(call, backward_call)
+        assert plan is not None, "what goes in segments was asked for its plan"
+        ahead, behind = compile_in_segments(call, backward_call, options, plan)
+        runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
+        return
     try:
         gradient = None if backward_call is None else compile_backward(backward_call, options)
         read = None if gradient is None else past_end_reads(gradient.compiled.plan)

@@ -26,7 +26,7 @@ def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
     names = _lengths(scan)
     if scan.timestep is None or not names:
         return plan
-    alone = goes_outside(scan, plan)
+    alone = len(plan.stages) == 1 and goes_outside(scan, plan)  # two kinds of steps cost a row nothing then
     reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
     for lengths in [] if reason else names:
         over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))
