@@ -31,7 +31,7 @@ class SizedCell(RNNCell):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.__signature__ = _joined(signature(cls.__init__), signature(SizedCell.__init__))  # type: ignore[attr-defined]
+        cls.__signature__ = _joined(signature(cls.__init__), signature(cls.__mro__[1]))  # type: ignore[attr-defined]
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class SizedCell(RNNCell):
         return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
 
 
-def _joined(own: Signature, common: Signature) -> Signature:
-    """A signature without self, and with the common arguments where it takes any further options."""
+def _joined(own: Signature, of_base: Signature) -> Signature:
+    """A signature without self, and with the arguments of a base where it takes any further options."""
     kept = [one for one in list(own.parameters.values())[1:] if one.kind is not Parameter.VAR_KEYWORD]
     if len(kept) + 1 < len(own.parameters):
         names = {one.name for one in kept}
-        common_ones = [one for one in list(common.parameters.values())[1:] if one.name not in names]
-        kept += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in common_ones]
+        further = [one for one in of_base.parameters.values() if one.name not in names]
+        kept += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in further]
     return Signature(kept)

@@ -6,6 +6,7 @@ Each takes parameters, the cell's name, x `[D]` and the states of a row, and giv
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from by_hand import sigmoid
@@ -123,3 +124,134 @@ def cfc(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
     gate = sigmoid(rate + shift)
     h = np.tanh(g) * (1 - gate) + gate * np.tanh(k)
     return h, [h]
+
+
+# -- states by head: two heads -----------------------------------------------------------------------
+
+HEADS = 2
+
+
+def log_sigmoid(x: np.ndarray) -> np.ndarray:
+    return -np.log(1.0 + np.exp(-x))
+
+
+def swish(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(x)
+
+
+def split_heads(x: np.ndarray) -> np.ndarray:
+    return x.reshape(HEADS, -1)
+
+
+def layer_norm(x: np.ndarray, epsilon: float) -> np.ndarray:
+    return (x - x.mean()) / np.sqrt(((x - x.mean()) ** 2).mean() + epsilon)
+
+
+def slstm(p: Params, n: str, x: np.ndarray, h: np.ndarray, c: np.ndarray, norm: np.ndarray, m: np.ndarray) -> Result:
+    i, f, o, z = (split_heads(gate) for gate in np.split(affine(p, f"{n}/i2h", x), 4))
+    for head, own in enumerate(split_heads(h)):
+        for gate, part in zip((i, f, o, z), np.split(p[f"{n}/gates_{head}_w"] @ own, 4), strict=True):
+            gate[head] += part
+    i, f, o, z = (gate.ravel() for gate in (i, f, o, z))
+    top = np.maximum(log_sigmoid(f) + m, i)
+    c = np.exp(log_sigmoid(f) + m - top) * c + np.exp(i - top) * np.tanh(z)
+    norm = np.exp(log_sigmoid(f) + m - top) * norm + np.exp(i - top)
+    h = sigmoid(o) * (c / norm)
+    return h, [h, c, norm, top]
+
+
+def mlstm(p: Params, n: str, x: np.ndarray, C: np.ndarray, norm: np.ndarray, m: np.ndarray) -> Result:
+    """In the paper's form without a largest exponent: equations 19 to 25, on states that it scales."""
+    q, k, v, o = np.split(affine(p, f"{n}/i2h", x), 4)
+    q, k, v = map(split_heads, (q, k, v))
+    i, f = np.split(p[f"{n}/gates_t_w"] @ x, 2)
+    i, f = i + p[f"{n}/enter_b"], f + p[f"{n}/forget_b"]
+    out, new = [], []
+    for head in range(HEADS):
+        scale = np.exp(m[head])
+        key = k[head] / np.sqrt(len(k[head]))
+        memory = sigmoid(f[head]) * scale * C[head] + np.exp(i[head]) * np.outer(key, v[head])
+        weights = sigmoid(f[head]) * scale * norm[head] + np.exp(i[head]) * key
+        out.append(memory.T @ q[head] / max(abs(weights @ q[head]), 1.0))
+        top = np.maximum(log_sigmoid(f[head]) + m[head], i[head])
+        new.append((memory / np.exp(top), weights / np.exp(top), top))
+    return sigmoid(o) * np.concatenate(out), [np.stack(parts) for parts in zip(*new, strict=True)]
+
+
+def retention(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    return attention(p, n, x, S, [np.full(S.shape[1], 1 - 2.0 ** (-5 - head)) for head in range(HEADS)])
+
+
+def gla(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    decay = sigmoid(affine(p, f"{n}/decay", p[f"{n}/low_w"] @ x)) ** (1 / 16)
+    return attention(p, n, x, S, split_heads(decay))
+
+
+def attention(p: Params, n: str, x: np.ndarray, S: np.ndarray, decay: Any) -> Result:
+    q, k, v, gate = np.split(affine(p, f"{n}/i2h", x), 4)
+    S = np.stack(
+        [np.diag(a) @ s + np.outer(k, v) for a, s, k, v in zip(decay, S, *map(split_heads, (k, v)), strict=True)]
+    )
+    seen = [layer_norm(s.T @ q / np.sqrt(len(q)), 1e-5) for s, q in zip(S, split_heads(q), strict=True)]
+    return swish(gate) * np.concatenate(seen) * p[f"{n}/norm_scale"], [S]
+
+
+def delta_net(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    y, S = corrected(p, n, np.split(affine(p, f"{n}/i2h", x), 3), x, S, np.ones(HEADS))
+    return y, [S]
+
+
+def gated_delta_net(p: Params, n: str, x: np.ndarray, S: np.ndarray) -> Result:
+    *parts, gate = np.split(affine(p, f"{n}/i2h", x), 4)
+    step = softplus(affine(p, f"{n}/decay", x))
+    y, S = corrected(p, n, parts, x, S, np.exp(-np.exp(p[f"{n}/decay_log"]) * step))
+    return swish(gate) * y, [S]
+
+
+def corrected(
+    p: Params, n: str, parts: list[np.ndarray], x: np.ndarray, S: np.ndarray, decay: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The paper's product of matrices, `S (a (I - b k k^T)) + b v k^T`, values by rows."""
+    q, k, v = map(split_heads, (swish(parts[0]), swish(parts[1]), parts[2]))
+    beta, new, out = sigmoid(affine(p, f"{n}/beta", x)), [], []
+    for head in range(HEADS):
+        key, query = (one[head] / np.sqrt((one[head] ** 2).sum() + 1e-6) for one in (k, q))
+        left = S[head].T @ (decay[head] * (np.eye(len(key)) - beta[head] * np.outer(key, key)))
+        memory = left + beta[head] * np.outer(v[head], key)
+        new.append(memory.T)
+        seen = memory @ query
+        out.append(seen / np.sqrt((seen**2).mean() + 1e-5))
+    return np.concatenate(out) * p[f"{n}/norm_scale"], np.stack(new)
+
+
+def selective_ssm(p: Params, n: str, x: np.ndarray, h: np.ndarray) -> Result:
+    u = affine(p, f"{n}/i2h", x)
+    low, B, C = np.split(p[f"{n}/select_w"] @ u, [p[f"{n}/delta_w"].shape[1], -16])
+    step = softplus(p[f"{n}/delta_w"] @ low + p[f"{n}/delta_b"])
+    new = np.empty_like(h)
+    for channel in range(len(u)):
+        for s in range(16):
+            A = -np.exp(p[f"{n}/decay_log"][channel, s]) * (s + 1)
+            new[channel, s] = np.exp(step[channel] * A) * h[channel, s] + step[channel] * B[s] * u[channel]
+    return new @ C + p[f"{n}/pass_w"] * u, [new]
+
+
+def rwkv7(p: Params, n: str, x: np.ndarray, S: np.ndarray, before: np.ndarray) -> Result:
+    """With the transition matrix written out, `S (diag(w) - z^T (a z)) + v^T k`, values by rows."""
+    at = {
+        mix: x + (before - x) * p[f"{n}/{mix}_mix"] for mix in ("receptance", "decay", "key", "value", "rate", "gate")
+    }
+    r, k, v = (p[f"{n}/{mix}_w"] @ at[mix] for mix in ("receptance", "key", "value"))
+    low = {mix: p[f"{n}/{mix}_low_w"] @ at[mix] for mix in ("decay", "rate", "gate")}
+    w = np.exp(-np.exp(-0.5) * sigmoid(p[f"{n}/decay_w"] @ np.tanh(low["decay"]) + p[f"{n}/decay_b"]))
+    a = sigmoid(p[f"{n}/rate_w"] @ low["rate"] + p[f"{n}/rate_b"])
+    removal, key = k * p[f"{n}/removal_scale"], k * (1 + (a - 1) * p[f"{n}/replace_scale"])
+    new, out = [], []
+    for head in range(HEADS):
+        own = slice(head * len(r) // HEADS, (head + 1) * len(r) // HEADS)
+        z = removal[own] / np.sqrt((removal[own] ** 2).sum() + 1e-6)
+        memory = S[head].T @ (np.diag(w[own]) - np.outer(z, a[own] * z)) + np.outer(v[own], key[own])
+        seen = layer_norm(memory @ r[own], 1e-5 * len(z)) * p[f"{n}/norm_scale"][own] + p[f"{n}/norm_bias"][own]
+        out.append(seen + (r[own] * p[f"{n}/bonus"][own] * key[own]).sum() * v[own])
+        new.append(memory.T)
+    return np.concatenate(out) * (p[f"{n}/gate_w"] @ sigmoid(low["gate"])), [np.stack(new), x]

@@ -145,3 +145,44 @@ def test_peepholes_of_torchrecurrent() -> None:
     params = {ours: reordered(theirs[name], "ifgo", "ifog") for ours, name in gates.items()}
     params |= dict(zip(["peephole_i", "peephole_f", "peephole_o"], np.split(theirs["weight_ph"], 3), strict=True))
     check(ro.cells.PeepholeLSTMCell(D, H, name="cell"), params, over_time(two_states(module), (zeros, zeros)))
+
+
+def test_scalar_lstm_of_xlstm() -> None:
+    """Its plain code, which takes projected inputs, in the order input, forget, candidate, output."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    package = pytest.importorskip("xlstm.blocks.slstm.src.vanilla", reason="xlstm is not installed")
+    rng, d = np.random.default_rng(0), H // 2
+    weights, heads, bias = rng.normal(size=(4 * H, D)), rng.normal(size=(2, 4 * d, d)), rng.normal(size=4 * H)
+    params = {"i2h_w": reordered(weights, "ifgo", "ifog"), "i2h_b": reordered(bias, "ifgo", "ifog")}
+    params |= {f"gates_{head}_w": reordered(heads[head], "ifgo", "ifog") for head in range(2)}
+    given = [torch.tensor(array) for array in (np.zeros((4, N, H)), heads, bias)]
+    pointwise = package.slstm_pointwise_function_registry["slstm"]
+
+    def theirs(x: Any) -> Any:
+        return package.slstm_forward(x @ torch.tensor(weights).T, *given, pointwise)[0][0, 1:]
+
+    check(ro.cells.SLSTMCell(D, H, heads=2, name="cell"), params, theirs)
+
+
+def test_matrix_lstm_of_xlstm() -> None:
+    """Its stabilized step of one head, of q, k, v and the two gates; the projections are ours."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    package = pytest.importorskip("xlstm.blocks.mlstm.backends", reason="xlstm is not installed")
+    cell, d = ro.cells.MLSTMCell(D, H, heads=2, name="cell"), H // 2
+    rng = np.random.default_rng(0)
+    params = {
+        "i2h_w": rng.normal(size=(4 * H, D)), "i2h_b": rng.normal(size=4 * H), "gates_t_w": rng.normal(size=(4, D)),
+        "enter_b": rng.normal(size=2), "forget_b": rng.normal(size=2),
+    }  # fmt: skip
+    own = {name: torch.tensor(array) for name, array in params.items()}
+
+    def step(x: Any, states: Any) -> tuple[Any, Any]:
+        *parts, out = (x @ own["i2h_w"].T + own["i2h_b"]).chunk(4, dim=-1)
+        q, k, v = (part.reshape(N, 2, 1, d).clone() for part in parts)  # its axes are changed in place
+        i, f = (x @ own["gates_t_w"].T + torch.cat([own["enter_b"], own["forget_b"]])).chunk(2, dim=-1)
+        gates = {"igate_preact": i.reshape(N, 2, 1, 1), "fgate_preact": f.reshape(N, 2, 1, 1)}
+        h, states = package.recurrent_step_stabilized_simple(*states, q=q, k=k, v=v, **gates, eps=0.0)
+        return torch.sigmoid(out) * h.reshape(N, H), states
+
+    zeros = [torch.zeros(N, 2, *shape, dtype=torch.float64) for shape in ((d, d), (d, 1), (1, 1))]
+    check(cell, params, over_time(step, zeros))

@@ -19,8 +19,10 @@ from rnnops.model import RNN
 T, N, D, H = 3, 3, 3, 4
 LENGTHS = np.array([3, 0, 2], "int32")
 OLDER = {"lstm", "milstm", "layer_norm_lstm", "layer_norm_milstm", "gru", "basic_rnn"}  # test_cells.py has them
-OPTIONS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
-NAMES = [*(name for name in ro.cells.CELLS if name not in OLDER), *OPTIONS]
+BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+VARIANTS: dict[str, dict[str, Any]] = {"positive_min_gru": {"positive": True}}
+OPTIONS: dict[str, dict[str, Any]] = {**VARIANTS, **{name: {"heads": 2} for name in BY_HEAD}}
+NAMES = [*(name for name in ro.cells.CELLS if name not in OLDER), *VARIANTS]
 
 
 def cell_of(name: str) -> str:
@@ -44,7 +46,7 @@ def by_hand(name: str, feeds: dict[str, np.ndarray], layers: int) -> tuple[np.nd
     xs, lasts = [list(feeds["x"][:, n]) for n in range(N)], []
     for layer in range(layers):
         scope = f"rnn/layer_{layer}"
-        made = ro.cells.CELLS[cell_of(name)](D, H, name=scope)
+        made = ro.cells.CELLS[cell_of(name)](D, H, name=scope)  # for the names of its states
         starts = [feeds[ro.cells.base.initial_name(state)] for state in made.get_state_names()]
         rows = []
         for n, length in enumerate(LENGTHS):
@@ -93,7 +95,7 @@ def test_padding_reaches_nothing() -> None:
 
 def no_padding(name: str) -> None:
     """Whatever stands past an end: results and all gradients are those of zeros there."""
-    net, feeds = layers_of(name)
+    net, feeds = layers_of(name, 1)
     zeros, filled = (results_of(net, {**feeds, "x": padded(feeds["x"], filler)}) for filler in (0.0, np.nan))
     for key, array in zeros.items():
         np.testing.assert_array_equal(filled[key], array, err_msg=key)
