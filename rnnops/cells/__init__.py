@@ -22,6 +22,7 @@ from rnnops.cells.milstm import MILSTMCell as MILSTMCell
 from rnnops.cells.min_rnn import MinGRUCell as MinGRUCell, MinLSTMCell as MinLSTMCell
 from rnnops.cells.mlstm import MLSTMCell as MLSTMCell
 from rnnops.cells.multi import MultiRNNCell as MultiRNNCell
+from rnnops.cells.ntm import NTMCell as NTMCell
 from rnnops.cells.peephole_lstm import PeepholeLSTMCell as PeepholeLSTMCell
 from rnnops.cells.presets import (
     GRU as GRU,
@@ -38,6 +39,7 @@ from rnnops.cells.rwkv7 import RWKV7Cell as RWKV7Cell
 from rnnops.cells.selective_ssm import SelectiveSSMCell as SelectiveSSMCell
 from rnnops.cells.sized import SizedCell as SizedCell
 from rnnops.cells.slstm import SLSTMCell as SLSTMCell
+from rnnops.cells.spiking import ALIFCell as ALIFCell, LIFCell as LIFCell
 from rnnops.cells.sru import SRUCell as SRUCell
 from rnnops.cells.step import Step as Step
 from rnnops.cells.table import CELLS as CELLS, register_cell as register_cell

@@ -1,6 +1,7 @@
 """Models: layers, losses, optimizers and saving on top of nets (see `docs/models.md`)."""
 
 from rnnops.model.basic_layers import Dense as Dense, Dropout as Dropout, Embedding as Embedding, LayerNorm as LayerNorm
+from rnnops.model.chains import CRF as CRF, HMM as HMM, log_partition as log_partition
 from rnnops.model.clipping import (
     clip_by_global_norm as clip_by_global_norm,
     clip_by_value as clip_by_value,

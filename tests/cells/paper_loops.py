@@ -255,3 +255,47 @@ def rwkv7(p: Params, n: str, x: np.ndarray, S: np.ndarray, before: np.ndarray) -
         out.append(seen + (r[own] * p[f"{n}/bonus"][own] * key[own]).sum() * v[own])
         new.append(memory.T)
     return np.concatenate(out) * (p[f"{n}/gate_w"] @ sigmoid(low["gate"])), [np.stack(new), x]
+
+
+# -- neurons, and a machine with a memory -----------------------------------------------------------------------------
+
+
+def lif(p: Params, n: str, x: np.ndarray, z: np.ndarray, v: np.ndarray) -> Result:
+    v = 0.9512 * v + 0.0488 * (affine(p, f"{n}/i2h", x) + p[f"{n}/spikes_w"] @ z) - 1.0 * z
+    z = np.where(v > 1.0, 1.0, 0.0)
+    return z, [z, v]
+
+
+def alif(p: Params, n: str, x: np.ndarray, z: np.ndarray, v: np.ndarray, u: np.ndarray) -> Result:
+    v = 0.9512 * v + 0.0488 * (affine(p, f"{n}/i2h", x) + p[f"{n}/spikes_w"] @ z) - (1.0 + 1.8 * u) * z
+    u = 0.995 * u + 0.005 * z
+    z = np.where(v > 1.0 + 1.8 * u, 1.0, 0.0)
+    return z, [z, v, u]
+
+
+def ntm(p: Params, n: str, x: np.ndarray, h: np.ndarray, c: np.ndarray, M: np.ndarray, *places: np.ndarray) -> Result:
+    reading, writing, seen = places
+    gates = affine(p, f"{n}/i2h", x) + p[f"{n}/gates_t_w"] @ np.concatenate([h, seen])
+    i, f, o, g = np.split(gates, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+    W = len(seen)
+    rows = affine(p, f"{n}/heads", h)
+    writing = head_place(rows[W + 6 :], M, writing)
+    erase, add = sigmoid(rows[2 * W + 12 : 3 * W + 12]), np.tanh(rows[3 * W + 12 :])
+    M = np.stack([row * (1 - w * erase) + w * add for row, w in zip(M, writing, strict=True)])
+    reading = head_place(rows, M, reading)
+    seen = reading @ M
+    return np.concatenate([h, seen]), [h, c, M, reading, writing, seen]
+
+
+def head_place(rows: np.ndarray, M: np.ndarray, before: np.ndarray) -> np.ndarray:
+    slots, W = M.shape
+    key, (strength, gate), shift, power = np.tanh(rows[:W]), rows[W : W + 2], rows[W + 2 : W + 5], rows[W + 5]
+    likeness = np.array([key @ row / np.sqrt((key @ key) * (row @ row) + 1e-8) for row in M])
+    weights = np.exp(softplus(strength) * likeness)
+    mixed = sigmoid(gate) * weights / weights.sum() + (1 - sigmoid(gate)) * before
+    by = np.exp(shift) / np.exp(shift).sum()
+    shifted = [sum(mixed[(k - s) % slots] * by[s + 1] for s in (-1, 0, 1)) for k in range(slots)]
+    sharp = (np.array(shifted) + 1e-8) ** (1 + softplus(power))
+    return sharp / sharp.sum()

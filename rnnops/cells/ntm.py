@@ -1,0 +1,104 @@
+"""Neural Turing machine (Graves, Wayne and Danihelka 2014, arXiv 1410.5401, equations 2 to 9), one head of each kind.
+
+A controller, an LSTM that reads x and what was read before, gives the heads their keys and gates. A head's place
+`w`: `softmax(strength cos(key, M))`, mixed with where it was by a gate, shifted by -1, 0 or 1, sharpened by a power.
+The write head erases and adds, `M = M' (1 - w e) + w a`; the read head gives `sum w M`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rnnops.blob import Blob
+from rnnops.cells.gates import GATES
+from rnnops.cells.sized import SizedCell
+from rnnops.cells.step import Step
+from rnnops.cells.table import register_cell
+from rnnops.ops.activation import sigmoid, softplus, tanh
+from rnnops.ops.arithmetic import sqrt
+from rnnops.ops.movement import concat, split, unsqueeze
+from rnnops.ops.normalization import softmax
+from rnnops.ops.reduction import reduce_sum
+
+SMALL = 1e-8  # where lengths and weights may be zero
+NUMBERS = (1, 1, 3, 1)  # of a head: strength, gate, shift, power
+
+
+@register_cell
+class NTMCell(SizedCell):
+    """States: hidden and cell `[H]`, memory `[slots, width]`, places of both heads `[slots]`, what was read `[width]`.
+
+    Its output is the hidden state and what was read, joined, `[H + width]`.
+
+    Args:
+        slots: rows of the memory; width: of a row.
+
+    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]`, `gates_t_w [4H, H + width]`, and `heads_w [R, H]`, `heads_b [R]`: of the
+    read head, then of the write head, key, strength, gate, shift, power, then what is erased and added.
+    """
+
+    default_name: ClassVar[str] = "ntm"
+
+    def __init__(self, input_size: int, hidden_size: int, *, slots: int = 16, width: int = 8, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.slots, self.width = slots, width
+
+    def get_state_names(self) -> list[str]:
+        states = ("hidden", "cell", "memory", "reading_place", "writing_place", "seen")
+        return [f"{self.name}/{state}_t" for state in states]
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        H, slots = (self.hidden_size,), (self.slots,)
+        return [H, H, (self.slots, self.width), slots, slots, (self.width,)]
+
+    def get_state_dims(self) -> list[int]:
+        return [self.hidden_size] * 2 + [self.slots * self.width] + [self.slots] * 2 + [self.width]
+
+    def get_output_dim(self) -> int:
+        return self.hidden_size + self.width
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{name}" for name in ("gates_t_w", "heads_w", "heads_b")]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        h_prev, c_prev, M_prev, reading, writing, seen = states
+        h_t, c_t = self._controller(step, x_t, h_prev, c_prev, [(seen, self.width), *extra])
+        sizes = [*(self.width, *NUMBERS) * 2, self.width, self.width]
+        *heads, erase, add = split(step.linear(h_t, f"{self.name}/heads", self.hidden_size, sum(sizes)), sizes, axis=-1)
+        count = 1 + len(NUMBERS)
+        writing_t = place(M_prev, writing, *heads[count:])
+        at = unsqueeze(writing_t, [2])
+        M_t = M_prev * (1.0 - at * unsqueeze(sigmoid(erase), [1])) + at * unsqueeze(tanh(add), [1])
+        reading_t = place(M_t, reading, *heads[:count])
+        seen_t = reduce_sum(unsqueeze(reading_t, [2]) * M_t, axes=[1], keepdims=0)
+        output = step.masked_output(concat([h_t, seen_t], axis=-1))
+        return output, self.kept(step, [h_t, c_t, M_t, reading_t, writing_t, seen_t], states)
+
+    def _controller(
+        self, step: Step, x_t: Blob, h_prev: Blob, c_prev: Blob, extra: Sequence[tuple[Blob, int]]
+    ) -> tuple[Blob, Blob]:
+        H, size = self.hidden_size, len(GATES) * self.hidden_size
+        gates = step.linear(x_t, self.input_name, self.input_size, size)
+        gates = gates + step.product(h_prev, f"{self.name}/gates_t", H, size, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        gate = dict(zip(GATES, split(gates, len(GATES), axis=-1), strict=True))
+        c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
+        return sigmoid(gate["o"]) * tanh(c_t), c_t
+
+
+def place(memory: Blob, before: Blob, key: Blob, strength: Blob, gate: Blob, shift: Blob, power: Blob) -> Blob:
+    """Where a head looks, `[N, slots]`: equations 5 to 9, from what its rows gave before their nonlinearity."""
+    products = reduce_sum(memory * unsqueeze(tanh(key), [1]), axes=[2], keepdims=0)
+    lengths = sqrt(
+        reduce_sum(memory * memory, axes=[2], keepdims=0) * reduce_sum(tanh(key) * tanh(key), axes=[1]) + SMALL
+    )
+    by_content = softmax(softplus(strength) * products / lengths, axis=-1)
+    mixed = sigmoid(gate) * by_content + (1.0 - sigmoid(gate)) * before
+    left, stay, right = split(softmax(shift, axis=-1), 3, axis=-1)
+    shifted = left * concat([mixed[:, 1:], mixed[:, :1]], axis=-1) + stay * mixed
+    shifted = shifted + right * concat([mixed[:, -1:], mixed[:, :-1]], axis=-1)
+    sharp = (shifted + SMALL) ** (1.0 + softplus(power))
+    return sharp / reduce_sum(sharp, axes=[1])
