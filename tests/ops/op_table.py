@@ -12,6 +12,7 @@ from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
 import rnnops.ops as ro
 from rnnops.ops.base import quiet
 from rnnops.ops.bfloat16 import from_bfloat16, to_bfloat16
+from rnnops.ops.int8_products import scale_columns
 from rnnops.ops.internal import normalize, scatter_add, scatter_slice, sum_to
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.select import mask_rows
@@ -478,6 +479,10 @@ def internal_cases() -> Iterator[Case]:
 
     for indices in (np.array([[0, 4, -1], [0, 0, 2]]), np.array(3), np.zeros((0,), np.int64)):
         yield Case("ScatterAdd", "", use(scatter_add, 1, 5), (floats(2, *indices.shape), indices), scattered)
+
+    for left in ((2, 4), (2, 3, 4), (5, 2, 3, 4)):
+        by_row = lambda x, scale: (x * (scale if x.ndim == 2 else scale[:, None]),)  # noqa: E731
+        yield Case("ScaleColumns", "", scale_columns, (floats(*left), floats(2, 4)), by_row)
 
     def placed(x: Array) -> tuple[Array]:
         result = np.zeros((2, 7), x.dtype)

@@ -38,6 +38,7 @@ from rnnops.fill import Own, Shared
 from rnnops.kernels.cpu.products import products_of, rounded_products_of
 from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
+from rnnops.ops.int8_products import INT8
 from rnnops.ops.rounded_products import BFLOAT16
 from rnnops.schema import RunContext
 from rnnops.sizes import said
@@ -420,7 +421,8 @@ def _check_rounding(plan: StepPlan, target: Target) -> None:
     nodes = (node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes)
     known = {*target.precisions, *target.weight_types}
     for rounding in {node.rounding for node in nodes if node.rounding}.difference(known):
-        raise UnsupportedError(f"its products are of operands as {rounding}, which the device does not do")
+        what = "have weights of int8" if rounding == INT8 else f"are of operands rounded to {rounding}"
+        raise UnsupportedError(f"its products {what}, which the device does not do")
 
 
 def steps_of_tile(options: Options, steps: int, batch: int) -> int:
