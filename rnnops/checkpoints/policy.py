@@ -53,12 +53,14 @@ class Policy:
         names: for `names`.
         slots: how recurrences run in parts, None where they run as a whole.
         residuals: what steps keep floats as: `EXACT`, as they are, or `BFLOAT16`.
+        longer: for `default`, how many times as long segments are as those that a small cache holds.
     """
 
     kind: str = DEFAULT
     names: tuple[str, ...] = ()
     slots: Slots | None = None
     residuals: str = EXACT
+    longer: int = 1
 
     def saved(self, net: Net) -> frozenset[str] | None:
         """The blobs of a net that `collection` and `names` keep; None where they say nothing of the net."""
@@ -74,7 +76,8 @@ class Policy:
     def __str__(self) -> str:
         if self.slots is not None:
             return str(self.slots) + (", states kept within parts" if self.kind == MEMORY else "")
-        return ", ".join(self.names) if self.kind == NAMES else self.kind
+        longer = f", segments {self.longer} times as long" if self.longer > 1 else ""
+        return ", ".join(self.names) if self.kind == NAMES else self.kind + longer
 
 
 @dataclass(frozen=True)

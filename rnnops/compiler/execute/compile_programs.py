@@ -57,6 +57,7 @@ def _compile_recurrence(
     if backward_call is not None and call.op.attributes.get("segments"):
         plan = segments.of(call, backward_call)
         assert plan is not None, "what goes in segments was asked for its plan"
+        plan = plan.of(call.op.attributes["segments"])
         ahead, behind = compile_in_segments(call, backward_call, options, plan)
         runners[call.op.key], found.backward[backward_call.op.key] = ahead, behind
         return

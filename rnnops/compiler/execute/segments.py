@@ -72,6 +72,20 @@ class SegmentPlan:
     down: Steps
     gradients: GradientSteps
 
+    def of(self, segment: int) -> SegmentPlan:
+        """The plan with segments of so many steps."""
+        forward, again, down = (_with_segment(one, segment) for one in (self.forward, self.again, self.down))
+        return SegmentPlan(segment, forward, again, down, self.gradients)
+
+
+def _with_segment(steps: Steps, segment: int) -> Steps:
+    count = -(-steps.scan.steps // segment)
+    tensors = {
+        name: replace(tensor, length=count) if name.role is Role.BORDER else tensor
+        for name, tensor in steps.scan.tensors.items()
+    }
+    return replace(steps, scan=replace(steps.scan, tensors=tensors))
+
 
 @dataclass
 class SegmentPlans:

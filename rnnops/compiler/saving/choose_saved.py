@@ -65,7 +65,7 @@ def by_policy(
     if segments is None or policy.kind != DEFAULT or policy.slots is not None:
         return _by_policy(live, types, wrt, policy, lambda call: False)
     marked = _by_policy(live, types, wrt, policy, lambda call: call.op.key not in whole and goes_in_segments(call))
-    saved, refused = with_segments(marked, segments)
+    saved, refused = with_segments(marked, segments, policy.longer)
     return by_policy(live, types, wrt, policy, segments, whole | refused) if refused else saved
 
 

@@ -26,7 +26,7 @@ from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
 
 Saved = tuple[Program, GradientNet, Residuals]
-StepsOf = Callable[[Call, Call], int]  # a recurrence and its gradient -> steps of a segment, 0 where there can be none
+StepsOf = Callable[[Call, Call], int]  # a recurrence, its gradient -> steps of a segment, 0 where there can be none
 CACHE = 4 * 1024 * 1024  # bytes that stay at hand from one pass to the other
 BANDWIDTH, SPEED = 2e10, 4e10  # bytes of memory and elementwise results a second
 FUNCTIONS = ("Exp", "Log", "Sigmoid", "Tanh", "Softplus", "Erf", "Gelu", "Sin", "Cos", "Tan", "Pow", "Softmax")
@@ -58,11 +58,12 @@ def elementwise_results(call: Call) -> float:
     return results * (FUNCTION if call.op.type in FUNCTIONS else 1)
 
 
-def with_segments(saved: Saved, steps: StepsOf) -> tuple[Saved, frozenset[str]]:
+def with_segments(saved: Saved, steps: StepsOf, longer: int = 1) -> tuple[Saved, frozenset[str]]:
     """What is saved, with the steps of a segment in ops that are to go in segments, and the keys of those that cannot.
 
     Args:
         saved: with recurrences that are marked by segments of one step.
+        longer: how many times as long segments are.
     """
     program, gradient, residuals = saved
     marked = {call.op.outputs[-1]: call for call in program.calls if call.op.attributes.get("segments")}
@@ -74,7 +75,7 @@ def with_segments(saved: Saved, steps: StepsOf) -> tuple[Saved, frozenset[str]]:
     types = {spec.name: Type(spec.dtype, spec.shape or ()) for spec in net.input_specs}
     for call in prepare(net, types, program.float_dtype).calls:
         if _workspace(call.op) in marked:
-            found[_workspace(call.op)] = steps(marked[_workspace(call.op)], call)
+            found[_workspace(call.op)] = longer * steps(marked[_workspace(call.op)], call)
     ahead = program.net.with_ops([_in_segments(op, found.get(op.outputs[-1], 0)) for op in program.net.ops])
     behind = gradient.net.with_ops([_in_segments(op, found.get(_workspace(op), 0)) for op in ops])
     types = {name: program.types[name] for name in program.net.input_names}

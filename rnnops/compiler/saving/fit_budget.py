@@ -1,10 +1,11 @@
 """The fastest way to run backward within a byte budget.
 
-Ways are tried in order of predicted time: everything kept; no product done again; results of products kept; states
-kept; recurrences in parts, each run forward at most twice, the largest parts first (two-level checkpointing: Chen and
-others 2016); then as many slots as fit, of the kind that takes the fewest steps. Counted is what is kept between the
-passes and what the backward pass makes again, not outputs, feeds, parameters, gradients, nor scratch of kernels. Parts
-of less than a tile of the CPU device come last: sums over steps are rounded another way there.
+Ways are tried in order of predicted time: everything kept; no product done again; the same with longer segments, where
+recurrences go in any; results of products kept; states kept; recurrences in parts, each run forward at most twice, the
+largest parts first (two-level checkpointing: Chen and others 2016); then as many slots as fit, of the kind that takes
+the fewest steps. Counted is what is kept between the passes and what the backward pass makes again, not outputs, feeds,
+parameters, gradients, nor scratch of kernels. Parts of less than a tile of the CPU device come last: sums over steps
+are rounded another way there.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
 """
@@ -29,6 +30,7 @@ from rnnops.recurrent.recurrence import runs_in_parts
 Saved = tuple[Program, GradientNet, Residuals]  # the net in training form, its gradient, what is kept between them
 By = Callable[[Policy], Saved]
 MOST_PARTS = 4096
+LONGER = (2, 4)  # times as long as segments are that half of a small cache holds: not slower by much
 POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
 
 
@@ -82,6 +84,8 @@ def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> l
         except NoBottleneckError:
             continue
         found.append(Way(policy, held_bytes(saved), predicted_time(saved)))
+        if policy.kind == DEFAULT and any(op.attributes.get("segments") for op in saved[0].net.ops):
+            found += [_in_longer_segments(by, times) for times in LONGER]
     for kind in (DEFAULT, MEMORY):
         try:
             saved = by(Policy(kind, slots=Slots(1)))
@@ -89,6 +93,12 @@ def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> l
             continue
         found += _in_parts(kind, saved, tile, limit)
     return sorted(found, key=lambda way: (not way.whole_tiles, way.time))
+
+
+def _in_longer_segments(by: By, times: int) -> Way:
+    policy = Policy(longer=times)
+    saved = by(policy)
+    return Way(policy, held_bytes(saved), predicted_time(saved))
 
 
 def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Way]:

@@ -66,9 +66,13 @@ def _again(call: Call) -> float:
 
 
 def _moved(call: Call) -> float:
-    """What it takes to write and read what is kept of steps without products, nothing where that stays in the cache."""
+    """What it takes to write and read what is kept of steps without products, nothing where that stays in the cache.
+
+    Of states at borders of segments there are few.
+    """
     nbytes = workspace_bytes(call)
-    return 0.0 if nbytes <= CACHE or _has_products(call) else 2 * nbytes / BANDWIDTH * MULTIPLY_ADDS
+    is_little = nbytes <= CACHE or _has_products(call) or call.op.attributes.get("segments")
+    return 0.0 if is_little else 2 * nbytes / BANDWIDTH * MULTIPLY_ADDS
 
 
 def _steps(recurrence: Recurrence, call: Call) -> int:

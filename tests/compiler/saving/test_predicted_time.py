@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from matrix_cells import case
+from matrix_cells import assert_equal, case, results
 from small_programs import recurrence_saved
 
 import rnnops as ro
 from rnnops.checkpoints.policy import Policy, Slots
+from rnnops.compiler.execute import segments
 from rnnops.compiler.saving import choose_segments, predicted_time as predicted_time_module
 from rnnops.compiler.saving.predicted_time import predicted_time
 
@@ -51,3 +52,16 @@ def test_of_large_states_bytes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default.policy == "default"
     assert default.time < everything.time
     assert default.nbytes == run.saved_residuals(feeds).total < everything.nbytes / 10
+
+
+def test_a_smaller_budget_makes_segments_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_segments, "CACHE", 0)
+    monkeypatch.setattr(predicted_time_module, "CACHE", 0)
+    monkeypatch.setattr(segments, "CACHE", 0)  # 8 steps
+    net, feeds = case("mlstm", T=64)
+    wanted, borders = results(net, feeds), ro.compile(net).memory_estimate(None, feeds).nbytes
+    for times in (2, 4):
+        run = ro.compile(net, memory_budget=borders // times)
+        assert run.memory_estimate(None, feeds).policy == f"default, segments {times} times as long"
+        assert run.saved_residuals(feeds).total == borders // times
+        assert_equal(results(net, feeds, memory_budget=borders // times), wanted)
