@@ -51,7 +51,8 @@ class RetentionCell(LinearAttentionCell):
     default_name: ClassVar[str] = "retention"
 
     def decay(self, step: Step, x_t: Blob) -> Blob:
-        return step.net.constant(1.0 - 2.0 ** (-5.0 - np.arange(self.heads)).reshape(-1, 1, 1))
+        left = 1.0 - 2.0 ** (-5.0 - np.arange(self.heads))
+        return step.constant(f"{self.name}/decay", left.reshape(-1, 1, 1))
 
 
 @register_cell

@@ -63,7 +63,8 @@ class LMUCell(SizedCell):
         signal = step.product(x_t, f"{self.name}/signal_x", self.input_size, 1)
         signal = signal + step.product(h_prev, f"{self.name}/signal_h", H, 1) + m_prev @ transpose(seen, perm=[1, 0])
         A, B = memory_matrices(d, self.theta)
-        m_t = m_prev @ step.net.constant(A.T) + signal * step.net.constant(B)
+        kept = m_prev @ step.constant(f"{self.name}/memory_transition", A.T)
+        m_t = kept + signal * step.constant(f"{self.name}/memory_input", B)
         (x,) = self.projected(step, x_t, 1)
         x = x + step.product(h_prev, f"{self.name}/hidden", H, H, extra)
         gates = step.labelled(

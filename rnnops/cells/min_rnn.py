@@ -61,5 +61,6 @@ class MinLSTMCell(MinimalCell):
     ) -> tuple[Blob, list[Blob]]:
         forget, enter, value = self.projected(step, x_t, 3, "gates_t", extra)
         f, i = sigmoid(forget + self.forget_bias), sigmoid(enter)
-        new = self.kept(step, [(f * states[0] + i * self.candidate(value)) / (f + i)], states)
+        share = i / (f + i)
+        new = self.kept(step, [states[0] + share * (self.candidate(value) - states[0])], states)
         return new[0], new

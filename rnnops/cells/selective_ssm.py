@@ -63,7 +63,7 @@ class SelectiveSSMCell(SizedCell):
         low, B, C = split(step.product(u, f"{self.name}/select", H, self.rank + 2 * S), [self.rank, S, S], axis=-1)
         bias = step.parameter(f"{self.name}/delta_b", (H,), ("uniform", -6.9, -2.2))
         delta = softplus(step.product(low, f"{self.name}/delta", self.rank, H) + bias)
-        begin = step.net.constant(np.log(np.arange(1.0, S + 1.0)))
+        begin = step.constant(f"{self.name}/decay_begin", np.log(np.arange(1.0, S + 1.0)))
         A = -exp(step.parameter(f"{self.name}/decay_log", (H, S), "zeros") + begin)
         h_t = exp(unsqueeze(delta, [2]) * A) * h_prev + unsqueeze(delta * u, [2]) * unsqueeze(B, [1])
         passed = step.parameter(f"{self.name}/pass_w", (H,), "ones") * u

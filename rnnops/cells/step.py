@@ -12,6 +12,7 @@ from rnnops.net import Net
 from rnnops.ops.movement import concat, transpose
 from rnnops.ops.select import select_valid
 from rnnops.scopes import absolute_names
+from rnnops.types import Array
 
 
 @dataclass
@@ -47,6 +48,10 @@ class Step:
         self.references[name] = blob
         with absolute_names():
             return self.net.blob(name) if name in self.net else self.net.input(name, blob.dtype)
+
+    def constant(self, name: str, array: Array) -> Blob:
+        """An array that is the same at every step: a blob of the outer net, which no step makes anew."""
+        return self.outer_blob(name, (self.net if self.outer is None else self.outer).constant(array))
 
     def linear(self, x: Blob, name: str, dim_in: int, dim_out: int, extra: Sequence[tuple[Blob, int]] = ()) -> Blob:
         """`[x; extra] W^T + b` with parameters `<name>_w [dim_out, dim_in + extra]` and `<name>_b [dim_out]`.
