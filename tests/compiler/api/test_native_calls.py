@@ -162,6 +162,7 @@ def test_calls_from_several_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where other tests of the process have loaded it
 def test_forked_children_call() -> None:
     run, _ = bound_run(large_net(), 2)
     x = np.ones((40, 24, 96), "float32")
