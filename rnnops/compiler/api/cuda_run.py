@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.checkpoints.policy import Saving
-from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.api.feeds import check_bound, is_on_cuda
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Feeds, Run
 from rnnops.compiler.api.weights import check_weights
@@ -141,8 +141,7 @@ class CudaRun(Run):
         return CudaRun(self.net, self.device, self._options, copies, self._saving)
 
     def _checked(self, name: str, value: Any) -> Any:
-        if name not in self.net.input_names:
-            raise FeedError("bind names no input", net=self.net.name, blob=name)
+        check_bound(self.net, name)
         return self._fed(self.net.name, name, value)
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:

@@ -26,6 +26,13 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
     return merged
 
 
+def check_bound(net: Net, name: str) -> None:
+    """Raise FeedError for what is to be bound and is no input."""
+    if name not in net.input_names:
+        wanted, hint = ", ".join(net.input_names), did_you_mean(name, net.input_names)
+        raise FeedError("bind names no input", net=net.name, blob=name, wanted=wanted, hint=hint)
+
+
 def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """One dict of what is given for inputs. Raises FeedError for a name that is given twice or unknown."""
     merged: dict[str, Any] = {}

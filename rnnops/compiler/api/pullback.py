@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import as_array
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.residuals import ScanResiduals
@@ -34,7 +35,7 @@ else:  # a backward pass in one piece does without
 RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 
 
-class Pullback:
+class Pullback(Attributes):
     """Maps gradients of outputs to gradients of inputs; used once.
 
     It holds feeds and kept blobs until it is used or dropped, and nothing else holds them.
@@ -58,6 +59,7 @@ class Pullback:
             array.flags.writeable = False
         self._release = weakref.finalize(self, _return_loans, [weakref.ref(array) for array in lent])
 
+    @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
         """Run the backward pass.
 

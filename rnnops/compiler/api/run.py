@@ -21,6 +21,7 @@ from rnnops.compiler.api.feeds import (
     as_array,
     as_arrays,
     as_given,
+    check_bound,
     checked_seed,
     checked_wrt,
     merge_feeds,
@@ -46,7 +47,7 @@ from rnnops.compiler.pipeline import (
 from rnnops.compiler.plan_templates import PlanTemplates
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.lazy import LazyModule
 from rnnops.net import Net
@@ -257,8 +258,7 @@ class Run(PrintedRun):
         if weights is not None:
             check_weights(self.net.name, weights, self.device, self._options)
         for name in params:
-            if name not in self.net.input_names:
-                raise FeedError("bind names no input", net=self.net.name, blob=name)
+            check_bound(self.net, name)
         arrays, _ = as_arrays(self.net, {**self._bound, **params}, self._fed)
         kept = weights or self._options.weights
         options = replace(self._options, fixed=frozenset(arrays), weights=kept)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.devices import on_device
 from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.api.stream_shapes import check_names, is_number, read_states
@@ -54,7 +55,7 @@ def open_stream(
     return Stream(run, first_states(net.name, links, arrays, 1 if rows is None else int(rows)), read, others)
 
 
-class Stream:
+class Stream(Attributes):
     """A run and its states between two calls; `Run.stream` makes one. One thread at a time may use it."""
 
     def __init__(self, run: Run, now: States, read: Reader, others: Sequence[str]) -> None:
@@ -178,6 +179,7 @@ class Stream:
             now = self._now if rows is None else self._now.taken(self._numbers(rows))
             return Stream(self.run, now, self._read, self._others)
 
+    @named_arguments
     def join(self, states: Feeds | None = None) -> int:
         """Give a place to a row, the first that is free, else one more, and return its number.
 
