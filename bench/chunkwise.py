@@ -54,19 +54,19 @@ def _at_starts(torch: Any, C: Any, n: Any, decay: Any, products: Any, sums: Any)
 
 
 def chunkwise_runs(feeds: Mapping[str, Array], threads: int, steps: int) -> dict[str, Callable[[], Any]]:
-    """A forward pass, and a training step, of feeds as `bench.matrix_states` has them; none without PyTorch.
+    """A forward pass, and a training step, of feeds as `bench.matrix_states` has them, none of parts of chunks.
 
     Args:
         steps: of a chunk.
     """
+    T, N, H, _ = feeds["seq_q"].shape
+    if T % steps:
+        return {}
     try:
         import torch
     except ImportError:
         return {}
     torch.set_num_threads(threads)
-    T, N, H, _ = feeds["seq_q"].shape
-    if T % steps:
-        return {}
     given = {
         name: torch.tensor(feeds[name]).permute(1, 2, 0, 3).reshape(N * H, T // steps, steps, -1).contiguous()
         for name in SEQUENCES
