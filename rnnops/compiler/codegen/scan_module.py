@@ -239,8 +239,7 @@ class ScanWriter:
     def _stage(self, stage: Stage) -> list[Line]:
         self.lines = []
         if not stage.loop:
-            for node in stage.nodes:
-                self._batched(node)
+            self._whole_tile(stage)
             return self.lines
         if self.plan.rows_outside and is_row_loop(stage):
             return [self._row_loop(stage)]
@@ -256,6 +255,17 @@ class ScanWriter:
             else:
                 self._products([node for node in nodes if isinstance(node, Product)])
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
+
+    def _whole_tile(self, stage: Stage) -> None:
+        """Products of all steps of a tile; each waits for what another one of them computes, of which it reads all."""
+        written: set[str] = set()
+        for node in stage.nodes:
+            read = {node.left} if isinstance(node, Product) else {*node_reads(node)} - {node_writes(node)}
+            if written & read:
+                self.lines.append(WAIT)
+                written = set()
+            self._batched(node)
+            written.add(node_writes(node))
 
     def shares(self) -> AllRows:
         """How a thread goes through its rows."""
