@@ -89,6 +89,20 @@ def test_compiled(name: str) -> None:
     ro.testing.check_devices(*layers_of(name), ["cpu"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_for_two_threads(name: str) -> None:
+    """Sizes of which threads share out the work, in several tiles."""
+    rows, net = 24, ro.Net("net")
+    cell = ro.cells.CELLS[cell_of(name)](48, 64, name="cell", **VARIANTS.get(name, {}))
+    net.outputs(y=cell.apply_over_sequence(net, net.input("x"), net.input("lengths", "int32"))[0])
+    rng = np.random.default_rng(0)
+    feeds = {**ro.init_params(net, 0, "float64"), "x": rng.normal(size=(20, rows, 48))}
+    feeds["lengths"] = rng.integers(0, 21, rows).astype("int32")
+    assert "2 threads" in str(ro.compile(net, threads=2).plan(feeds))
+    ro.testing.check_devices(net, feeds, {"cpu": lambda net: ro.compile(net, threads=2)})
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 def test_in_the_simulator(name: str) -> None:
