@@ -38,11 +38,12 @@ def built(folder: Path) -> Path:
     clone, made = folder / "clone", folder / "dist"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
     venv = new_environment(folder / "build")
-    subprocess.run([str(venv / "pip"), "install", "--quiet", "setuptools>=69", "wheel"], check=True)
+    subprocess.run([str(venv / "pip"), "install", "--quiet", "--no-cache-dir", "setuptools>=70.1"], check=True)
     subprocess.run([str(venv / "python"), "-c", SDIST, str(made)], cwd=clone, check=True, stdout=subprocess.DEVNULL)
     (source,) = made.glob("*.tar.gz")
     subprocess.run(
-        [str(venv / "pip"), "wheel", "--quiet", "--no-deps", "--wheel-dir", str(made), str(source)], check=True
+        [str(venv / "pip"), "wheel", "--quiet", "--no-cache-dir", "--no-deps", "--wheel-dir", str(made), str(source)],
+        check=True,
     )
     (wheel,) = made.glob("*.whl")
     return wheel
@@ -80,7 +81,7 @@ def main() -> int:
         check_contents(wheel)
         version = check_version(wheel)
         venv = new_environment(folder / "empty")
-        subprocess.run([str(venv / "pip"), "install", "--quiet", str(wheel)], cwd=folder, check=True)
+        subprocess.run([str(venv / "pip"), "install", "--quiet", "--no-cache-dir", str(wheel)], cwd=folder, check=True)
         environment = {**os.environ, "RNNOPS_CACHE_DIR": str(folder / "cache")}
         said = subprocess.run(
             [str(venv / "rnnops"), "--version"], cwd=folder, check=True, capture_output=True, text=True

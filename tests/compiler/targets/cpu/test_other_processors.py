@@ -53,11 +53,11 @@ print(len(made), machines)
 
 
 def test_code_for_aarch64() -> None:
-    command = [sys.executable, "-c", ON_ARM, "LayerNormMILSTM", "GRU"]
+    command = [sys.executable, "-c", ON_ARM, "LayerNormMILSTM"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     count, machines = done.stdout.split(" ", 1)
-    assert int(count) > 10
+    assert int(count) > 6
     assert machines.strip() == "{183}", "ELF's number of aarch64"
 
 
