@@ -52,7 +52,7 @@ def program(entry: Entry, bench: Bench) -> Contender:
 
 def session(entry: Entry, bench: Bench) -> Contender:
     """ONNX Runtime."""
-    model, feeds = exported(entry.problem.net)
+    model, feeds = exported(entry.problem.net, entry.problem.size.N)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = bench.settings.threads, 1
     runs = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -61,7 +61,7 @@ def session(entry: Entry, bench: Bench) -> Contender:
 
 
 def _bound(entry: Entry, bench: Bench) -> tuple[ro.Run, Arrays]:
-    model, feeds = exported(entry.problem.net)
+    model, feeds = exported(entry.problem.net, entry.problem.size.N)
     folder = Path(mkdtemp(prefix="rnnops-bench-"))
     (folder / "model.onnx").write_bytes(model)
     read = load_model(folder / "model.onnx")

@@ -1,4 +1,4 @@
-"""Models that are served frame by frame, as their authors write them in PyTorch: one step of one row a call.
+"""Models that are served frame by frame, as their authors write them in PyTorch: one step of one or some rows a call.
 
 Each is read from PyTorch's own ONNX export. The denoisers have the sizes of RNNoise (Valin, 2018) and of the first half
 of DTLN (Westhausen and Meyer, 2020); weights are drawn, as only time is looked at.
@@ -30,10 +30,10 @@ class Layers(nn.Module):
         found, new = self.layers(frame, states if len(states) > 1 else states[0])
         return self.after(self.last(found), frame), *(new if len(states) > 1 else (new,))
 
-    def given(self) -> tuple[Tensor, ...]:
+    def given(self, rows: int) -> tuple[Tensor, ...]:
         """A frame and states."""
         states = 2 if isinstance(self.layers, nn.LSTM) else 1
-        return torch.randn(1, 1, self.features), *torch.randn(states, 2, 1, self.layers.hidden_size)
+        return torch.randn(1, rows, self.features), *torch.randn(states, 2, rows, self.layers.hidden_size)
 
 
 class Bands(nn.Module):
@@ -51,9 +51,9 @@ class Bands(nn.Module):
         found, d = self.denoise(torch.cat([voice, noise, frame], -1), d)
         return torch.sigmoid(self.gains(found)), v, n, d
 
-    def given(self) -> tuple[Tensor, ...]:
+    def given(self, rows: int) -> tuple[Tensor, ...]:
         """A frame and states."""
-        return torch.randn(1, 1, 42), *(torch.randn(1, 1, size) for size in (24, 48, 96))
+        return torch.randn(1, rows, 42), *(torch.randn(1, rows, size) for size in (24, 48, 96))
 
 
 def softmax(found: Tensor, _: Tensor) -> Tensor:
@@ -73,11 +73,11 @@ MODELS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def exported(name: str) -> tuple[bytes, dict[str, Any]]:
+def exported(name: str, rows: int = 1) -> tuple[bytes, dict[str, Any]]:
     """A model as an ONNX file, and feeds for it; the same weights each time."""
     torch.manual_seed(0)
     model = MODELS[name]().eval()
-    given, file = model.given(), BytesIO()
+    given, file = model.given(rows), BytesIO()
     states = [f"state{n}" for n in range(len(given) - 1)]
     names: dict[str, Any] = {
         "input_names": ["frame", *states],

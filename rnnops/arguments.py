@@ -69,12 +69,19 @@ class Attributes:
     attribute_meanings: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        known = [] if name.startswith("_") else [known for known in dir(type(self)) if not known.startswith("_")]
-        kind = type(self).__name__
-        problem = f"a {kind} has no attribute '{name}'"
-        raise UnknownNameError(
-            problem, hint=did_you_mean(name, known, self.attribute_meanings) or self._attribute_hint(name)
-        )
+        problem = f"a {type(self).__name__} has no attribute '{name}'"
+        if name.startswith("_"):  # what Python itself asks for, before there is a name to tell
+            raise UnknownNameError(problem)
+        known = [known for known in dir(type(self)) if not known.startswith("_")]
+        hint = did_you_mean(name, known, self.attribute_meanings) or self._attribute_hint(name)
+        raise UnknownNameError(problem, hint=hint, **self._place())
+
+    def _place(self) -> dict[str, str]:
+        """The net and the blob that this is, or belongs to, for errors.
+
+        It reads attributes by `object.__getattribute__`, as one that is not there yet would be asked for without end.
+        """
+        return {}
 
     def _attribute_hint(self, name: str) -> str | None:
         """What else may be meant by an attribute that is not there."""

@@ -74,6 +74,10 @@ class Blob(Attributes):
     def __repr__(self) -> str:
         return f"<Blob {self.name} of net {self.net.name}>"
 
+    def _place(self) -> dict[str, str]:
+        net, name = (object.__getattribute__(self, one) for one in ("net", "name"))
+        return {"net": net.name, "blob": name}
+
     def _attribute_hint(self, name: str) -> str:
         return f"ro.op_names() lists the ops, whose functions take blobs: ro.{name}(x), where there is one."
 

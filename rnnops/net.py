@@ -331,6 +331,9 @@ class Net(Attributes):
         """
         return draw_net.draw_net(self, {name: tuple(shape) for name, shape in shapes.items()}, opened)
 
+    def _place(self) -> dict[str, str]:
+        return {"net": object.__getattribute__(self, "name")}
+
     def _repr_html_(self) -> str:
         return preformatted(str(self))
 

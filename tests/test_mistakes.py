@@ -55,7 +55,10 @@ def test_attributes_that_are_not_there() -> None:
     assert not hasattr(x, "nothing")
     assert not hasattr(ro, "nothing")
     rejects(ro.UnknownNameError, lambda: x.premute, "a Blob has no attribute 'premute'")
-    rejects(ro.UnknownNameError, lambda: ro.Net("n").paramter, "parameter")
+    rejects(ro.UnknownNameError, lambda: x.nothing, "net 'n'", "blob 'x'")
+    rejects(ro.UnknownNameError, lambda: ro.Net("n").paramter, "net 'n'", "parameter")
+    with pytest.raises(AttributeError):
+        object.__new__(ro.Blob).nothing  # noqa: B018 - before it has a net
     with pytest.raises(AttributeError):
         x.__nothing__  # noqa: B018
 

@@ -4,7 +4,8 @@ Outputs and gradients are looked at, which costs a pass over them. Where one is 
 the same again and every op of every step is looked at: slow, and only then.
 
 Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are no errors; `pullback.layers`
-is not looked at.
+is not looked at. Once something is found, what an op makes past the end of a row, which is dropped there, may be named
+in place of what reaches the output.
 """
 
 from __future__ import annotations

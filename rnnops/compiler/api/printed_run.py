@@ -40,6 +40,9 @@ class PrintedRun(Attributes):
         options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
         return _again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
 
+    def _place(self) -> dict[str, str]:
+        return {"net": object.__getattribute__(self, "net").name}
+
     def _attribute_hint(self, name: str) -> str | None:
         return "run(feeds) is a call; out, pullback = run.vjp(feeds) and pullback(grads) train."
 
