@@ -56,7 +56,16 @@ def cases_of(device: str, tiny: bool = False) -> list[Case]:
 def all_cases(tiny: bool = False) -> Iterator[Case]:
     """The whole table of all devices."""
     scale = Size.tiny if tiny else lambda size: size
-    for some in (lstm_cases, cell_cases, bfloat16_cases, other_cases, memory_cases, compile_cases, torch_cases):
+    for some in (
+        own_cell_cases,
+        lstm_cases,
+        cell_cases,
+        bfloat16_cases,
+        other_cases,
+        memory_cases,
+        compile_cases,
+        torch_cases,
+    ):
         yield from some(scale)
     yield from stream_cases()
     yield from int8_cases()
@@ -85,6 +94,15 @@ def lstm_cases(scale: Scale) -> Iterator[Case]:
             speedup(("JAX",), jax), of_peak(of_training), beyond_products(), extra(GATES, "rnnops", "products", 1.10),
             speedup(("eager",), None), speedup(("torch.compile",), None), speedup(("JAX checkpoint",), None, GATES),
         )  # fmt: skip
+
+
+def own_cell_cases(scale: Scale) -> Iterator[Case]:
+    """README's first table: its cell beside the same cell as a user of PyTorch or JAX writes it."""
+    peers = ("eager", "torch.compile", "JAX")
+    goals = (*(either(speedup((peer,), 1.5), of_peak(0.85)) for peer in peers), of_peak(None))
+    for mode in ("forward", "training"):
+        for size in map(scale, SIZES):
+            yield beside(f"own cell {mode}", "coupled", size, mode, ("rnnops", *peers, "peak"), *goals)
 
 
 def stream_cases() -> Iterator[Case]:

@@ -68,6 +68,14 @@ def gru(m: Any, x_t: Any, h_prev: Any, w_x: Any, b_x: Any, w_h: Any, b_h: Any) -
     return (update * h_prev + (1.0 - update) * m.tanh(x_new + reset * h_new),)
 
 
+def coupled(m: Any, x_t: Any, h_prev: Any, c_prev: Any, w_x: Any, w_h: Any, b: Any) -> States:
+    """README's cell: an LSTM whose one gate both forgets and admits (Greff and others 2017, "CIFG")."""
+    keep, out, new = m.split(m.named(x_t @ w_x + h_prev @ w_h + b, "gates"), 3)
+    keep = m.sigmoid(keep)
+    c_t = keep * c_prev + (1.0 - keep) * m.tanh(new)
+    return m.sigmoid(out) * m.tanh(c_t), c_t
+
+
 def encoder_rows(m: Any, encoder: Any, w_encoder: Any, b_encoder: Any) -> States:
     """Before all steps: the encoder [S, N, H] batch first, and the part of the energies that no step changes."""
     rows = m.swap(encoder)

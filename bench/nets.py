@@ -150,6 +150,7 @@ NETS = {
     "milstm": UserNet(cells.milstm, FOUR, {"b": 4, **FIVE}),
     "layer_norm_lstm": UserNet(cells.layer_norm_lstm, FOUR, {"b": 4, "scale": 4, "shift": 4}),
     "gru": UserNet(cells.gru, {"w_x": 3, "w_h": 3}, {"b_x": 3, "b_h": 3}, (H,)),
+    "coupled": UserNet(cells.coupled, {"w_x": 3, "w_h": 3}, {"b": 3}),
     "attention_decoder": UserNet(
         cells.attention_decoder, DECODER, {"b": 4, "b_query": 1, "b_encoder": 1}, (H, C, CONTEXT)
     ),

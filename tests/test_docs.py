@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,16 @@ SHELL = re.compile(r"```sh\n(.*?)```", re.S)
 
 @pytest.mark.usefixtures("_clean_registry")
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "pytorch.md"], ids=lambda page: page.name)
-def test_code_blocks_run(page: Path) -> None:
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where their files go
     run_code_blocks(page)
+
+
+@pytest.mark.usefixtures("_clean_registry")
+def test_picture_of_readme_is_what_its_code_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_code_blocks(ROOT / "README.md")
+    assert (tmp_path / "coupled.svg").read_text() == (ROOT / "docs" / "pictures" / "coupled.svg").read_text()
 
 
 @pytest.mark.usefixtures("_clean_registry")
@@ -26,10 +35,12 @@ def test_code_blocks_with_pytorch_run() -> None:
     run_code_blocks(ROOT / "docs" / "pytorch.md")
 
 
-def run_code_blocks(page: Path) -> None:
-    namespace: dict[str, object] = {"__name__": page.stem}
+def run_code_blocks(page: Path) -> dict[str, Any]:
+    """Run a page's code in one namespace, and return that."""
+    namespace: dict[str, Any] = {"__name__": page.stem}
     for block in PYTHON.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)  # our own documents
+    return namespace
 
 
 def test_readme_example_is_short() -> None:
