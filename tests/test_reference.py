@@ -1,0 +1,187 @@
+"""The reference: every public name says what it takes, what it raises, and has an example; all examples run.
+
+In examples `np` is NumPy, `ro` is rnnops, and arrays print four digits. `reference_missing.txt` lists what is not
+written yet; a name that is complete leaves it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import getsource, isclass, isfunction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docstrings import listed, own_doc, parameters, run_examples, sections
+from each import check_each
+from public_names import public_names
+
+from rnnops.lazy import cached_property
+
+MISSING = Path(__file__).with_name("reference_missing.txt")
+CANNOT_FAIL = {"rnnops.op_names", "rnnops.devices", "rnnops.release_memory"}
+VALUES = {  # what is neither a class nor a function -> the module in which a docstring stands below it
+    "VERSION": "rnnops.version",
+    "CELLS": "rnnops.cells.table",
+    "TOLERANCES": "rnnops.testing.tolerances",
+}
+RETURNED: tuple[
+    str, ...
+] = ()  # `module.Class` of objects that users get and do not make; their methods are public, too
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A public name, or `name.method` of a public class."""
+
+    name: str
+    value: Any
+    is_method: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_error(self) -> bool:
+        return isclass(self.value) and issubclass(self.value, BaseException)
+
+    @property
+    def is_value(self) -> bool:
+        return not self.is_method and self.short in VALUES
+
+    @property
+    def short(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def doc(self) -> str:
+        return value_doc(self.short) if self.is_value else own_doc(self.value)
+
+    @property
+    def takes(self) -> set[str]:
+        """Names of parameters that it must document itself."""
+        inherited = self.is_error and "__init__" not in vars(self.value)
+        return set() if self.is_value or inherited else parameters(self.value)
+
+
+def value_doc(name: str) -> str:
+    """The string below `NAME = ...` in its module."""
+    body = ast.parse(getsource(import_module(VALUES[name]))).body
+    for node, below in pairwise(body):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        said = below.value if isinstance(below, ast.Expr) else None
+        if any(isinstance(one, ast.Name) and one.id == name for one in targets) and isinstance(said, ast.Constant):
+            return str(said.value)
+    return ""
+
+
+def entries(torch: bool = False) -> Iterator[Entry]:
+    """All public names and methods: those of `rnnops.torch`, or all others."""
+    names = {name: value for name, value in public_names(torch).items() if name.startswith("rnnops.torch.") == torch}
+    for name, value in names.items():
+        yield Entry(name, value)
+        yield from methods(name, value, names.values()) if isclass(value) else ()
+    for path in () if torch else RETURNED:
+        module, _, name = path.rpartition(".")
+        value = getattr(import_module(module), name)
+        yield Entry(path, value, is_method=True)
+        yield from methods(path, value, names.values())
+
+
+def methods(name: str, value: type, public: Any) -> Iterator[Entry]:
+    """Methods and properties of a class and of those of its bases that are not public themselves."""
+    others = {id(one) for one in public} - {id(value)}
+    for base in value.__mro__:
+        if base.__module__.startswith("rnnops") and id(base) not in others:
+            for own, one in vars(base).items():
+                kinds = (property, cached_property, classmethod, staticmethod)
+                if not own.startswith("_") and (isfunction(one) or isinstance(one, kinds)):
+                    yield Entry(f"{name}.{own}", one, is_method=True)
+
+
+def check(entry: Entry) -> None:
+    """Raise AssertionError for what a docstring lacks."""
+    found = sections(entry.doc)
+    assert found[""], "it has no docstring of its own that begins with what it is"
+    lacking = entry.takes - listed(found.get("Args", ""))
+    assert not lacking, f"Args: lacks {', '.join(sorted(lacking))}"
+    if not entry.is_method:
+        assert ">>> " in found.get("Example", ""), "it has no Example: with >>> lines"
+        if not (entry.is_error or entry.is_value or entry.name in CANNOT_FAIL):
+            assert listed(found.get("Raises", "")), "it has no Raises:"
+
+
+def is_complete(entry: Entry) -> bool:
+    try:
+        check(entry)
+    except AssertionError:
+        return False
+    return True
+
+
+def missing() -> set[str]:
+    """Names that are not written yet."""
+    lines = MISSING.read_text(encoding="utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def check_docstrings(found: list[Entry]) -> None:
+    later = missing()
+    check_each([entry for entry in found if entry.name not in later], check)
+    done = [entry.name for entry in found if entry.name in later and is_complete(entry)]
+    assert not done, f"these are complete now and leave {MISSING.name}: {', '.join(done)}"
+
+
+def check_examples(found: list[Entry]) -> None:
+    check_each(found, lambda entry: run_examples(entry.doc, entry.name))
+
+
+def test_every_public_name_is_documented() -> None:
+    check_docstrings(list(entries()))
+
+
+def test_examples_of_docstrings_run() -> None:
+    check_examples(list(entries()))
+
+
+def test_what_is_missing_has_names_that_there_are() -> None:
+    known = {entry.name for entry in entries()}
+    assert {name for name in missing() if not name.startswith("rnnops.torch.")} <= known
+
+
+def test_rnnops_torch() -> None:
+    pytest.importorskip("torch")
+    check_docstrings(list(entries(torch=True)))
+    check_examples(list(entries(torch=True)))
+
+
+def test_what_a_docstring_lacks_is_told() -> None:
+    def half(x: int, **options: int) -> None:
+        """Do half of it.
+
+        Args:
+            y, z: others.
+        """
+
+    with pytest.raises(AssertionError, match="Args: lacks x"):
+        check(Entry("half", half))
+    with pytest.raises(AssertionError, match="no docstring"):
+        check(Entry("none", lambda: None))
+    with pytest.raises(AssertionError, match="Expected"):
+        run_examples(">>> ro.op_names()[0]\n'Add'\n", "wrong")
+
+
+def write_missing() -> None:
+    """Write the list of what is missing anew: `python tests/test_reference.py` from the root, PyTorch at hand."""
+    found = [*entries(), *entries(torch=True)]
+    lines = [entry.name for entry in found if not is_complete(entry)]
+    MISSING.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(write_missing())
