@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import Signature, cleandoc, signature
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
@@ -149,9 +150,11 @@ class Call:
 class OpSchema(Shared):
     """Base of all ops; a subclass is one op. Instances are callable and append the op to a net.
 
-    Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last.
+    Ports: a name ending in `?` is optional, one ending in `*` takes any number and is the last. Once registered, an
+    instance has the docstring of its class, so that `help` shows it as that of a function.
     """
 
+    __name__: str  # of the Python function
     inputs: ClassVar[tuple[str, ...]] = ("X",)
     outputs: ClassVar[tuple[str, ...]] = ("Y",)
     attributes: ClassVar[Mapping[str, Any]] = {}  # name -> default, or REQUIRED
@@ -177,6 +180,13 @@ class OpSchema(Shared):
     def name(self) -> str:
         """The ONNX op name."""
         return type(self).__name__
+
+    def __repr__(self) -> str:
+        called = ""
+        if callable(self):
+            plain = [one.replace(annotation=one.empty) for one in signature(self).parameters.values()]
+            called = f": {getattr(self, '__name__', self.name)}{Signature(plain)}"
+        return f"<op {self.name}{called}>"
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
         """Dtypes of the outputs, given those of the inputs; by default that of the first input for all."""
@@ -284,6 +294,7 @@ def register(schema: Schema) -> Schema:
     if schema.name in REGISTRY:
         raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
     check_op(schema, OpSchema)
+    schema.__name__, schema.__doc__ = schema.name, cleandoc(type(schema).__doc__ or "")
     REGISTRY[schema.name] = schema
     return schema
 

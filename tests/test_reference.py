@@ -7,11 +7,12 @@ written yet; a name that is complete leaves it.
 from __future__ import annotations
 
 import ast
+import pydoc
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import getsource, isclass, isfunction
+from inspect import getsource, isclass, isfunction, signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from docstrings import listed, own_doc, parameters, run_examples, sections
 from each import check_each
 from public_names import public_names
 
+import rnnops as ro
 from rnnops.lazy import cached_property
 
 MISSING = Path(__file__).with_name("reference_missing.txt")
@@ -174,6 +176,14 @@ def test_what_a_docstring_lacks_is_told() -> None:
         check(Entry("none", lambda: None))
     with pytest.raises(AssertionError, match="Expected"):
         run_examples(">>> ro.op_names()[0]\n'Add'\n", "wrong")
+
+
+def test_help_shows_an_op_as_a_function() -> None:
+    shown = pydoc.plain(pydoc.render_doc(ro.layer_normalization))
+    called = "layer_normalization(x, scale, bias=None, axis=-1, epsilon=1e-05)"
+    assert f"layer_normalization = <op LayerNormalization: {called}>\n    `(x - mean)" in shown
+    assert list(signature(ro.layer_normalization).parameters) == ["x", "scale", "bias", "axis", "epsilon"]
+    assert (ro.and_.__name__, ro.topk.__name__) == ("and_", "topk")
 
 
 def write_missing() -> None:

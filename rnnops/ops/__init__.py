@@ -98,3 +98,8 @@ from rnnops.ops.shapes import (
     range as range,
     shape as shape,
 )
+from rnnops.schema import OpSchema as _OpSchema
+
+for _name, _op in tuple(globals().items()):
+    if isinstance(_op, _OpSchema):  # as `help` and `inspect` name it
+        _op.__name__ = _name

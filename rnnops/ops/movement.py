@@ -215,15 +215,15 @@ class Concat(Movement):
     loop = View(all_inputs=True)
 
     @overload
-    def __call__(self, blobs: Sequence[Blob], axis: int) -> Blob: ...
+    def __call__(self, blobs: Sequence[Blob], /, axis: int) -> Blob: ...
     @overload
     def __call__(self, *blobs: Blob, axis: int) -> Blob: ...
-    def __call__(self, *operands: Any, **attributes: Any) -> Blob:
-        blobs = operands
-        if operands and isinstance(operands[0], list | tuple):
-            blobs = (*operands[0], *operands[2:])
-            attributes = {"axis": operands[1], **attributes} if len(operands) > 1 else attributes
-        return common_net(blobs).append(self.name, blobs, attributes)[0]
+    def __call__(self, *blobs: Any, axis: int | None = None) -> Blob:
+        if blobs and isinstance(blobs[0], list | tuple):
+            first, *rest = blobs
+            axis = rest.pop(0) if rest and axis is None else axis
+            blobs = (*first, *rest)
+        return common_net(blobs).append(self.name, blobs, {"axis": axis})[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         first, axis = call.shape(0), call.axis(call.attr("axis"), call.rank(0))

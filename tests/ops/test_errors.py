@@ -173,7 +173,7 @@ WRONG_CALLS: list[tuple[Build, str]] = [
     (lambda x: ro.concat([x]), "net 'bad', op 'Concat': attribute 'axis' is missing"),
     (lambda x: ro.concat([x], 0, 1), "net 'bad': an operand is no blob"),
     (lambda x: ro.concat([], 0), "at least one blob"),
-    (lambda x: ro.concat(x, x, axes=0), "net 'bad', op 'Concat': unknown attribute 'axes'"),
+    (lambda x: x.net.append("Concat", [x, x], {"axes": 0}), "net 'bad', op 'Concat': unknown attribute 'axes'"),
     (lambda x: ro.add(x, "1"), "net 'bad': an operand is no blob"),
     (lambda x: ro.where(x > 0, x, None), "net 'bad': an operand is no blob"),
     (lambda x: ro.range(0, 5), "at least one blob"),
