@@ -16,22 +16,17 @@ from rnnops.ops.activation import (
 from rnnops.ops.arithmetic import (
     abs as abs,
     add as add,
-    cos as cos,
     div as div,
     erf as erf,
     exp as exp,
-    floor as floor,
     log as log,
-    mean as mean,
     mul as mul,
     neg as neg,
     pow as pow,
     reciprocal as reciprocal,
     sign as sign,
-    sin as sin,
     sqrt as sqrt,
     sub as sub,
-    sum as sum,
 )
 from rnnops.ops.comparison import (
     and_ as and_,
@@ -49,15 +44,12 @@ from rnnops.ops.comparison import (
 from rnnops.ops.cumulative import cumsum as cumsum
 from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (
-    atan as atan,
     ceil as ceil,
-    cosh as cosh,
     expm1 as expm1,
+    floor as floor,
     log1p as log1p,
     mod as mod,
     round as round,
-    sinh as sinh,
-    tan as tan,
 )
 from rnnops.ops.gradients import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
@@ -98,6 +90,8 @@ from rnnops.ops.shapes import (
     range as range,
     shape as shape,
 )
+from rnnops.ops.sums import mean as mean, sum as sum
+from rnnops.ops.trigonometry import atan as atan, cos as cos, cosh as cosh, sin as sin, sinh as sinh, tan as tan
 from rnnops.schema import OpSchema as _OpSchema
 
 for _name, _op in tuple(globals().items()):

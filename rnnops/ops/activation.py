@@ -21,7 +21,26 @@ SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  #
 
 
 class Sigmoid(Unary):
-    """`1 / (1 + exp(-x))`."""
+    """`1 / (1 + exp(-x))`, element by element, without overflow.
+
+    ONNX: Sigmoid, op set 13. Its slope is `y * (1 - y)`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.sigmoid(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([0.2689, 0.5   , 0.7311])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("sigmoid({0})")
@@ -35,7 +54,26 @@ class Sigmoid(Unary):
 
 
 class Tanh(Unary):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent, element by element.
+
+    ONNX: Tanh, op set 13. Its slope is `1 - y * y`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([-0.7616,  0.    ,  0.7616])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("tanh({0})")
@@ -49,7 +87,26 @@ class Tanh(Unary):
 
 
 class Relu(Unary):
-    """`max(x, 0)`; the gradient at 0 is 0."""
+    """`max(x, 0)`, element by element; NaN stays NaN.
+
+    ONNX: Relu, op set 14. Its slope is 1 above 0 and 0 elsewhere, at 0 and NaN too.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.relu(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 2.0])})["y"]
+        array([0., 0., 2.])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("0.0 if {0} < 0.0 else {0}")
@@ -62,7 +119,27 @@ class Relu(Unary):
 
 
 class LeakyRelu(Unary):
-    """`x` where it is positive, else `alpha * x`."""
+    """`x` where it is above 0, else `alpha * x`.
+
+    ONNX: LeakyRelu, op set 16. Its slope at 0 is `alpha`.
+
+    Args:
+        x: [...] float.
+        alpha: a number, the slope below 0.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or alpha is no number.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.leaky_relu(net.input("x"), alpha=0.1))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 2.0])})["y"]
+        array([-0.1,  0. ,  2. ])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": 0.01}
     keeps = ("X",)
@@ -80,7 +157,27 @@ class LeakyRelu(Unary):
 
 
 class Elu(Unary):
-    """`x` where it is positive, else `alpha * (exp(x) - 1)`."""
+    """`x` where it is above 0, else `alpha * (exp(x) - 1)`.
+
+    ONNX: Elu, op set 6. Its slope at 0 is `alpha`.
+
+    Args:
+        x: [...] float.
+        alpha: a number; `-alpha` is the limit far below 0.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or alpha is no number.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.elu(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 2.0])})["y"]
+        array([-0.6321,  0.    ,  2.    ])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": 1.0}
     keeps = ("X",)
@@ -98,7 +195,27 @@ class Elu(Unary):
 
 
 class Selu(Unary):
-    """`gamma * x` where it is positive, else `gamma * alpha * (exp(x) - 1)`."""
+    """`gamma * x` where x is above 0, else `gamma * alpha * (exp(x) - 1)`.
+
+    ONNX: Selu, op set 6. Its slope at 0 is `gamma * alpha`.
+
+    Args:
+        x: [...] float.
+        alpha, gamma: numbers; those of Klambauer and others (2017) if left out.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or alpha or gamma is no number.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.selu(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 2.0])})["y"]
+        array([-1.1113,  0.    ,  2.1014])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": SELU_ALPHA, "gamma": SELU_GAMMA}
     keeps = ("X",)
@@ -118,7 +235,26 @@ class Selu(Unary):
 
 
 class Softplus(Unary):
-    """`log(1 + exp(x))`."""
+    """`log(1 + exp(x))`, element by element, without overflow.
+
+    ONNX: Softplus, op set 1. Its slope is `sigmoid(x)`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.softplus(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 100.0])})["y"]
+        array([  0.3133,   0.6931, 100.    ])
+    """
 
     keeps = ("X",)
     loop = Pointwise("maximum({0}, 0.0) + log1p(exp(-abs({0})))")
@@ -132,7 +268,26 @@ class Softplus(Unary):
 
 
 class Softsign(Unary):
-    """`x / (1 + |x|)`."""
+    """`x / (1 + |x|)`, element by element; NaN for infinities, as in ONNX.
+
+    ONNX: Softsign, op set 1. Its slope is `1 / (1 + |x|)^2`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.softsign(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 3.0])})["y"]
+        array([-0.5 ,  0.  ,  0.75])
+    """
 
     keeps = ("X",)
     loop = Pointwise("{0} / (1.0 + abs({0}))")
@@ -147,7 +302,27 @@ class Softsign(Unary):
 
 
 class HardSigmoid(Unary):
-    """`max(0, min(1, alpha * x + beta))`; the gradient at both ends is 0."""
+    """`max(0, min(1, alpha * x + beta))`, element by element.
+
+    ONNX: HardSigmoid, op set 6. Its slope is `alpha` where the result lies between 0 and 1, and 0 at both ends.
+
+    Args:
+        x: [...] float.
+        alpha, beta: numbers, slope and value at 0.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or alpha or beta is no number.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.hard_sigmoid(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-3.0, 0.0, 1.0])})["y"]
+        array([0. , 0.5, 0.7])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"alpha": 0.2, "beta": 0.5}
     keeps = ("Y",)
@@ -168,7 +343,27 @@ class HardSigmoid(Unary):
 
 
 class Gelu(Unary):
-    """`x * P(z < x)` for a standard normal z, exactly by erf, or `approximate="tanh"`."""
+    """`x * P(z < x)` for a standard normal z, element by element; NaN for -inf.
+
+    ONNX: Gelu, op set 20.
+
+    Args:
+        x: [...] float.
+        approximate: `"none"` computes P by erf, `"tanh"` as `0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float; once shapes are known, another `approximate`.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.gelu(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([-0.1587,  0.    ,  0.8413])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"approximate": "none"}
     keeps = ("X",)

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: the four rules, powers, exponentials, roots, trigonometry, rounding, sums of many."""
+"""Elementwise arithmetic: the four rules, powers, exponentials, roots, signs, the error function."""
 
 from __future__ import annotations
 
@@ -8,13 +8,34 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
-from rnnops.ops.base import Binary, Unary, Variadic, fold, quiet, summed
+from rnnops.ops.base import Binary, Unary, quiet
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, NUMERIC, Array
 
 
 class Add(Binary):
-    """`a + b`."""
+    """`a + b`, with broadcasting; also written `a + b`.
+
+    ONNX: Add, op set 14. Integers wrap around.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.add(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        array([[11., 12.],
+               [21., 22.]])
+    """
 
     loop = Pointwise("{0} + {1}")
 
@@ -27,7 +48,28 @@ class Add(Binary):
 
 
 class Sub(Binary):
-    """`a - b`."""
+    """`a - b`, with broadcasting; also written `a - b`.
+
+    ONNX: Sub, op set 14. Integers wrap around.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.sub(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        array([[ -9.,  -8.],
+               [-19., -18.]])
+    """
 
     loop = Pointwise("{0} - {1}")
 
@@ -40,7 +82,28 @@ class Sub(Binary):
 
 
 class Mul(Binary):
-    """`a * b`."""
+    """`a * b`, with broadcasting; also written `a * b`.
+
+    ONNX: Mul, op set 14. Integers wrap around.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.mul(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        array([[10., 20.],
+               [20., 40.]])
+    """
 
     keeps = ("A", "B")
     loop = Pointwise("{0} * {1}")
@@ -54,7 +117,27 @@ class Mul(Binary):
 
 
 class Div(Binary):
-    """`a / b`; integers are divided towards zero, as ONNX does."""
+    """`a / b`, with broadcasting; also written `a / b`.
+
+    ONNX: Div, op set 14. Integers are divided towards zero, and by 0 to 0; floats by 0 give infinities and NaN.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.div(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, -1.0, 3.0]), "b": np.array([4.0, 0.0, 2.0])})["y"]
+        array([0.25, -inf, 1.5 ])
+    """
 
     keeps = ("B", "C")
     loop = Pointwise("{0} / {1}")
@@ -75,7 +158,29 @@ class Div(Binary):
 
 
 class Pow(Binary):
-    """`a ** b`."""
+    """`a ** b`, with broadcasting; also written `a ** b`.
+
+    ONNX: Pow, op set 15. A float below 0 has powers of whole numbers alone, and NaN for others. The gradient of `b` is
+    `dy * y * log(a)`, taken as 0 where `a` is 0 and NaN where it is below.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast; in a run, an integer has a
+            power below 0.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.pow(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([2.0, -2.0, -2.0]), "b": np.array([3.0, 2.0, 0.5])})["y"]
+        array([ 8.,  4., nan])
+    """
 
     keeps = ("A", "B", "C")
     loop = Pointwise("pow({0}, {1})")
@@ -98,7 +203,26 @@ class Pow(Binary):
 
 
 class Neg(Unary):
-    """`-x`."""
+    """`-x`; also written `-x`.
+
+    ONNX: Neg, op set 13. The gradient is `-dy`.
+
+    Args:
+        x: [...] float or integer.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is bool.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.neg(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 2.0])})["y"]
+        array([ 1., -2.])
+    """
 
     accepts = NUMERIC
     loop = Pointwise("-{0}")
@@ -112,7 +236,26 @@ class Neg(Unary):
 
 
 class Abs(Unary):
-    """`|x|`; the gradient at 0 is 0."""
+    """`|x|`; also written `abs(x)`.
+
+    ONNX: Abs, op set 13. Its slope is `sign(x)`, 0 at 0.
+
+    Args:
+        x: [...] float or integer.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is bool.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.abs(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 2.0])})["y"]
+        array([1., 2.])
+    """
 
     accepts = NUMERIC
     keeps = ("X",)
@@ -127,7 +270,26 @@ class Abs(Unary):
 
 
 class Sign(Unary):
-    """-1, 0 or 1; gradients stop here."""
+    """-1, 0 or 1; NaN stays NaN.
+
+    ONNX: Sign, op set 13. Gradients stop here: that of x is 0.
+
+    Args:
+        x: [...] float or integer.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is bool.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.sign(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-3.0, 0.0, 2.0])})["y"]
+        array([-1.,  0.,  1.])
+    """
 
     accepts = NUMERIC
     differentiable = False
@@ -138,19 +300,27 @@ class Sign(Unary):
         return np.asarray(np.sign(x))
 
 
-class Floor(Unary):
-    """The largest integer not above x; gradients stop here."""
-
-    differentiable = False
-    loop = Pointwise("floor({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.floor(x))
-
-
 class Exp(Unary):
-    """`e ** x`."""
+    """`e ** x`.
+
+    ONNX: Exp, op set 13. Its slope is the result.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.exp(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([0.3679, 1.    , 2.7183])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("exp({0})")
@@ -164,7 +334,26 @@ class Exp(Unary):
 
 
 class Log(Unary):
-    """Natural logarithm."""
+    """Natural logarithm; -inf at 0, NaN below.
+
+    ONNX: Log, op set 13. Its slope is `1 / x`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.log(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([0.0, 1.0, 10.0])})["y"]
+        array([  -inf, 0.    , 2.3026])
+    """
 
     keeps = ("X",)
     loop = Pointwise("log({0})")
@@ -178,7 +367,26 @@ class Log(Unary):
 
 
 class Sqrt(Unary):
-    """Square root."""
+    """Square root; NaN below 0.
+
+    ONNX: Sqrt, op set 13. Its slope is `0.5 / y`, infinite at 0.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.sqrt(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([0.0, 2.0, 9.0])})["y"]
+        array([0.    , 1.4142, 3.    ])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("sqrt({0})")
@@ -192,7 +400,26 @@ class Sqrt(Unary):
 
 
 class Reciprocal(Unary):
-    """`1 / x`."""
+    """`1 / x`; infinite at 0.
+
+    ONNX: Reciprocal, op set 13. Its slope is `-y * y`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reciprocal(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-2.0, 0.0, 4.0])})["y"]
+        array([-0.5 ,   inf,  0.25])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("1.0 / {0}")
@@ -205,36 +432,27 @@ class Reciprocal(Unary):
         return -(dy * y * y)
 
 
-class Sin(Unary):
-    """Sine of x in radians."""
-
-    keeps = ("X",)
-    loop = Pointwise("sin({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sin(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * cos(x)
-
-
-class Cos(Unary):
-    """Cosine of x in radians."""
-
-    keeps = ("X",)
-    loop = Pointwise("cos({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.cos(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return -(dy * sin(x))
-
-
 class Erf(Unary):
-    """The error function `2 / sqrt(pi) * integral of exp(-t^2) from 0 to x`."""
+    """The error function `2 / sqrt(pi) * integral of exp(-t^2) from 0 to x`.
+
+    ONNX: Erf, op set 13. Its slope is `2 / sqrt(pi) * exp(-x^2)`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.erf(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 0.5])})["y"]
+        array([-0.8427,  0.    ,  0.5205])
+    """
 
     keeps = ("X",)
     loop = Pointwise("erf({0})")
@@ -247,46 +465,12 @@ class Erf(Unary):
         return dy * exp(-(x * x)) * (2.0 / math.sqrt(math.pi))
 
 
-class Sum(Variadic):
-    """The sum of all operands, left to right."""
-
-    accepts = FLOATS
-
-    @quiet
-    def reference(self, call: Call, *arrays: Array) -> Array:
-        return fold(np.add, arrays)
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        return (blobs[-1],) * len(call.op.inputs)
-
-    def text(self, count: int) -> str:
-        return summed(count)
-
-
-class Mean(Variadic):
-    """The mean of all operands."""
-
-    accepts = FLOATS
-
-    @quiet
-    def reference(self, call: Call, *arrays: Array) -> Array:
-        return np.asarray(fold(np.add, arrays) / arrays[0].dtype.type(len(arrays)))
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        share = blobs[-1] * (1.0 / len(call.op.inputs))
-        return (share,) * len(call.op.inputs)
-
-    def text(self, count: int) -> str:
-        return f"({summed(count)}) / {count}"
-
-
 def erf_array(x: Array) -> Array:
     """erf of every element, from the C library by way of `math`."""
     return np.array([math.erf(value) for value in x.ravel().tolist()], dtype=x.dtype).reshape(x.shape)
 
 
 add, sub, mul, div, pow = register(Add()), register(Sub()), register(Mul()), register(Div()), register(Pow())  # noqa: A001
-neg, abs, sign, floor = register(Neg()), register(Abs()), register(Sign()), register(Floor())  # noqa: A001
+neg, abs, sign = register(Neg()), register(Abs()), register(Sign())  # noqa: A001
 exp, log, sqrt, reciprocal = register(Exp()), register(Log()), register(Sqrt()), register(Reciprocal())
-sin, cos, erf = register(Sin()), register(Cos()), register(Erf())
-sum, mean = register(Sum()), register(Mean())  # noqa: A001
+erf = register(Erf())

@@ -16,7 +16,27 @@ from rnnops.types import ANY, BOOL, FLOAT, FLOATS, Array, Shape, dtype_name, is_
 
 
 class Equal(Comparison):
-    """`a == b`."""
+    """`a == b`, with broadcasting; also written `a == b`.
+
+    ONNX: Equal, op set 19. NaN equals nothing. Gradients stop here.
+
+    Args:
+        a, b: of one dtype, any, that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a number does not fit the blob's dtype.
+        TypeRuleError: their dtypes differ, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.equal(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([1.0, 3.0])})["y"]
+        array([ True, False])
+    """
 
     accepts = ANY
     loop = Pointwise("{0} == {1}")
@@ -26,7 +46,27 @@ class Equal(Comparison):
 
 
 class Greater(Comparison):
-    """`a > b`."""
+    """`a > b`, with broadcasting; also written `a > b`.
+
+    ONNX: Greater, op set 13. False for NaN. Gradients stop here.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.greater(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        array([False, False,  True])
+    """
 
     loop = Pointwise("{0} > {1}")
 
@@ -35,7 +75,27 @@ class Greater(Comparison):
 
 
 class GreaterOrEqual(Comparison):
-    """`a >= b`."""
+    """`a >= b`, with broadcasting; also written `a >= b`.
+
+    ONNX: GreaterOrEqual, op set 16. False for NaN. Gradients stop here.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.greater_or_equal(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        array([False,  True,  True])
+    """
 
     loop = Pointwise("{0} >= {1}")
 
@@ -44,7 +104,27 @@ class GreaterOrEqual(Comparison):
 
 
 class Less(Comparison):
-    """`a < b`."""
+    """`a < b`, with broadcasting; also written `a < b`.
+
+    ONNX: Less, op set 13. False for NaN. Gradients stop here.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.less(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        array([ True, False, False])
+    """
 
     loop = Pointwise("{0} < {1}")
 
@@ -53,7 +133,27 @@ class Less(Comparison):
 
 
 class LessOrEqual(Comparison):
-    """`a <= b`."""
+    """`a <= b`, with broadcasting; also written `a <= b`.
+
+    ONNX: LessOrEqual, op set 16. False for NaN. Gradients stop here.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.less_or_equal(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        array([ True,  True, False])
+    """
 
     loop = Pointwise("{0} <= {1}")
 
@@ -62,7 +162,27 @@ class LessOrEqual(Comparison):
 
 
 class And(Comparison):
-    """`a and b`, of bools."""
+    """`a and b` of bools, with broadcasting; also written `a & b`.
+
+    ONNX: And, op set 7. Gradients stop here.
+
+    Args:
+        a, b: bool that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a number meets a bool blob.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=ro.and_(x > 0.0, x < 2.0))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 1.0, 3.0])})["y"]
+        array([False,  True, False])
+    """
 
     accepts = (BOOL,)
     loop = Pointwise("{0} and {1}")
@@ -72,7 +192,27 @@ class And(Comparison):
 
 
 class Or(Comparison):
-    """`a or b`, of bools."""
+    """`a or b` of bools, with broadcasting; also written `a | b`.
+
+    ONNX: Or, op set 7. Gradients stop here.
+
+    Args:
+        a, b: bool that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+
+    Returns:
+        bool, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, or a number meets a bool blob.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=ro.or_(x < 0.0, x > 2.0))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 1.0, 3.0])})["y"]
+        array([ True, False,  True])
+    """
 
     accepts = (BOOL,)
     loop = Pointwise("{0} or {1}")
@@ -82,7 +222,26 @@ class Or(Comparison):
 
 
 class Not(Unary):
-    """`not x`, of bools."""
+    """`not x` of bools; also written `~x`.
+
+    ONNX: Not, op set 1. Gradients stop here.
+
+    Args:
+        x: [...] bool.
+
+    Returns:
+        bool, of the same shape.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not bool.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.not_(net.input("x") > 0.0))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 1.0])})["y"]
+        array([ True, False])
+    """
 
     accepts = (BOOL,)
     differentiable = False
@@ -93,7 +252,29 @@ class Not(Unary):
 
 
 class Where(OpSchema):
-    """`x` where the bool condition holds, else `y`; all three broadcast."""
+    """`x` where a condition holds, else `y`; all three broadcast.
+
+    ONNX: Where, op set 16. The gradient goes to the operand that was taken, and 0 to the other; none to the condition.
+
+    Args:
+        condition: bool, a blob, a bool or an array of them.
+        x, y: of one dtype, any; a number or an array takes the dtype of the other.
+
+    Returns:
+        The dtype of x and y, of the shape that all three broadcast to.
+
+    Raises:
+        NetError: none is a blob, they are of several nets, or a number does not fit the dtype.
+        TypeRuleError: the dtypes of x and y differ; once shapes are known, the condition is not bool, or they do not
+            broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=ro.where(x > 0.0, x, -1.0))
+        >>> ro.compile(net, device="reference")({"x": np.array([-3.0, 0.0, 2.0])})["y"]
+        array([-1., -1.,  2.])
+    """
 
     inputs = ("condition", "X", "Y")
     outputs = ("output",)
@@ -122,9 +303,26 @@ class Where(OpSchema):
 
 
 class Cast(OpSchema):
-    """Another dtype: floats lose their fraction on the way to integers, only 0 is False.
+    """The same values in another dtype.
 
-    Gradients pass from float to float.
+    ONNX: Cast, op set 19. Floats lose their fraction on the way to integers; all but 0 is True, NaN too. What a float
+    outside an integer's range becomes is left open. Gradients pass from float to float and stop elsewhere.
+
+    Args:
+        x: [...] any dtype.
+        to: `"float"` (the float dtype of the run), `"float32"`, `"int32"`, `"bool"`, `np.int64`, ...
+
+    Returns:
+        The same shape, of dtype `to`.
+
+    Raises:
+        NetError: x is no blob, or there is no such dtype.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.cast(net.input("x"), "int32"))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.7, 0.0, 1.7])})["y"]
+        array([-1,  0,  1], dtype=int32)
     """
 
     inputs = ("input",)
@@ -161,7 +359,25 @@ class Cast(OpSchema):
 
 
 class Identity(Unary):
-    """A copy."""
+    """A copy; also written `+x`.
+
+    ONNX: Identity, op set 19. The gradient passes.
+
+    Args:
+        x: [...] any dtype.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.identity(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([1.0, 2.0])})["y"]
+        array([1., 2.])
+    """
 
     accepts = ANY
     loop = Pointwise("{0}")

@@ -16,10 +16,30 @@ from rnnops.types import NUMERIC, Array, Shape
 
 
 class CumSum(OpSchema):
-    """Along an axis, the sum of all elements up to each one; without it if `exclusive`, from the end if `reverse`.
+    """The sum of all elements up to each one along an axis.
 
-    Compiled code adds in log2(n) passes, of which each adds what lies twice as far (Hillis and Steele, CACM 29(12),
-    1986), so that results differ from sums one after another by rounding.
+    ONNX: CumSum, op set 14. Integers wrap around. The gradient is the sum from the other end. Compiled code adds in
+    log2(n) passes, of which each adds what lies twice as far (Hillis and Steele, CACM 29(12), 1986), so that results
+    differ from sums one after another by rounding.
+
+    Args:
+        x: [...] float or integer.
+        axis: along which; negative ones count from the end.
+        exclusive: 1 or True leaves each element out of its own sum.
+        reverse: 1 or True sums from the end.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or a flag is neither on nor off.
+        TypeRuleError: x is bool; once shapes are known, the axis is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.cumsum(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([1.0, 2.0, 3.0])})["y"]
+        array([1., 3., 6.])
     """
 
     inputs = ("x",)

@@ -15,7 +15,28 @@ from rnnops.types import NUMERIC, Array, Shape
 
 
 class Min(Variadic):
-    """The smallest operand, NaN if one is; operands that tie share the gradient equally."""
+    """The smallest of two operands or more, element by element with broadcasting; NaN where one is.
+
+    ONNX: Min, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_min`
+    is over axes of one blob.
+
+    Args:
+        operands: float or integers of one dtype that broadcast, two or more, one of them a blob.
+
+    Returns:
+        The same dtype, of the shape that all broadcast to.
+
+    Raises:
+        NetError: fewer than two, none is a blob, they are of several nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are bool, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.min(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])})["y"]
+        array([ 1., nan])
+    """
 
     keeps = ("A", "more")
 
@@ -31,7 +52,28 @@ class Min(Variadic):
 
 
 class Max(Variadic):
-    """The largest operand, NaN if one is; operands that tie share the gradient equally."""
+    """The largest of two operands or more, element by element with broadcasting; NaN where one is.
+
+    ONNX: Max, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_max`
+    is over axes of one blob.
+
+    Args:
+        operands: float or integers of one dtype that broadcast, two or more, one of them a blob.
+
+    Returns:
+        The same dtype, of the shape that all broadcast to.
+
+    Raises:
+        NetError: fewer than two, none is a blob, they are of several nets, or a float meets integers.
+        TypeRuleError: their dtypes differ or are bool, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.max(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])})["y"]
+        array([ 2., nan])
+    """
 
     keeps = ("A", "more")
 
@@ -47,7 +89,27 @@ class Max(Variadic):
 
 
 class Clip(OpSchema):
-    """`minimum(maximum(x, min), max)`: where the bounds cross, `max` wins; the gradient passes on the bounds too."""
+    """`minimum(maximum(x, min), max)`: where the bounds cross, `max` wins; NaN stays NaN.
+
+    ONNX: Clip, op set 13. The gradient passes between the bounds and on them; outside it goes to the bound.
+
+    Args:
+        x: [...] float or integer.
+        min, max: [] of x's dtype, a blob or a number; no bound if left out.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or a float bounds integers.
+        TypeRuleError: a bound has another dtype, or x is bool; once shapes are known, a bound is no scalar.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.clip(net.input("x"), 0.0, 1.0))
+        >>> ro.compile(net, device="reference")({"x": np.array([-2.0, 0.5, 3.0])})["y"]
+        array([0. , 0.5, 1. ])
+    """
 
     inputs = ("input", "min?", "max?")
     outputs = ("output",)

@@ -1,4 +1,4 @@
-"""Functions that few nets use: logarithm and exponential near 0 and 1, tangents, hyperbolic functions, Round, Mod."""
+"""Functions that few nets use: logarithm and exponential near 0 and 1, rounding, Mod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,26 @@ from rnnops.types import FLOATS, Array
 
 
 class Log1p(Unary):
-    """`log(1 + x)`, also where 1 + x would lose the digits of x."""
+    """`log(1 + x)`, also where `1 + x` would lose the digits of x; -inf at -1, NaN below.
+
+    Not in ONNX: a file gets Log and Add. Its slope is `1 / (1 + x)`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.log1p(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([  -inf, 0.    , 0.6931])
+    """
 
     keeps = ("X",)
     loop = Pointwise("log1p({0})")
@@ -29,7 +48,26 @@ class Log1p(Unary):
 
 
 class Expm1(Unary):
-    """`e ** x - 1`, also where that difference would lose digits."""
+    """`e ** x - 1`, also where that difference would lose digits.
+
+    Not in ONNX: a file gets Exp and Sub. Its slope is `y + 1`.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.expm1(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.0, 0.0, 1.0])})["y"]
+        array([-0.6321,  0.    ,  1.7183])
+    """
 
     keeps = ("Y",)
     loop = Pointwise("expm1({0})")
@@ -42,8 +80,57 @@ class Expm1(Unary):
         return dy * (y + 1.0)
 
 
+class Floor(Unary):
+    """The largest whole number not above x.
+
+    ONNX: Floor, op set 13. Gradients stop here: that of x is 0.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.floor(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.5, 1.5])})["y"]
+        array([-2.,  1.])
+    """
+
+    differentiable = False
+    loop = Pointwise("floor({0})")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(np.floor(x))
+
+
 class Ceil(Unary):
-    """The smallest integer not below x; gradients stop here."""
+    """The smallest whole number not below x.
+
+    ONNX: Ceil, op set 13. Gradients stop here: that of x is 0.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.ceil(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.5, 1.5])})["y"]
+        array([-1.,  2.])
+    """
 
     differentiable = False
     loop = Pointwise("-floor(-{0})")
@@ -54,7 +141,26 @@ class Ceil(Unary):
 
 
 class Round(Unary):
-    """The nearest integer, the even one of two; gradients stop here."""
+    """The nearest whole number, of two the even one.
+
+    ONNX: Round, op set 11. Gradients stop here: that of x is 0.
+
+    Args:
+        x: [...] float.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.round(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([-1.5, 0.5, 1.7])})["y"]
+        array([-2.,  0.,  2.])
+    """
 
     differentiable = False
     loop = Pointwise("rint({0})")
@@ -64,22 +170,30 @@ class Round(Unary):
         return np.asarray(np.rint(x))
 
 
-class Atan(Unary):
-    """Arc tangent, in radians."""
-
-    keeps = ("X",)
-    loop = Pointwise("atan({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.arctan(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy / (1.0 + x * x)
-
-
 class Mod(Binary):
-    """What is left of `a` after division by `b`, with the sign of `b`, or of `a` with `fmod`; integers by 0 give 0."""
+    """What is left of `a` after division by `b`, with the sign of `b`; also written `a % b`.
+
+    ONNX: Mod, op set 13, of which `fmod=0` is for integers alone; here it is for floats too. Integers by 0 give 0,
+    floats NaN. The gradient of `a` is `dy`, that of `b` is `-dy` times the whole quotient.
+
+    Args:
+        a, b: float or integers that broadcast, one of them a blob; a number or an array takes the blob's dtype.
+        fmod: 1 or True for the sign of `a`, as C's fmod has it.
+
+    Returns:
+        The same dtype, of the shape that both broadcast to.
+
+    Raises:
+        NetError: neither is a blob, they are of two nets, a float meets integers, or fmod is neither on nor off.
+        TypeRuleError: their dtypes differ or are none of these, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.mod(a, b))
+        >>> ro.compile(net, device="reference")({"a": np.array([5.5, -5.5]), "b": np.array([2.0, 2.0])})["y"]
+        array([1.5, 0.5])
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"fmod": 0}
     keeps = ("A", "B", "C")
@@ -107,60 +221,5 @@ class Mod(Binary):
         return Pointwise(f"{rest} if {rest} == 0 or ({rest} < 0) == ({{1}} < 0) else {rest} + {{1}}")
 
 
-class Tan(Unary):
-    """Tangent of x in radians."""
-
-    keeps = ("Y",)
-    loop = Pointwise("sin({0}) / cos({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.tan(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * (1.0 + y * y)
-
-
-LARGE = 40.0  # from here on exp(-x) is nothing beside exp(x)
-
-
-class Sinh(Unary):
-    """Hyperbolic sine: half of `expm1(x) - expm1(-x)`, which keeps the digits of a small x.
-
-    Of a large one half of `exp(|x|)`, as the square of a root that is finite wherever the result is.
-    """
-
-    keeps = ("X",)
-    loop = Pointwise(
-        f"0.5 * (expm1({{0}}) - expm1(-{{0}})) if abs({{0}}) < {LARGE} else "
-        "0.5 * sign({0}) * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
-    )
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sinh(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * cosh(x)
-
-
-class Cosh(Unary):
-    """Hyperbolic cosine, as the hyperbolic sine."""
-
-    keeps = ("X",)
-    loop = Pointwise(
-        f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else "
-        "0.5 * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
-    )
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.cosh(x))
-
-    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        return dy * sinh(x)
-
-
-log1p, expm1, ceil = register(Log1p()), register(Expm1()), register(Ceil())
-round, atan, mod = register(Round()), register(Atan()), register(Mod())  # noqa: A001
-tan, sinh, cosh = register(Tan()), register(Sinh()), register(Cosh())
+log1p, expm1, mod = register(Log1p()), register(Expm1()), register(Mod())
+floor, ceil, round = register(Floor()), register(Ceil()), register(Round())  # noqa: A001

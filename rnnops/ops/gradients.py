@@ -13,7 +13,27 @@ from rnnops.types import ANY, FLOATS, Array, Shape
 
 
 class StopGradient(Unary):
-    """A copy; gradients stop here."""
+    """A copy through which no gradient passes: that of x is 0.
+
+    Not in ONNX: a file gets Identity.
+
+    Args:
+        x: [...] any dtype.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=x * ro.stop_gradient(x))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([2.0, 3.0])})
+        >>> pullback(np.ones(2))["x"]
+        array([2., 3.])
+    """
 
     accepts = ANY
     differentiable = False
@@ -26,12 +46,30 @@ class StopGradient(Unary):
 class WithGradient(OpSchema):
     """`y`, with `slope` as its derivative by `x`: a surrogate gradient.
 
-    y, x, slope: of one shape. The gradient of `x` is that of the result times `slope`; that of `y` passes through, so
-    that a `y` which is to have none comes from `stop_gradient`; none goes to `slope`. A spike that is differentiated
-    as a sigmoid (Neftci and others, IEEE SPM 36(6), 2019):
+    Not in ONNX: a file gets Identity. The gradient of `x` is that of the result times `slope`; that of `y` passes
+    through, so that a `y` which is to have none comes from `stop_gradient`; none goes to `slope`.
 
-        s = ro.sigmoid(x)
-        spike = ro.with_gradient(ro.stop_gradient(ro.cast(x > 0.0, "float")), x, ro.stop_gradient(s * (1.0 - s)))
+    Args:
+        y, x, slope: [...] float, of one shape.
+
+    Returns:
+        `y`, of its shape and dtype.
+
+    Raises:
+        NetError: one is no blob, or they are of several nets.
+        TypeRuleError: one is not float; once shapes are known, they differ.
+
+    Example:
+        A spike that is differentiated as a sigmoid (Neftci and others, IEEE SPM 36(6), 2019):
+
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> s = ro.sigmoid(x)
+        >>> spike = ro.stop_gradient(ro.cast(x > 0.0, "float"))
+        >>> net.outputs(y=ro.with_gradient(spike, x, ro.stop_gradient(s * (1.0 - s))))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([-1.0, 0.5])})
+        >>> out["y"], pullback(np.ones(2))["x"]
+        (array([0., 1.]), array([0.1966, 0.235 ]))
     """
 
     inputs = ("Y", "X", "slope")
