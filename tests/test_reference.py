@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import pydoc
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from docstrings import listed, own_doc, parameters, run_examples, sections
 from each import check_each
@@ -24,6 +26,7 @@ from public_names import public_names
 
 import rnnops as ro
 from rnnops.lazy import cached_property
+from rnnops.schema import REGISTRY
 
 MISSING = Path(__file__).with_name("reference_missing.txt")
 CANNOT_FAIL = {"rnnops.op_names", "rnnops.devices", "rnnops.release_memory"}
@@ -32,6 +35,8 @@ VALUES = {  # what is neither a class nor a function -> the module in which a do
     "CELLS": "rnnops.cells.table",
     "TOLERANCES": "rnnops.testing.tolerances",
 }
+FOREIGN = {"Expm1", "Log1p", "SelectValid", "StopGradient", "WithGradient"}  # ops that ONNX has not
+WRITTEN_OPSET = 20  # that `ro.onnx.export` writes unless told
 RETURNED: tuple[
     str, ...
 ] = ()  # `module.Class` of objects that users get and do not make; their methods are public, too
@@ -184,6 +189,24 @@ def test_help_shows_an_op_as_a_function() -> None:
     assert f"layer_normalization = <op LayerNormalization: {called}>\n    `(x - mean)" in shown
     assert list(signature(ro.layer_normalization).parameters) == ["x", "scale", "bias", "axis", "epsilon"]
     assert (ro.and_.__name__, ro.topk.__name__) == ("and_", "topk")
+
+
+def check_op(name: str) -> None:
+    """Raise AssertionError where a docstring says otherwise than ONNX, or than the op itself."""
+    schema = REGISTRY[name]
+    doc = schema.__doc__ or ""
+    said = re.search(rf"ONNX: {name}, op set (\d+)", doc)
+    if name in FOREIGN:
+        assert "Not in ONNX: a file gets" in doc
+    else:
+        assert said is not None
+        assert int(said[1]) == onnx.defs.get_schema(name, WRITTEN_OPSET).since_version
+    if not schema.differentiable:
+        assert re.search("[Gg]radients? (stop|pass)", doc), "it does not say that gradients stop"
+
+
+def test_ops_say_what_onnx_has_for_them() -> None:
+    check_each(ro.op_names(), check_op)
 
 
 def write_missing() -> None:

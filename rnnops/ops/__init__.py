@@ -57,12 +57,10 @@ from rnnops.ops.int8_products import int8_matmul as int8_matmul, scale_columns a
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
     concat as concat,
-    expand as expand,
     flatten as flatten,
     reshape as reshape,
     split as split,
     squeeze as squeeze,
-    tile as tile,
     transpose as transpose,
     unsqueeze as unsqueeze,
 )
@@ -82,6 +80,7 @@ from rnnops.ops.reduction import (
     reduce_sum as reduce_sum,
     reduce_sum_square as reduce_sum_square,
 )
+from rnnops.ops.repetition import expand as expand, tile as tile
 from rnnops.ops.rounded_products import rounded_gemm as rounded_gemm, rounded_matmul as rounded_matmul
 from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (

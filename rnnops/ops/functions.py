@@ -17,7 +17,7 @@ from rnnops.types import FLOATS, Array
 class Log1p(Unary):
     """`log(1 + x)`, also where `1 + x` would lose the digits of x; -inf at -1, NaN below.
 
-    Not in ONNX: a file gets Log and Add. Its slope is `1 / (1 + x)`.
+    Not in ONNX: a file gets a few ops that keep the digits. Its slope is `1 / (1 + x)`.
 
     Args:
         x: [...] float.
@@ -50,7 +50,7 @@ class Log1p(Unary):
 class Expm1(Unary):
     """`e ** x - 1`, also where that difference would lose digits.
 
-    Not in ONNX: a file gets Exp and Sub. Its slope is `y + 1`.
+    Not in ONNX: a file gets a few ops that keep the digits. Its slope is `y + 1`.
 
     Args:
         x: [...] float.

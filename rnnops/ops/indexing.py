@@ -20,7 +20,31 @@ from rnnops.types import BOOL, FLOATS, Array, Shape, is_float
 
 
 class Slice(Movement):
-    """From `starts` up to `ends` by `steps` along `axes`; negative positions count from the end."""
+    """From `starts` up to `ends` by `steps` along `axes`; also written as a subscript, `x[1:, ::2]`.
+
+    ONNX: Slice, op set 13. The gradient is 0 where nothing was taken.
+
+    Args:
+        data: [...] any dtype.
+        starts, ends: integers, one for each axis that is sliced; negative ones count from the end, and those beyond
+            it are
+            cut to it. An int64 blob must follow from shapes and constants, here and below.
+        axes: that are sliced; the first ones if left out.
+        steps: other than 0, below 0 goes backwards; 1 if left out.
+
+    Returns:
+        What is left along each axis, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or a list has others than integers.
+        TypeRuleError: once shapes are known, lists differ in length, an axis is out of range or twice, or a step is 0.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.slice(net.input("x"), [-1], [-9], axes=[0], steps=[-2]))
+        >>> ro.compile(net, device="reference")({"x": np.arange(6.0)})["y"]
+        array([5., 3., 1.])
+    """
 
     inputs = ("data", "starts?", "ends?", "axes?", "steps?")
     static = ("starts", "ends", "axes", "steps")
@@ -65,7 +89,32 @@ class Slice(Movement):
 
 
 class Gather(Movement):
-    """Slices of data along `axis`, looked up by index; negative indices count from the end."""
+    """Slices of data along an axis, looked up by index: `data[indices]` for axis 0, as of an embedding.
+
+    ONNX: Gather, op set 13. The gradient of a slice is the sum over all places that took it.
+
+    Args:
+        data: [...] any dtype.
+        indices: [...] int32 or int64, a blob or integers; negative ones count from the end.
+        axis: along which; negative ones count from the end.
+
+    Returns:
+        The shape of data with that of indices in place of the axis, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or indices are of another net.
+        TypeRuleError: once shapes are known, the axis is out of range or indices are no integers; in a run, one is
+            out of
+            range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.gather(net.input("table"), net.input("word", "int64")))
+        >>> table = np.array([[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]])
+        >>> ro.compile(net, device="reference")({"table": table, "word": np.array([2, 0])})["y"]
+        array([[2. , 2.5],
+               [0. , 0.5]])
+    """
 
     inputs = ("data", "indices")
     attributes: ClassVar[dict[str, Any]] = {"axis": 0}
@@ -94,10 +143,34 @@ class Gather(Movement):
 
 
 class Pad(Movement):
-    """Elements put around the array, or cut off where a number of `pads` (all begins, then all ends) is negative.
+    """Elements put around the array, or cut off where a number is negative.
 
-    What is put there by `mode`: `constant_value`, the mirror image without the border (`reflect`), the border
-    (`edge`), or the array once more (`wrap`).
+    ONNX: Pad, op set 19. The gradient of each element is the sum over all places that show it.
+
+    Args:
+        data: [...] any dtype.
+        pads: how many, all begins, then all ends: two numbers for each axis, or an int64 blob that follows from
+            shapes and
+            constants.
+        constant_value: what is put around, a number or a blob of one element; for mode `"constant"`.
+        mode: `"constant"`, `"reflect"` (the mirror image without the border), `"edge"` (the border again) or
+            `"wrap"` (the
+            array once more).
+        axes: that `pads` are of; all if left out.
+
+    Returns:
+        Each size plus what is put there, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or pads or axes are no integers.
+        TypeRuleError: once shapes are known, pads are not two for each axis, more is cut off than there is, the mode is
+            unknown, an empty axis has nothing to repeat, or the value does not fit the dtype.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.pad(net.input("x"), [1, 2], mode="reflect"))
+        >>> ro.compile(net, device="reference")({"x": np.array([0.0, 1.0, 2.0])})["y"]
+        array([1., 0., 1., 2., 1., 0.])
     """
 
     inputs = ("data", "pads?", "constant_value?", "axes?")
@@ -177,6 +250,8 @@ class Pad(Movement):
 
     def check_value(self, call: Call) -> None:
         value, dtype = call.attr("constant_value"), call.dtype(0)
+        if not isinstance(value, int | float):
+            call.fail("constant_value is no number", came=repr(value))
         if call.has(2) and call.shape(2) not in ((), (1,)):
             call.fail("constant_value is one number", blob=call.op.inputs[2], came=list(call.shape(2)))
         unfit = isinstance(value, float) or (dtype == BOOL and value not in (0, 1))

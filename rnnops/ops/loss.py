@@ -25,7 +25,31 @@ from rnnops.types import ANY, FLOATS, INTEGERS, Array, Shape, is_float
 class OneHot(OpSchema):
     """A new axis of `depth` classes: `values[1]` at the class that the index names, `values[0]` elsewhere.
 
-    Negative indices count from the end; an index outside `[-depth, depth)` names no class.
+    ONNX: OneHot, op set 11. Negative indices count from the end; an index outside `[-depth, depth)` names no class. The
+    gradient goes to `values`, where these are float.
+
+    Args:
+        indices: [...] integers.
+        depth: the number of classes, or an int64 blob that follows from shapes and constants.
+        values: [2] of any dtype, off and on, a blob or numbers.
+        axis: where the classes are in the result; negative ones count from its end.
+
+    Returns:
+        The shape of indices with depth at the axis, the dtype of values.
+
+    Raises:
+        NetError: indices is no blob, or depth is no integer.
+        TypeRuleError: once shapes are known, indices are no integers, values are not two, depth is below 0, or the
+            axis is
+            out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.one_hot(net.input("label", "int64"), 3))
+        >>> ro.compile(net, device="reference")({"label": np.array([2, 0, 5])})["y"]
+        array([[0., 0., 1.],
+               [1., 0., 0.],
+               [0., 0., 0.]], dtype=float32)
     """
 
     inputs = ("indices", "depth?", "values?")
@@ -94,10 +118,34 @@ class OneHot(OpSchema):
 
 
 class SoftmaxCrossEntropyLoss(OpSchema):
-    """`-weights[label] * log_softmax(scores)[label]`, as it is, summed, or as a mean weighted by `weights`.
+    """`-weights[label] * log_softmax(scores)[label]`, one by one, summed, or as a mean weighted by `weights`.
 
-    scores: [N, C, ...]; labels: int [N, ...]; weights: [C]. A label equal to `ignore_index` counts nothing; any other
-    outside `[0, C)` is an error.
+    ONNX: SoftmaxCrossEntropyLoss, op set 13. The gradient of scores is `weights[label] * (softmax(scores) - one_hot)`,
+    times that of the loss, over the sum of weights for the mean. A mean of nothing is NaN.
+
+    Args:
+        scores: [N, C, ...] float, logits of C classes.
+        labels: [N, ...] int32 or int64, classes.
+        weights: [C] float, of classes; 1 if left out.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        ignore_index: labels that count nothing, neither in the sum nor in the mean; none if left out.
+
+    Returns:
+        [] of scores' dtype, or [N, ...] with `"none"`.
+
+    Raises:
+        NetError: one is no blob, or they are of several nets.
+        TypeRuleError: scores or weights are not float; once shapes are known, shapes do not fit, labels are not
+            int32 or
+            int64, the reduction is unknown or ignore_index is no integer; in a run, a label is neither in `[0, C)` nor
+            `ignore_index`.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(loss=ro.softmax_cross_entropy_loss(net.input("scores"), net.input("labels", "int64")))
+        >>> feeds = {"scores": np.array([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), "labels": np.array([0, 2])}
+        >>> ro.compile(net, device="reference")(feeds)["loss"]
+        array(0.6691)
     """
 
     inputs = ("scores", "labels", "weights?")
@@ -128,6 +176,8 @@ class SoftmaxCrossEntropyLoss(OpSchema):
             call.fail("labels are scores' shape without the classes", wanted=" or ".join(INDEX_DTYPES), came=came)
         if call.has(2) and call.shape(2) != (scores[1],):
             call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
+        if not isinstance(call.attr("ignore_index"), int | None):
+            call.fail("ignore_index is no integer", came=repr(call.attr("ignore_index")))
         reduction = choice(call, "reduction", "mean", "sum", "none")
         return (labels if reduction == "none" else (), scores)
 

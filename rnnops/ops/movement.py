@@ -1,9 +1,8 @@
-"""Ops that regroup or repeat elements and compute nothing: shapes, axes, pieces, copies."""
+"""Ops that regroup elements and compute nothing: shapes, axes, pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from math import prod
 from typing import Any, ClassVar, overload
 
@@ -14,11 +13,9 @@ from rnnops.errors import NetError
 from rnnops.loops import LoopForm, View
 from rnnops.net import common_net
 from rnnops.ops.base import Sizes, append_sized, axes_given, flag, required_sizes, sizes_of
-from rnnops.ops.internal import sum_to
+from rnnops.ops.transposed_copy import transposed_copy
 from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import Array, Shape
-
-LARGE_MATRIX, BLOCK_ELEMENTS = 16384, 8192  # elements; NumPy's own transposed copy is 2 to 4 times slower there
 
 
 class Movement(OpSchema):
@@ -41,9 +38,30 @@ class Regrouping(Movement):
 
 
 class Reshape(Regrouping):
-    """The same elements in another shape: 0 copies a size (unless `allowzero`), one -1 is inferred.
+    """The same elements in another shape; also written `x.reshape(2, -1)`.
 
-    Sizes that 0 copies take no part in what -1 becomes, so `[0, -1]` works for an empty batch too.
+    ONNX: Reshape, op set 19. Sizes that 0 copies take no part in what -1 becomes, so `[0, -1]` works for an empty batch
+    too. The gradient is reshaped back.
+
+    Args:
+        data: [...] any dtype.
+        shape: sizes, or an int64 blob that follows from shapes and constants; 0 copies the size of that axis, one -1 is
+            worked out from the others.
+        allowzero: 1 or True lets 0 be a size of 0.
+
+    Returns:
+        The given shape, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or sizes are no integers.
+        TypeRuleError: once shapes are known, the elements do not fit, or the value of a blob of sizes is not known.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reshape(net.input("x"), [2, -1]))
+        >>> ro.compile(net, device="reference")({"x": np.arange(6.0)})["y"]
+        array([[0., 1., 2.],
+               [3., 4., 5.]])
     """
 
     inputs = ("data", "shape?")
@@ -70,7 +88,27 @@ class Reshape(Regrouping):
 
 
 class Flatten(Regrouping):
-    """A matrix: axes before `axis` become its rows, the others its columns."""
+    """A matrix: axes before `axis` become its rows, the others its columns.
+
+    ONNX: Flatten, op set 13. The gradient is reshaped back.
+
+    Args:
+        data: [...] any dtype.
+        axis: how many axes become rows, none for 0; negative ones count from the end.
+
+    Returns:
+        [rows, columns] of data's dtype.
+
+    Raises:
+        NetError: data is no blob.
+        TypeRuleError: once shapes are known, the axis is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.flatten(net.input("x"), axis=2))
+        >>> ro.compile(net, device="reference")({"x": np.zeros((2, 3, 4))})["y"].shape
+        (6, 4)
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"axis": 1}
 
@@ -79,14 +117,36 @@ class Flatten(Regrouping):
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         shape, axis = call.shape(0), call.attr("axis")
-        if not -len(shape) <= axis <= len(shape):
-            call.fail("axis out of range", wanted=f"{-len(shape)} to {len(shape)}", came=axis)
+        if not isinstance(axis, int) or not -len(shape) <= axis <= len(shape):
+            call.fail("axis out of range", wanted=f"{-len(shape)} to {len(shape)}", came=repr(axis))
         axis = axis + len(shape) if axis < 0 else axis
         return ((prod(shape[:axis]), prod(shape[axis:])),)
 
 
 class Squeeze(Regrouping):
-    """Axes of size 1 left out; all of them where `axes` is not given."""
+    """Axes of size 1 left out.
+
+    ONNX: Squeeze, op set 13. The gradient is reshaped back.
+
+    Args:
+        data: [...] any dtype.
+        axes: which to leave out, numbers or an int64 blob that follows from shapes and constants; all of size 1 if left
+            out.
+        axis: the same by NumPy's name.
+
+    Returns:
+        The shape without these axes, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or axes are given twice or are no integers.
+        TypeRuleError: once shapes are known, an axis is out of range or not of size 1.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.squeeze(net.input("x"), axis=0))
+        >>> ro.compile(net, device="reference")({"x": np.zeros((1, 3, 1))})["y"].shape
+        (3, 1)
+    """
 
     inputs = ("data", "axes?")
     static = ("axes",)
@@ -110,7 +170,28 @@ class Squeeze(Regrouping):
 
 
 class Unsqueeze(Regrouping):
-    """Axes of size 1 put in, numbered as in the result."""
+    """Axes of size 1 put in.
+
+    ONNX: Unsqueeze, op set 13. The gradient is reshaped back.
+
+    Args:
+        data: [...] any dtype.
+        axes: where they are in the result, numbers or an int64 blob that follows from shapes and constants.
+        axis: the same by NumPy's name.
+
+    Returns:
+        The shape with these axes, data's dtype.
+
+    Raises:
+        NetError: data is no blob, or axes are left out, given twice or no integers.
+        TypeRuleError: once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.unsqueeze(net.input("x"), [0, -1]))
+        >>> ro.compile(net, device="reference")({"x": np.zeros((2, 3))})["y"].shape
+        (1, 2, 3, 1)
+    """
 
     inputs = ("data", "axes?")
     static = ("axes",)
@@ -130,7 +211,27 @@ class Unsqueeze(Regrouping):
 
 
 class Transpose(Movement):
-    """Axes in another order; reversed where `perm` is not given."""
+    """Axes in another order; also written `x.T` and `x.transpose(1, 0)`.
+
+    ONNX: Transpose, op set 13. The gradient is transposed back.
+
+    Args:
+        data: [...] any dtype.
+        perm: the axes of data in the order of the result; reversed if left out.
+
+    Returns:
+        The sizes in that order, data's dtype.
+
+    Raises:
+        NetError: data is no blob.
+        TypeRuleError: once shapes are known, perm does not name every axis once.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.transpose(net.input("x"), [1, 0, 2]))
+        >>> ro.compile(net, device="reference")({"x": np.zeros((2, 3, 4))})["y"].shape
+        (3, 2, 4)
+    """
 
     attributes: ClassVar[dict[str, Any]] = {"perm": None}
 
@@ -156,58 +257,30 @@ class Transpose(Movement):
         return order
 
 
-class Expand(Movement):
-    """Broadcast to a shape; where the shape says 1, the operand's size stays."""
-
-    inputs = ("input", "shape?")
-    static = ("shape",)
-    attributes: ClassVar[dict[str, Any]] = {"shape": None}
-
-    def __call__(self, x: Blob, shape: Sizes) -> Blob:
-        return append_sized(self, common_net([x]), {"input": x, "shape": shape})[0]
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        shape = required_sizes(call, "shape", 1)
-        if min(shape, default=0) < 0:
-            call.fail("not a shape", came=list(shape))
-        return (call.broadcast(call.shape(0), shape),)
-
-    def reference(self, call: Call, x: Array, *sizes: Array) -> Array:
-        return np.array(np.broadcast_to(x, call.output_types[0].shape), order="C")
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        return first_only(call, sum_to(blobs[-1], call.shape(0)))
-
-
-class Tile(Movement):
-    """The array repeated along each axis."""
-
-    inputs = ("input", "repeats?")
-    static = ("repeats",)
-    attributes: ClassVar[dict[str, Any]] = {"repeats": None}
-
-    def __call__(self, x: Blob, repeats: Sizes) -> Blob:
-        return append_sized(self, common_net([x]), {"input": x, "repeats": repeats})[0]
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        repeats = required_sizes(call, "repeats", 1)
-        if len(repeats) != call.rank(0) or min(repeats, default=0) < 0:
-            call.fail("repeats has one number of 0 or more per axis", wanted=call.rank(0), came=list(repeats))
-        return (tuple(size * count for size, count in zip(call.shape(0), repeats, strict=True)),)
-
-    def reference(self, call: Call, x: Array, *sizes: Array) -> Array:
-        shape = call.output_types[0].shape
-        return np.tile(x, required_sizes(call, "repeats", 1)) if 0 not in shape else np.empty(shape, x.dtype)
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        pairs = list(zip(required_sizes(call, "repeats", 1), call.shape(0), strict=True))
-        copies = reshape_to(blobs[-1], tuple(chain.from_iterable(pairs)))
-        total = sum_to(copies, tuple(chain.from_iterable((1, size) for _, size in pairs)))
-        return first_only(call, reshape_to(total, call.shape(0)))
-
-
 class Concat(Movement):
-    """Arrays joined along one axis."""
+    """Arrays joined along one axis.
+
+    ONNX: Concat, op set 13. Each part gets its part of the gradient.
+
+    Args:
+        blobs: of one dtype, any, whose sizes are the same but along the axis; one by one, or as one list.
+        axis: along which, negative ones count from the end; after a list it may come without its name.
+
+    Returns:
+        The sum of the sizes along the axis, the same dtype.
+
+    Raises:
+        NetError: there is no blob, one is none, or the axis is left out.
+        TypeRuleError: dtypes differ; once shapes are known, other sizes differ or the axis is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.concat(a, b, axis=-1))
+        >>> ro.compile(net, device="reference")({"a": np.ones((2, 1)), "b": np.zeros((2, 2))})["y"]
+        array([[1., 0., 0.],
+               [1., 0., 0.]])
+    """
 
     inputs = ("A", "more*")
     attributes: ClassVar[dict[str, Any]] = {"axis": REQUIRED}
@@ -242,7 +315,30 @@ class Concat(Movement):
 
 
 class Split(Movement):
-    """Pieces along one axis: of given sizes, or `num_outputs` of one size (the last may be smaller)."""
+    """Pieces along one axis.
+
+    ONNX: Split, op set 18. The gradient joins those of the pieces.
+
+    Args:
+        x: [...] any dtype.
+        split: the number of pieces, their sizes, or an int64 blob of sizes that follows from shapes and constants.
+        axis: along which; negative ones count from the end.
+        num_outputs: the number of pieces, where `split` is None or a blob.
+
+    Returns:
+        A tuple of blobs of x's dtype. Pieces by number have one size, the last may be smaller.
+
+    Raises:
+        NetError: x is no blob, there are no pieces, or their number is not known.
+        TypeRuleError: once shapes are known, the pieces do not add up to the axis, or it is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> left, right = ro.split(net.input("x"), 2, axis=-1)
+        >>> net.outputs(left=left, right=right)
+        >>> ro.compile(net, device="reference")({"x": np.arange(5.0)})
+        {'left': array([0., 1., 2.]), 'right': array([3., 4.])}
+    """
 
     inputs = ("input", "split?")
     outputs = ("outputs",)
@@ -288,18 +384,6 @@ class Split(Movement):
         return sizes
 
 
-def transposed_copy(data: Array, order: Sequence[int]) -> Array:
-    """A copy in C order with axes in another order; a large matrix goes in blocks of rows that fit the cache."""
-    if data.ndim != 2 or data.size < LARGE_MATRIX or tuple(order) != (1, 0):
-        return np.array(np.transpose(data, order), order="C")
-    rows, columns = data.shape
-    result = np.empty((columns, rows), data.dtype)
-    block = max(8, BLOCK_ELEMENTS // columns)
-    for first in range(0, rows, block):
-        result[:, first : first + block] = data[first : first + block].T
-    return result
-
-
 def reshape_to(x: Blob, shape: Shape) -> Blob:
     """Reshape to sizes that are all meant literally."""
     return reshape(x, list(shape), allowzero=int(0 in shape))
@@ -316,5 +400,4 @@ reshape, flatten, squeeze, unsqueeze = (
     register(Squeeze()),
     register(Unsqueeze()),
 )
-transpose, expand, tile = register(Transpose()), register(Expand()), register(Tile())
-concat, split = register(Concat()), register(Split())
+transpose, concat, split = register(Transpose()), register(Concat()), register(Split())

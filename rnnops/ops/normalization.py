@@ -15,8 +15,8 @@ from rnnops.op import Op
 from rnnops.ops.arithmetic import exp, log, reciprocal, sqrt
 from rnnops.ops.base import Unary, number, quiet
 from rnnops.ops.internal import normalized, sum_to
-from rnnops.ops.movement import expand
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
+from rnnops.ops.repetition import expand
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
@@ -37,7 +37,27 @@ class _AlongAxis(Unary):
 
 
 class Softmax(_AlongAxis):
-    """`exp(x) / sum(exp(x))` along an axis; a row of nothing but -inf is NaN, as in ONNX."""
+    """`exp(x) / sum(exp(x))` along an axis, without overflow; a row of nothing but -inf is NaN, as in ONNX.
+
+    ONNX: Softmax, op set 13. The gradient is `y * (dy - sum(y * dy))`.
+
+    Args:
+        x: [...] float.
+        axis: along which; negative ones count from the end.
+
+    Returns:
+        The same shape and dtype; each row sums up to 1.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float; once shapes are known, the axis is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.softmax(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([0.0, 1.0, 2.0])})["y"]
+        array([0.09  , 0.2447, 0.6652])
+    """
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -55,7 +75,27 @@ class Softmax(_AlongAxis):
 
 
 class LogSoftmax(_AlongAxis):
-    """`x - log(sum(exp(x)))` along an axis."""
+    """`x - log(sum(exp(x)))` along an axis, without overflow; a row of nothing but -inf is NaN, as in ONNX.
+
+    ONNX: LogSoftmax, op set 13. The gradient is `dy - exp(y) * sum(dy)`.
+
+    Args:
+        x: [...] float.
+        axis: along which; negative ones count from the end.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float; once shapes are known, the axis is out of range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.log_softmax(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([0.0, 1.0, 2.0])})["y"]
+        array([-2.4076, -1.4076, -0.4076])
+    """
 
     @quiet
     def reference(self, call: Call, x: Array) -> Array:
@@ -73,7 +113,32 @@ class LogSoftmax(_AlongAxis):
 class LayerNormalization(OpSchema):
     """`(x - mean) / sqrt(variance + epsilon) * scale + bias` over all axes from `axis` on, in two passes.
 
-    Mean, InvStdDev: one number per row, with size 1 from `axis` on. From them `replay` gives Y again, bit for bit.
+    ONNX: LayerNormalization, op set 17, whose further results, mean and inverse deviation of each row, stay inside;
+    from them what is recomputed gives the result again, bit for bit.
+
+    Args:
+        x: [...] float.
+        scale: float, of x's sizes from `axis` on, or what broadcasts to x.
+        bias: as scale; none if left out.
+        axis: the first of the axes that are normalised; negative ones count from the end.
+        epsilon: a number, which keeps rows of one value finite.
+
+    Returns:
+        x's shape and dtype.
+
+    Raises:
+        NetError: one is no blob, they are of several nets, or epsilon is no number.
+        TypeRuleError: one is not float; once shapes are known, scale or bias do not broadcast to x, or the axis is
+            out of
+            range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, scale, bias = net.inputs("x", "scale", "bias")
+        >>> net.outputs(y=ro.layer_normalization(x, scale, bias))
+        >>> feeds = {"x": np.array([[1.0, 2.0, 3.0]]), "scale": np.ones(3), "bias": np.zeros(3)}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[-1.2247,  0.    ,  1.2247]])
     """
 
     inputs = ("X", "Scale", "B?")

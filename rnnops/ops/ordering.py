@@ -21,7 +21,28 @@ FEW = 8  # largest elements that compiled code finds one after another; for more
 
 
 class ArgMax(OpSchema):
-    """The index of the largest element along an axis, the first one of several, or of NaN if there is one."""
+    """The index of the largest element along an axis, the first one of several, or of NaN if there is one.
+
+    ONNX: ArgMax, op set 13. Gradients stop here.
+
+    Args:
+        x: [...] float or integer.
+        axis: along which; negative ones count from the end.
+        keepdims: whether it stays as an axis of size 1, as ONNX has it by default; 0 or False leaves it out.
+
+    Returns:
+        int64, of x's shape with 1 for the axis, or without it.
+
+    Raises:
+        NetError: x is no blob, or keepdims is neither on nor off.
+        TypeRuleError: x is bool; once shapes are known, the axis is out of range or empty.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.argmax(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]])})["y"]
+        array([1, 0])
+    """
 
     inputs = ("data",)
     outputs = ("reduced",)
@@ -55,7 +76,28 @@ class ArgMax(OpSchema):
 class TopK(OpSchema):
     """The k largest elements along an axis and their indices, the largest first, of equal ones the first.
 
-    NaN counts as the largest. Compiled code finds up to 8, one after another; more are sorted by the reference.
+    ONNX: TopK, op set 11, sorted, of the largest. NaN counts as the largest. The gradient of a value goes to its place.
+    Compiled code finds up to 8, one after another; more are sorted by the reference.
+
+    Args:
+        x: [...] float or integer.
+        k: how many.
+        axis: along which; negative ones count from the end.
+
+    Returns:
+        Two blobs of x's shape with k along the axis: values of x's dtype, and indices, int64.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is bool; once shapes are known, k is not from 0 to the size of the axis, or the axis is out of
+            range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> values, indices = ro.topk(net.input("x"), 2)
+        >>> net.outputs(values=values, indices=indices)
+        >>> ro.compile(net, device="reference")({"x": np.array([3.0, 1.0, 4.0, 4.0])})
+        {'values': array([4., 4.]), 'indices': array([2, 3])}
     """
 
     inputs = ("X",)

@@ -16,7 +16,31 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class MatMul(Binary):
-    """Matrix product over the last two axes, the others broadcast; a 1-D operand is a row or (right) a column."""
+    """Matrix product over the last two axes, the others broadcast; also written `a @ b`.
+
+    ONNX: MatMul, op set 13. An operand of one axis is a row on the left and a column on the right, and that axis is not
+    in the result. As matrices the gradients are `dy @ b.T` and `a.T @ dy`. `precision=` of `ro.compile` may round
+    operands.
+
+    Args:
+        a: [..., M, K] or [K] float, a blob or an array.
+        b: [..., K, N] or [K] float, a blob or an array; one of both is a blob.
+
+    Returns:
+        [..., M, N] of the same dtype.
+
+    Raises:
+        NetError: neither is a blob, or they are of two nets.
+        TypeRuleError: one is not float; once shapes are known, K differs, one has no axis, or the others do not
+            broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.matmul(net.input("x"), net.input("w")))
+        >>> feeds = {"x": np.array([[1.0, 2.0]]), "w": np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 3.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[1., 2., 8.]])
+    """
 
     accepts = FLOATS
     keeps = ("A", "B")
@@ -52,7 +76,32 @@ class MatMul(Binary):
 
 
 class Gemm(OpSchema):
-    """`alpha * A' @ B' + beta * C`, where `'` transposes as `transA`, `transB` say and C broadcasts."""
+    """`alpha * A @ B + beta * C` of matrices, of which A and B may be transposed first.
+
+    ONNX: Gemm, op set 13. Gradients are products like these; that of c is summed over what was repeated.
+
+    Args:
+        a: [M, K] float, or [K, M] with `transA`.
+        b: [K, N] float, or [N, K] with `transB`.
+        c: float, a blob, a number or an array that broadcasts to [M, N]; none if left out.
+        alpha, beta: numbers.
+        transA, transB: 1 or True to transpose.
+
+    Returns:
+        [M, N] of the same dtype.
+
+    Raises:
+        NetError: a or b is no blob, they are of several nets, or an attribute is no number or flag.
+        TypeRuleError: one is not float; once shapes are known, a or b is no matrix, K differs, or c does not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, w = net.inputs("x", "w")
+        >>> net.outputs(y=ro.gemm(x, w, np.array([10.0, 20.0]), transB=1))
+        >>> feeds = {"x": np.array([[1.0, 2.0]]), "w": np.array([[1.0, 0.0], [3.0, 4.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[11., 31.]])
+    """
 
     inputs = ("A", "B", "C?")
     attributes: ClassVar[dict[str, Any]] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}

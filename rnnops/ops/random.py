@@ -22,7 +22,30 @@ from rnnops.types import BOOL, FLOATS, Array, Shape
 class Dropout(OpSchema):
     """In training, elements are zeroed with probability `ratio` and the others grow by `1 / (1 - ratio)`; else a copy.
 
-    The mask says which elements stay. `ordinal` tells the random ops of a program apart.
+    ONNX: Dropout, op set 13. Numbers come from a counter (Philox) by the run's seed, the op and the step, the same ones
+    on every device, for any number of threads and when backward computes them again. The gradient is masked and scaled
+    like the elements.
+
+    Args:
+        x: [...] float.
+        ratio: the probability, from 0 up to but without 1.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob, or ratio is no such number.
+        TypeRuleError: x is not float.
+        FeedError: a run in training has no `seed=`.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.dropout(net.input("x"), 0.5))
+        >>> run = ro.compile(net, device="reference")
+        >>> run({"x": np.ones(6)}, training=True, seed=3)["y"]
+        array([2., 0., 0., 0., 2., 2.])
+        >>> run({"x": np.ones(6)})["y"]
+        array([1., 1., 1., 1., 1., 1.])
     """
 
     inputs = ("data",)
@@ -36,7 +59,7 @@ class Dropout(OpSchema):
 
     def __call__(self, x: Blob, ratio: float = 0.5) -> Blob:
         net = common_net([x])
-        if not isinstance(ratio, int | float) or not 0 <= ratio < 1:
+        if not isinstance(ratio, int | float | np.integer | np.floating) or not 0 <= ratio < 1:
             raise NetError("not a dropout ratio", net=net.name, op=self.name, wanted="0 <= ratio < 1", came=repr(ratio))
         return net.append(self.name, [x], {"ratio": float(ratio)})[0]
 
@@ -63,7 +86,25 @@ class Dropout(OpSchema):
 class RandomUniformLike(OpSchema):
     """Numbers that are uniform in [0, 1), as many as the operand has elements; in training and outside of it.
 
-    They have 24 random bits in float32 and 32 in float64. `ordinal` tells the random ops of a program apart.
+    ONNX: RandomUniformLike, op set 1. Numbers come from a counter (Philox) by the run's seed, the op and the step, the
+    same ones on every device. They have 24 random bits in float32 and 32 in float64. Gradients stop here.
+
+    Args:
+        x: [...] float, whose values do not matter.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float.
+        FeedError: a run has no `seed=`.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.random_uniform_like(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.zeros(4)}, seed=1)["y"]
+        array([0.8903, 0.5127, 0.8993, 0.9139])
     """
 
     inputs = ("input",)

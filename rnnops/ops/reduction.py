@@ -18,7 +18,8 @@ from rnnops.ops.arithmetic import exp, log
 from rnnops.ops.base import Sizes, append_sized, axes_given, flag, quiet, sizes_of
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
-from rnnops.ops.movement import expand, first_only, reshape_to
+from rnnops.ops.movement import first_only, reshape_to
+from rnnops.ops.repetition import expand
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
 
@@ -80,7 +81,31 @@ class Reduce(OpSchema):
 
 
 class ReduceSum(Reduce):
-    """The sum."""
+    """The sum over axes; also written `x.sum(axis=-1)`, which leaves the axes out.
+
+    ONNX: ReduceSum, op set 13. 0 over no elements; integers wrap around. Each element gets the gradient of its sum.
+
+    Args:
+        data: [...] float or integer.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_sum(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [3.0, 4.0]])})["y"]
+        array([3., 7.])
+    """
 
     accepts = NUMERIC
     loop = Reduction("{a} + {b}", 0)
@@ -94,7 +119,31 @@ class ReduceSum(Reduce):
 
 
 class ReduceMean(Reduce):
-    """The mean."""
+    """The mean over axes; also written `x.mean(axis=-1)`, which leaves the axes out.
+
+    ONNX: ReduceMean, op set 18. NaN over no elements. Each of n elements gets the gradient of its mean over n.
+
+    Args:
+        data: [...] float.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_mean(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [3.0, 4.0]])})["y"]
+        array([1.5, 3.5])
+    """
 
     loop = Reduction("{a} + {b}", 0, finish="{acc} / {count}")
 
@@ -145,19 +194,93 @@ class Extremum(Reduce):
 
 
 class ReduceMax(Extremum):
-    """The largest element, NaN if there is one."""
+    """The largest element along axes, NaN if there is one; also written `x.max(axis=-1)`, which leaves the axes out.
+
+    ONNX: ReduceMax, op set 20. Over no elements the least number of the dtype, -inf of floats. Elements that tie share
+    the gradient equally; beside NaN none gets any.
+
+    Args:
+        data: [...] float, integer or bool.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_max(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [4.0, 3.0]])})["y"]
+        array([2., 4.])
+    """
 
     function, side = np.maximum, -1
 
 
 class ReduceMin(Extremum):
-    """The smallest element, NaN if there is one."""
+    """The smallest element along axes, NaN if there is one; also written `x.min(axis=-1)`, which leaves the axes out.
+
+    ONNX: ReduceMin, op set 20. Over no elements the largest number of the dtype, inf of floats. Elements that tie share
+    the gradient equally; beside NaN none gets any.
+
+    Args:
+        data: [...] float, integer or bool.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_min(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [4.0, 3.0]])})["y"]
+        array([1., 3.])
+    """
 
     function, side = np.minimum, 1
 
 
 class ReduceSumSquare(Reduce):
-    """The sum of squares."""
+    """The sum of squares over axes.
+
+    ONNX: ReduceSumSquare, op set 18. 0 over no elements; integers wrap around. The gradient is `2 * x * dy`.
+
+    Args:
+        data: [...] float or integer.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_sum_square(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [3.0, 4.0]])})["y"]
+        array([ 5., 25.])
+    """
 
     accepts = NUMERIC
     keeps = ("data",)
@@ -173,7 +296,31 @@ class ReduceSumSquare(Reduce):
 
 
 class ReduceLogSumExp(Reduce):
-    """`log(sum(exp(x)))`, by way of the largest element so that nothing overflows."""
+    """`log(sum(exp(x)))` over axes, by way of the largest element so that nothing overflows.
+
+    ONNX: ReduceLogSumExp, op set 18. -inf over no elements. The gradient is `softmax(x) * dy`.
+
+    Args:
+        data: [...] float.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_log_sum_exp(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[0.0, 0.0], [1000.0, 0.0]])})["y"]
+        array([   0.6931, 1000.    ])
+    """
 
     keeps = ("data", "reduced")
     loop = Expansion()

@@ -22,7 +22,34 @@ TIME_MAJOR = "Sequences are time-major, [T, N, ...]: one of [N, T, ...] is fed a
 class SelectValid(OpSchema):
     """`new` in the rows that are not over yet (`timestep < seq_lengths[n]`), else `previous`, or 0 with `drop`.
 
-    new, previous: [N, ...]; seq_lengths: int32 [N]; timestep: int32 [1].
+    Not in ONNX: a file gets Less and Where. Cells that take lengths use it for their states. The gradient goes to what
+    was taken.
+
+    Args:
+        new, previous: [N, ...] of one dtype, any, and one shape.
+        seq_lengths: [N] int32, steps of each row.
+        timestep: [1] int32, the number of this step.
+        drop: 1 or True puts 0 in place of `previous`.
+
+    Returns:
+        The shape and dtype of new.
+
+    Raises:
+        NetError: one is no blob, they are of several nets, or drop is neither on nor off.
+        TypeRuleError: dtypes of new and previous differ; once shapes are known, their shapes differ, or lengths or
+            timestep
+            are not int32 of these sizes.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> new, old = net.inputs("new", "old")
+        >>> lengths, t = net.input("lengths", "int32"), net.input("t", "int32")
+        >>> net.outputs(y=ro.select_valid(new, old, lengths, t))
+        >>> feeds = {"new": np.ones((2, 2)), "old": np.zeros((2, 2))}
+        >>> feeds |= {"lengths": np.array([1, 3], "int32"), "t": np.array([2], "int32")}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[0., 0.],
+               [1., 1.]])
     """
 
     inputs = ("new", "previous", "seq_lengths", "timestep")

@@ -18,7 +18,29 @@ from rnnops.types import BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape as SizesOfAx
 
 
 class Shape(OpSchema):
-    """The sizes of an array from axis `start` up to `end`, which count from the back where they are negative."""
+    """The sizes of an array from axis `start` up to `end`, as a blob.
+
+    ONNX: Shape, op set 19. Shapes of other ops may follow from it, as its value is known before a run. Gradients stop
+    here.
+
+    Args:
+        data: [...] any dtype.
+        start, end: axes, negative ones from the end, cut to those there are; to the last one if `end` is left out.
+
+    Returns:
+        [axes] int64.
+
+    Raises:
+        NetError: data is no blob.
+        TypeRuleError: once shapes are known, start or end is no integer.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(sizes=ro.shape(x), zeros=ro.constant_of_shape(net, ro.shape(x, 1)))
+        >>> ro.compile(net, device="reference")({"x": np.ones((2, 3))})
+        {'sizes': array([2, 3]), 'zeros': array([0., 0., 0.])}
+    """
 
     inputs = ("data",)
     outputs = ("shape",)
@@ -32,6 +54,9 @@ class Shape(OpSchema):
         return ("int64",)
 
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
+        for name in ("start", "end"):
+            if not isinstance(call.attr(name), int | None):
+                call.fail(f"'{name}' is no integer", came=repr(call.attr(name)))
         return ((len(self.known_value(call)),),)
 
     def known_value(self, call: Call) -> Array:
@@ -42,7 +67,30 @@ class Shape(OpSchema):
 
 
 class Constant(OpSchema):
-    """A number or an array; dtype `"float"` is the run's float dtype."""
+    """A number or an array as a blob; operators take numbers and arrays as they are.
+
+    ONNX: Constant, op set 19. Gradients stop here.
+
+    Args:
+        net: that gets it.
+        value: a number, or an array of numbers or bools, or lists of them.
+        dtype: `"float"` (the float dtype of the run), `"int32"`, `np.bool_`, ...; that of the value if left out,
+            `"float"`
+            for floats.
+
+    Returns:
+        The shape of the value.
+
+    Raises:
+        NetError: net is no net, or there is no such dtype.
+        TypeRuleError: once shapes are known, the value does not fit the dtype.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.constant(net, [1.5, 2.5]) * net.input("x"))
+        >>> ro.compile(net, device="reference")({"x": np.array([2.0, 4.0])})["y"]
+        array([ 3., 10.])
+    """
 
     inputs = ()
     outputs = ("output",)
@@ -72,7 +120,33 @@ class Constant(OpSchema):
 
 
 class ConstantOfShape(OpSchema):
-    """An array of one number; without `dtype` a float has the run's float dtype, an integer int64."""
+    """An array of one number.
+
+    ONNX: ConstantOfShape, op set 20. Gradients stop here.
+
+    Args:
+        net: that gets it.
+        shape: sizes, or an int64 blob that follows from shapes and constants.
+        value: the number, or a bool.
+        dtype: `"float"` (the float dtype of the run), `"int32"`, ...; if left out that of the value, `"float"` for
+            a float
+            and int64 for an integer.
+
+    Returns:
+        The given shape.
+
+    Raises:
+        NetError: net is no net, sizes are no integers, value is no number, or there is no such dtype.
+        TypeRuleError: once shapes are known, a size is below 0, the value does not fit the dtype, or that of a blob of
+            sizes is not known.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.constant_of_shape(net, [2, 3], 0.5))
+        >>> ro.compile(net, device="reference")({})["y"]
+        array([[0.5, 0.5, 0.5],
+               [0.5, 0.5, 0.5]], dtype=float32)
+    """
 
     inputs = ("shape?",)
     outputs = ("output",)
@@ -107,7 +181,24 @@ class ConstantOfShape(OpSchema):
 class Range(OpSchema):
     """`start, start + delta, ...` up to `limit`, which is left out; the three numbers must be known before a run.
 
-    Being constants they have no gradients.
+    ONNX: Range, op set 11. Being constants they have no gradients.
+
+    Args:
+        start, limit, delta: [] float or integers of one dtype, numbers or blobs that follow from shapes and constants.
+        net: that gets it, where none of them is a blob.
+
+    Returns:
+        [ceil((limit - start) / delta)] of the same dtype, empty where that is below 0.
+
+    Raises:
+        NetError: none is a blob and net is left out, or it is no net.
+        TypeRuleError: dtypes differ; once shapes are known, one is no scalar, its value is not known, or delta is 0.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.range(5.0, 0.0, -2.0, net=net))
+        >>> ro.compile(net, device="reference")({})["y"]
+        array([5., 3., 1.], dtype=float32)
     """
 
     inputs = ("start", "limit", "delta")
