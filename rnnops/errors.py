@@ -7,13 +7,21 @@ from contextlib import contextmanager
 
 
 class RnnopsError(Exception):
-    """Base of all errors that rnnops raises on purpose.
+    """Base of all errors that rnnops raises on purpose; its arguments are attributes of it as well.
 
     Args:
         problem: one sentence on what is wrong.
         net, op, blob: the names it is about, where they are known.
         wanted, came: what was expected and what was found.
         hint: what the user can do.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> try:
+        ...     net.blob("z")
+        ... except ro.RnnopsError as error:
+        ...     print(type(error).__name__, error.net, error.blob, error.problem)
+        NetError n z no such blob
     """
 
     def __init__(
@@ -48,11 +56,28 @@ class RnnopsError(Exception):
 
 
 class NetError(RnnopsError):
-    """A net is built wrongly: unknown, duplicate or clashing names, wrong operands or attributes."""
+    """A net is built wrongly: unknown, duplicate or clashing names, wrong operands or attributes.
+
+    Example:
+        >>> ro.Net("n").blob("x")
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.NetError: net 'n', blob 'x': no such blob; wanted none
+    """
 
 
 class OpError(RnnopsError):
-    """An op is declared wrongly, or does not do what it declares."""
+    """An op is declared wrongly, or does not do what it declares; for those who write ops.
+
+    Example:
+        >>> from rnnops.schema import OpSchema, register
+        >>> class Square(OpSchema):
+        ...     loop = "x * x"
+        >>> register(Square())
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.OpError: op 'Square': it has no rule `shapes`; wanted a method `shapes(self, call, ...)`. ...
+    """
 
 
 OWN_ERRORS = (RnnopsError, MemoryError)  # these say by themselves what they are about
@@ -75,59 +100,188 @@ def named_rule(rule: str, net: str, op: str) -> Iterator[None]:
 
 
 class TypeRuleError(RnnopsError):
-    """Shapes or dtypes do not fit an op."""
+    """Shapes or dtypes do not fit an op: dtypes are looked at when it is called, shapes when they are known.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=a + b)
+        >>> ro.compile(net)({"a": np.ones(2), "b": np.ones(3)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.TypeRuleError: net 'n', op 'Add -> add_0 (a: float64[2], b: float64[3])': operands do not ...
+    """
 
 
 class FeedError(RnnopsError):
-    """A run was given wrong arrays: missing, extra, of a wrong rank, size or dtype, or no seed."""
+    """A run was given wrong arrays: missing, extra, of a wrong rank, size or dtype, or no seed.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=net.input("x", shape=[2]) + 1.0)
+        >>> ro.compile(net)({"x": np.ones(3)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.FeedError: net 'n', blob 'x': a feed of a wrong shape; wanted [2]; got [3]
+    """
 
 
 class StreamError(RnnopsError):
-    """A stream was opened, or is used, wrongly: names, shapes of states, rows that are not there, two threads."""
+    """A stream was opened, or is used, wrongly: names, shapes of states, rows that are not there, two threads.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, h = net.inputs("x", "h")
+        >>> net.outputs(h_last=x + h)
+        >>> ro.compile(net).stream({"h_last": "state"})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.StreamError: net 'n', blob 'state': states= feeds no input of the net; wanted one of x, h
+    """
 
 
 class RecurrentError(RnnopsError):
-    """`recurrent_net` was given links, states, inputs or recompute lists that do not fit the cell."""
+    """A recurrence was given links, states, sequences or recompute lists that do not fit the cell.
+
+    Example:
+        >>> @ro.cell
+        ... def add_up(x, h):
+        ...     return dict(h=x + h)
+        >>> ro.scan(add_up, ro.Net("n").input("xs"))
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.RecurrentError: net 'add_up', blob 'h': a state has no initial value; wanted an array or a ...
+    """
 
 
 class GradientError(RnnopsError):
-    """A gradient was asked for where there is none, or a pullback was used wrongly."""
+    """A gradient was asked for where there is none, or a pullback was used wrongly.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=net.input("x") * 2.0)
+        >>> out, pullback = ro.compile(net).vjp({"x": np.ones(2)})
+        >>> pullback({"z": np.ones(2)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.GradientError: net 'n', blob 'z': no float output of this name; wanted one of y
+    """
 
 
 class NumericsError(RnnopsError):
-    """An output or a gradient is not finite, and a run was asked to look for that."""
+    """An output or a gradient is not finite, and a run was asked to look for that.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.log(net.input("x")))
+        >>> ro.compile(net, check_numerics=True)({"x": np.array([1.0, -1.0])})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.NumericsError: net 'n', op 'Log -> log_0', blob 'log_0': the first NaN is made here; wanted ...
+    """
 
 
 class CheckpointError(RnnopsError):
-    """A checkpoint policy, or an argument of one, that makes no sense."""
+    """A checkpoint policy, or an argument of one, that makes no sense.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=net.input("x") * 2.0)
+        >>> ro.compile(net, checkpoints="everything")
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.CheckpointError: net 'n': no such checkpoint policy; wanted None, one of 'all', 'speed', ...
+    """
 
 
 class UnknownCheckpointError(CheckpointError):
-    """A checkpoint policy names blobs that are not there."""
+    """A checkpoint policy names blobs that are not there.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x")))
+        >>> ro.compile(net, checkpoints=["gates"]).vjp({"x": np.ones(2)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.UnknownCheckpointError: net 'n', blob 'gates': checkpoints= names what no op of the net or ...
+    """
 
 
 class NothingToRecomputeError(CheckpointError):
-    """A checkpoint policy leaves nothing to compute again, though it was asked to."""
+    """A checkpoint policy leaves nothing to compute again, though it was asked to.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x")).named("y"))
+        >>> ro.compile(net, checkpoints=["y"]).vjp({"x": np.ones(2)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.NothingToRecomputeError: net 'n': checkpoints=y leaves nothing to compute again. Everything ...
+    """
 
 
 class NoBottleneckError(CheckpointError):
-    """No blobs were found at which a net can be cut into segments."""
+    """No blobs were found at which a net can be cut into segments.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=ro.sum(*[ro.tanh(x * k) for k in range(1, 9)]))
+        >>> ro.compile(net, checkpoints="memory").vjp({"x": np.ones(2)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.NoBottleneckError: net 'n': no bottleneck was found at which the net can be cut. Give the ...
+    """
 
 
 class BudgetError(CheckpointError):
-    """No way to run a net backward fits a memory budget."""
+    """No way to run a net backward fits a memory budget.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.exp(ro.tanh(net.input("x"))))
+        >>> ro.compile(net, memory_budget=1).vjp({"x": np.ones(8)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.BudgetError: net 'n': no way to run backward fits the memory budget; wanted at least 128 ...
+    """
 
 
 class DeviceError(RnnopsError):
-    """A device is unknown or cannot do what was asked."""
+    """A device is unknown or cannot do what was asked.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=net.input("x") * 2.0)
+        >>> ro.compile(net, device="tpu")
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.DeviceError: net 'n': no such device; wanted one of reference, cpu, cuda; got 'tpu'. Did ...
+    """
 
 
 class ParseError(RnnopsError):
-    """The text of a net cannot be read."""
+    """The text of a net cannot be read; `came` is what stands there.
+
+    Example:
+        >>> ro.parse_net("net n(x: flaot)")
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.ParseError: line 1: this cannot be read; wanted float or float32 or float64 or int8 or ...
+    """
 
 
 class OutOfMemoryError(RnnopsError, MemoryError):
-    """An array, or a plan, does not fit in memory."""
+    """An array, or a plan, does not fit in memory; Python's MemoryError as well.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.expand(net.input("x"), [2**50]))
+        >>> ro.compile(net, device="reference")({"x": np.ones(1)})
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.OutOfMemoryError: net 'n', op 'Expand -> expand_0', blob 'expand_0': memory has no room for ...
+    """
 
 
 def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
@@ -136,24 +290,72 @@ def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
 
 
 class UnknownNameError(RnnopsError, AttributeError):
-    """Something has no attribute of this name."""
+    """Something has no attribute of this name; Python's AttributeError as well.
+
+    Example:
+        >>> ro.arctan
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.UnknownNameError: rnnops has no 'arctan'. Did you mean atan?
+    """
 
 
 class ArgumentError(RnnopsError, TypeError):
-    """A function was called with arguments that it has not, or without some that it needs."""
+    """A function was called with arguments that it has not, or without some that it needs; Python's TypeError as well.
+
+    Example:
+        >>> ro.softmax(ro.Net("n").input("x"), dim=1)
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.ArgumentError: Softmax: got an unexpected keyword argument 'dim'; wanted (x, axis). Did you ...
+    """
 
 
 class ModelError(RnnopsError):
-    """A model or a layer is put together or called wrongly."""
+    """A model or a layer is put together or called wrongly.
+
+    Example:
+        >>> ro.model.Dense(-1)
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.ModelError: units of Dense is no size; wanted an integer of 1 or more; got -1
+    """
 
 
 class OptimizerError(RnnopsError):
-    """Settings, parameters, gradients or state of an optimizer do not fit."""
+    """Settings, parameters, gradients or state of an optimizer do not fit.
+
+    Example:
+        >>> ro.model.SGD(-1.0)
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.OptimizerError: the learning_rate of step 0 is out of range; wanted a finite number >= 0; ...
+    """
 
 
 class GradientNormError(OptimizerError):
-    """The global gradient norm is not finite."""
+    """The global gradient norm is not finite.
+
+    Example:
+        >>> ro.model.clip_by_global_norm({"w": np.array([1.0, np.nan])}, 1.0)
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.GradientNormError: blob 'w': the gradient norm is not finite; got nan. Use a smaller ...
+    """
 
 
 class SaveError(RnnopsError):
-    """A model cannot be saved, or a file holds no intact model, or not this one."""
+    """A model cannot be saved, or a file holds no intact model, or not this one.
+
+    Example:
+        >>> class Line(ro.model.Model):
+        ...     def __init__(self):
+        ...         self.dense = ro.model.Dense(1)
+        ...     def forward(self, x):
+        ...         return self.dense(x)
+        >>> model = Line().compile([np.ones((2, 3), "float32")])
+        >>> model.load("no such file")
+        Traceback (most recent call last):
+            ...
+        rnnops.errors.SaveError: no such file does not exist
+    """
