@@ -1,12 +1,4 @@
-"""Attention around a decoder cell: energies over the encoder's steps, softmax, context.
-
-Energies, with s a step of the encoder and h the decoder's output:
-
-- regular (Bahdanau and others 2014): `v . tanh(W_e enc_s + b_e + W_d h + b_d)`
-- recurrent (arXiv 1601.03317): the same `+ W_c ctx' + b_c`
-- dot (arXiv 1508.04025): `enc_s . h`, or `enc_s . (W_d h + b_d)` where sizes differ
-- soft coverage (arXiv 1601.04811): regular `+ cov'_s (W_cov enc_s + b_cov)`, `cov = cov' + a`
-"""
+"""AttentionCell and its kin: a decoder cell that attends to an encoder at every step."""
 
 from __future__ import annotations
 
@@ -43,19 +35,64 @@ class Encoder:
 class AttentionCell(RNNCell):
     """A decoder cell that reads a context of the encoder and attends to the encoder anew at every step.
 
+    A step of the decoder reads x and the context before, `ctx'`; from its output h, energies of all encoder steps s
+    make weights, and these a new context::
+
+        e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d)                        # "regular"
+        e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d + W_c ctx' + b_c)       # "recurrent"
+        e_s = enc_s . h, or enc_s . (W_d h + b_d) where sizes differ         # "dot"
+        e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d
+                       + cov'_s (W_cov enc_s + b_cov))                       # "soft_coverage"
+        a = softmax(e) over the valid steps
+        ctx = sum of a_s enc_s,   cov = cov' + a
+
+    Regular: Bahdanau, Cho and Bengio 2014, arXiv 1409.0473; recurrent: arXiv 1601.03317; dot: Luong, Pham and Manning
+    2015, arXiv 1508.04025; soft coverage: Tu and others 2016, arXiv 1601.04811.
+
+    States: the decoder's, then
+
+    - `attention_weighted_encoder_context_t [N, E]`: the context
+    - `coverage_t [N, S]`: the coverage, for soft coverage alone; it starts with zeros that are no parameter
+
+    The output is the decoder's and the context joined, `[N, H + E]`, which is no state. Past a decoder row's end the
+    decoder's states stay; the context goes on.
+
+    Parameters, below the cell's name, beside the decoder's, whose recurrent product has E more columns:
+
+    - `weighted_encoder_outputs_w [E, E]`, `weighted_encoder_outputs_b [E]`: W_e, b_e, but for dot and where they are
+      given
+    - `weighted_decoder_hidden_state_w [E, H]`, `weighted_decoder_hidden_state_b [E]`: W_d, b_d, for dot where H is not
+      E
+    - `weighted_prev_attention_context_w [E, E]`, `weighted_prev_attention_context_b [E]`: W_c, b_c, for recurrent
+    - `coverage_weights_w [E, E]`, `coverage_weights_b [E]`: W_cov, b_cov, for soft coverage
+    - `attention_logits_w [1, E]`: v, but for dot
+
+    Weights start as xavier, biases with zeros.
+
     Args:
         encoder_output_dim: E.
         encoder_outputs: [S, N, E].
         encoder_lengths: [N] int32, None where all rows have length S; a row of length 0 has a context of zeros.
-        decoder_cell: any cell; its first recurrent product also reads the context.
-        decoder_state_dim: size of the decoder's output.
+        decoder_cell: any cell whose product reads `extra`.
+        decoder_state_dim: H, size of the decoder's output.
         attention_type: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
         weighted_encoder_outputs: [S, N, E], `W_e enc + b_e` where it is computed elsewhere.
         attention_memory_optimization: energies before their sum over features are computed again on the backward pass.
-        name: absolute prefix of parameter names.
+        name: absolute prefix of parameter names; `attention` if left out.
+        forward_only: the recurrence has no gradient.
 
-    States: the decoder's, the context `[N, E]`, and for soft coverage the coverage `[N, S]`. Output: hidden and context
-    joined, `[N, H + E]`. Past a decoder row's end the context goes on.
+    Raises:
+        NetError: an unknown attention_type, a decoder_state_dim that is not the decoder's, or what is no blob or no
+            cell; when it is applied, a decoder that does not read `extra`.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> x, encoded = net.input("x", shape=(7, 2, 3)), net.input("encoded", shape=(5, 2, 6))
+        >>> decoder = ro.cells.GRUCell(3, 4, name="decoder")
+        >>> cell = ro.cells.AttentionCell(6, encoded, None, decoder, 4, "regular")
+        >>> y, states = cell.apply_over_sequence(net, x)
+        >>> y.shape
+        (7, 2, 10)
     """
 
     default_name = "attention"
@@ -160,7 +197,11 @@ class AttentionCell(RNNCell):
         return [*self.decoder.initial_states(net, None), *own, *([self.zero_coverage(net)] if self._covers else [])]
 
     def zero_coverage(self, net: Net) -> Blob:
-        """Coverage before the first step, [N, S] of zeros."""
+        """Coverage before the first step, [N, S] of zeros.
+
+        Args:
+            net: the outer net.
+        """
         S, N = shape(self.encoder_outputs, start=0, end=1), shape(self.encoder_outputs, start=1, end=2)
         return constant_of_shape(net, concat([N, S], axis=0))
 
@@ -230,13 +271,28 @@ def _batch_first(x: Blob) -> Blob:
 
 
 class LSTMWithAttentionCell(AttentionCell):
-    """AttentionCell around an LSTM.
+    """AttentionCell around an LSTM, `<name>/decoder`.
 
     Args:
-        encoder_output_dim, encoder_outputs, encoder_lengths, attention_type: as AttentionCell's.
-        weighted_encoder_outputs, attention_memory_optimization: likewise.
-        decoder_input_dim: D; decoder_state_dim: H.
-        forget_bias, lstm_memory_optimization, drop_states: of the LSTM.
+        encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
+        decoder_input_dim: D.
+        decoder_state_dim: H.
+        attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
+        forget_bias: of the LSTM.
+        lstm_memory_optimization: `memory_optimization` of the LSTM.
+        drop_states: of the LSTM.
+        name, forward_only: as `AttentionCell`'s; the name is `lstm_with_attention` if left out.
+
+    Raises:
+        NetError: as `AttentionCell`'s and `LSTMCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> x, encoded = net.input("x", shape=(7, 2, 3)), net.input("encoded", shape=(5, 2, 6))
+        >>> cell = ro.cells.LSTMWithAttentionCell(6, encoded, None, 3, 4, "dot")
+        >>> y, states = cell.apply_over_sequence(net, x)
+        >>> y.shape
+        (7, 2, 10)
     """
 
     default_name = "lstm_with_attention"
@@ -282,7 +338,29 @@ class LSTMWithAttentionCell(AttentionCell):
 
 
 class MILSTMWithAttentionCell(LSTMWithAttentionCell):
-    """AttentionCell around an MILSTM; arguments as LSTMWithAttentionCell's."""
+    """AttentionCell around an MILSTM, `<name>/decoder`.
+
+    Args:
+        encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
+        decoder_input_dim: D.
+        decoder_state_dim: H.
+        attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
+        forget_bias: of the MILSTM.
+        lstm_memory_optimization: `memory_optimization` of the MILSTM.
+        drop_states: of the MILSTM.
+        name, forward_only: as `AttentionCell`'s; the name is `milstm_with_attention` if left out.
+
+    Raises:
+        NetError: as `AttentionCell`'s and `MILSTMCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> x, encoded = net.input("x", shape=(7, 2, 3)), net.input("encoded", shape=(5, 2, 6))
+        >>> cell = ro.cells.MILSTMWithAttentionCell(6, encoded, None, 3, 4, "regular")
+        >>> y, states = cell.apply_over_sequence(net, x)
+        >>> y.shape
+        (7, 2, 10)
+    """
 
     default_name = "milstm_with_attention"
     decoder_class = MILSTMCell

@@ -19,13 +19,40 @@ Initializer = Callable[[Net, "RNNCell"], Sequence[Blob]]
 
 
 class RNNCell(ABC):
-    """Base of all cells.
+    """Base of all cells: a subclass says how one step is written, and the base steps it over a sequence.
+
+    Cells of an input and a hidden size are easier from `SizedCell`. A subclass has at least `get_state_names`,
+    `get_state_dims`, `get_output_dim` and `step`.
 
     Args:
         name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
-            is the cell's kind, and a second unnamed cell of that kind in a net is an error.
+            is `default_name` of the class, and a second cell of that name in a net is an error.
         forward_only: the recurrence has no gradient.
-        initializer: makes the initial states where none are given; by default trainable zeros of shape `[H]`.
+        initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
+            `[N, H]` or `[1, N, H]` each; left out, they are parameters `[H]` that start with zeros.
+
+    Raises:
+        NetError: name is no name.
+
+    Example:
+        >>> class Sum(ro.cells.RNNCell):
+        ...     default_name = "sum"
+        ...     def get_state_names(self):
+        ...         return [f"{self.name}/total_t"]
+        ...     def get_state_dims(self):
+        ...         return [3]
+        ...     def get_output_dim(self):
+        ...         return 3
+        ...     def step(self, step, x_t, states, extra=()):
+        ...         total = step.masked(states[0] + x_t, states[0], drop=False)
+        ...         return total, [total]
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> y, states = Sum().apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> net.outputs(y=y)
+        >>> run = ro.compile(net, device="reference")
+        >>> run(ro.init_params(net, 0), x=np.ones((7, 2, 3), "float32"))["y"][-1]
+        array([[7., 7., 7.],
+               [7., 7., 7.]], dtype=float32)
     """
 
     default_name: ClassVar[str] = "cell"
@@ -60,11 +87,13 @@ class RNNCell(ABC):
         """Write one step.
 
         Args:
+            step: where it is written; it gives parameters and products.
             x_t: [N, D].
             states: one blob for each state, `[N, H]`, or `[N, ...]` where its shape has more axes.
             extra: (blob, feature size) that the recurrent product reads beside the hidden state (attention's context).
 
-        Returns: the output and the new states.
+        Returns:
+            The output, [N, O], and a list of the new states.
         """
 
     def get_state_shapes(self) -> list[tuple[int, ...]]:
@@ -84,18 +113,37 @@ class RNNCell(ABC):
         return []
 
     def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
-        """A hook on the whole input sequence before the recurrence; the plan batches products by itself."""
+        """A hook on the whole input sequence before the recurrence; products over all steps need none, plans join them.
+
+        Args:
+            net: the outer net.
+            input_blob: [T, N, D].
+
+        Returns:
+            What the recurrence reads in its place, [T, N, ...].
+        """
         return input_blob
 
     def prepare(self, net: Net) -> None:  # noqa: B027 - a hook: most cells need nothing here
-        """A hook for what is computed once, outside the recurrence (attention's encoder side)."""
+        """A hook for what is computed once, outside the recurrence (attention's encoder side).
+
+        Args:
+            net: the outer net.
+        """
 
     def inner_cells(self) -> Sequence[RNNCell]:
         """The cells that this one is made of."""
         return ()
 
     def default_initial_states(self, net: Net) -> list[Blob]:
-        """Initial states where none are given: by default trainable zeros, `[H]`."""
+        """Initial states where none are given: trainable zeros, `[H]`, unless a cell says otherwise.
+
+        Args:
+            net: the outer net.
+
+        Returns:
+            One blob for each state.
+        """
         shapes = zip(self.get_state_names(), self.get_state_shapes(), strict=True)
         return [parameter(net, initial_name(name), shape, "zeros") for name, shape in shapes]
 
@@ -104,12 +152,20 @@ class RNNCell(ABC):
     def apply(
         self, net: Net, input_t: Blob, seq_lengths: Blob | None, states: Sequence[Blob], timestep: Blob | None = None
     ) -> tuple[Blob, list[Blob]]:
-        """One step in the outer net, as decoding wants it.
+        """Write one step in the outer net, as decoding wants it.
 
         Args:
-            input_t: [N, D]; states: `[N, H]` each; seq_lengths: [N] int32 and timestep: [1] int32, or neither.
+            net: the outer net.
+            input_t: [N, D].
+            seq_lengths: [N] int32, or None.
+            states: one blob for each state, `[N, H]`.
+            timestep: [1] int32, the number of the step; it goes with seq_lengths.
 
-        Returns: the output and the new states.
+        Returns:
+            The output, [N, O], and a list of the new states, `[N, H]` each.
+
+        Raises:
+            NetError: states of another number, lengths without a timestep, or another cell of this name in the net.
         """
         self._claim(net)
         self._check_states(net, states)
@@ -130,13 +186,20 @@ class RNNCell(ABC):
         """Step the cell over a sequence.
 
         Args:
-            inputs: [T, N, D]; seq_lengths: [N] int32, None for full length.
+            net: the outer net.
+            inputs: [T, N, D].
+            seq_lengths: [N] int32, None for full length.
             initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
             outputs_with_grads: positions in the returned states that may get gradients, all if left out; an output
                 that is no state always may.
             reverse: from the last step to the first, each row from its own end.
 
-        Returns: the output `[T, N, O]` and, for each state, `_all [T, N, H]` and `_last [1, N, H]`.
+        Returns:
+            The output, [T, N, O], and a tuple of, for each state, all its values, [T, N, H], and the last, [1, N, H].
+
+        Raises:
+            NetError: states of another number, lengths that are no int32 blob, or another cell of this name in the net.
+            RecurrentError: states or positions that do not fit the cell.
         """
         self._claim(net)
         check_lengths(net, seq_lengths)
@@ -169,7 +232,18 @@ class RNNCell(ABC):
         return output, results[:last]
 
     def initial_states(self, net: Net, given: Sequence[Blob] | None) -> list[Blob]:
-        """The given initial states, or the initializer's. Raises NetError for a wrong number of them."""
+        """The given initial states, or the initializer's.
+
+        Args:
+            net: the outer net.
+            given: one blob for each state, or None.
+
+        Returns:
+            A list of blobs, one for each state.
+
+        Raises:
+            NetError: states of another number.
+        """
         if given is None:
             given = self.default_initial_states(net) if self.initializer is None else self.initializer(net, self)
         states = [given] if isinstance(given, Blob) else given

@@ -1,4 +1,4 @@
-"""The plain recurrent cell: `h = act(W_x x + b_x + W_h h' + b_h)` (Elman 1990)."""
+"""BasicRNNCell, the plain recurrent cell, and the activations of such cells."""
 
 from __future__ import annotations
 
@@ -18,17 +18,39 @@ ACTIVATIONS = {"tanh": tanh, "relu": relu}
 
 @register_cell
 class BasicRNNCell(SizedCell):
-    """A cell with one state.
+    """The plain recurrent cell.
+
+    It computes::
+
+        h = activation(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b)
+
+    Elman 1990, "Finding structure in time", Cognitive Science 14(2).
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
+    - `i2h_b [H]`, `gates_t_b [H]`: zeros
 
     Args:
-        input_size: D; hidden_size: H.
-        forget_bias: accepted for a common signature; there is no gate.
-        memory_optimization: the pre-activation is computed again on the backward pass.
-        drop_states: states are zero past a row's end, instead of what they were.
-        name: absolute prefix of parameter names.
+        input_size: D.
+        hidden_size: H.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
         activation: `"tanh"` or `"relu"`.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `gates_t_w [H, H]`, `gates_t_b [H]`.
+    Raises:
+        NetError: another activation, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.BasicRNNCell(3, 4, activation="relu")
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "basic_rnn"

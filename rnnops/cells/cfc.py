@@ -1,8 +1,4 @@
-"""Closed-form continuous-time cell (Hasani and others 2022, arXiv 2106.13898, gated in time, with one backbone).
-
-`b = 1.7159 tanh(0.666 (W [x; h'] + ..))`, `g = tanh(W_g b)`, `k = tanh(W_k b)`, `p = s(t W_a b + W_b b)`, each with a
-bias, and `h = (1 - p) g + p k`; t is the time since the step before.
-"""
+"""CfCCell, the closed-form continuous-time cell."""
 
 from __future__ import annotations
 
@@ -20,13 +16,44 @@ from rnnops.ops.movement import split
 
 @register_cell
 class CfCCell(SizedCell):
-    """A cell between two candidates, by a gate of the time that has passed.
+    """Closed-form continuous-time cell: it goes from one candidate to another by the time that has passed.
+
+    The parts of the heads are in this order, g, k, a, b::
+
+        z = 1.7159 * tanh(0.666 * (x @ i2h_w.T + i2h_b + h' @ hidden_w.T))
+        g, k, a, b = split(z @ heads_w.T + heads_b, 4)
+        p = sigmoid(elapsed * a + b)
+        h = (1 - p) * tanh(g) + p * tanh(k)
+
+    Hasani and others 2022, "Closed-form continuous-time neural networks", arXiv 2106.13898, gated in time, with one
+    backbone; 0.666 is 2 / 3 as the authors' own code rounds it.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [U, D]`, `hidden_w [U, H]`, `heads_w [4H, U]`: xavier
+    - `i2h_b [U]`, `heads_b [4H]`: zeros
 
     Args:
+        input_size: D.
+        hidden_size: H.
         backbone_size: U, features that candidates and gate share; H if left out.
         elapsed: time from step to step.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [U, D]`, `i2h_b [U]`, `hidden_w [U, H]`, `heads_w [4H, U]`, `heads_b [4H]` (g, k, a, b).
+    Raises:
+        NetError: elapsed is no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.CfCCell(3, 4, backbone_size=16)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "cfc"

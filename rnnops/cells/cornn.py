@@ -1,7 +1,4 @@
-"""Coupled oscillatory cell (Rusch and Mishra 2021, arXiv 2010.00951, equation 3, with the damping explicit in time).
-
-`z = z' + dt (tanh(W y' + Z z' + V x + b) - gamma y' - epsilon z')`, `y = y' + dt z`.
-"""
+"""CoRNNCell, oscillators that are coupled."""
 
 from __future__ import annotations
 
@@ -18,12 +15,44 @@ from rnnops.ops.base import number
 
 @register_cell
 class CoRNNCell(SizedCell):
-    """Oscillators, with their place y, the output, and their velocity z as states.
+    """Coupled oscillators, with their place y and their velocity z as states.
+
+    The damping is explicit in time::
+
+        force = x @ i2h_w.T + i2h_b + concat([y', z'], axis=-1) @ hidden_w.T
+        z = z' + dt * (tanh(force) - gamma * y' - epsilon * z')
+        y = y' + dt * z
+
+    Rusch and Mishra 2021, "Coupled oscillatory recurrent neural network", arXiv 2010.00951, equation 3.
+
+    States:
+
+    - `hidden_t [N, H]`: y, the output
+    - `velocity_t [N, H]`: z
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `hidden_w [H, 2H]`: xavier
+    - `i2h_b [H]`: zeros
 
     Args:
-        dt: of a step; gamma: frequency; epsilon: damping. The defaults are those of the paper for sequential MNIST.
+        input_size: D.
+        hidden_size: H.
+        dt: length of a step in time; this and the next two are those of the paper for sequential MNIST.
+        gamma: how strongly a place is drawn back.
+        epsilon: damping of the velocity.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `hidden_w [H, 2H]` of `[y'; z']`.
+    Raises:
+        NetError: dt, gamma or epsilon is no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.CoRNNCell(3, 4, dt=0.05)
+        >>> y, (y_all, y_last, z_all, z_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, z_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "cornn"

@@ -1,13 +1,4 @@
-"""Memories that are corrected: DeltaNet and gated DeltaNet.
-
-Schlag and others 2021 (arXiv 2102.11174), as Yang and others 2024 (arXiv 2406.06484, section 2.2) have it; gated: Yang
-and others 2025 (arXiv 2412.06464, equation 10).
-
-`S = a S' + b k (v - (a S')^T k)^T`, `o = S^T q`, with `b = s(W_b x)` and, gated,
-`a = exp(-exp(A) softplus(W_a x + c))` of each head, else `a = 1`. Queries and keys are `swish` of a projection, of
-length 1. Then o over the root of its mean square; gated, times `swish(g)`. Without the papers' short convolutions,
-which are layers before the cell.
-"""
+"""DeltaNetCell and GatedDeltaNetCell: memories that are corrected."""
 
 from __future__ import annotations
 
@@ -25,8 +16,50 @@ from rnnops.ops.movement import unsqueeze
 
 @register_cell
 class DeltaNetCell(HeadCell):
-    """Parameters: `i2h_w [3H, D]`, `i2h_b [3H]` (query, key, value), `beta_w [heads, D]`, `beta_b [heads]`, and
-    `norm_scale [H]`.
+    """Linear attention by the delta rule: a step corrects what the memory says of its key.
+
+    The parts are in the order of query, key and value, taken by head, d = H / heads features each; b is one number for
+    each head, `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)` and `swish(a) = a * sigmoid(a)`::
+
+        q, k, v = split(x @ i2h_w.T + i2h_b, 3)
+        q, k = unit(swish(q)), unit(swish(k))
+        b = sigmoid(x @ beta_w.T + beta_b)
+        S = S' + outer(k, b * (v - S'.T @ k))
+        o = S.T @ q
+        y = o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
+
+    Schlag and others 2021, "Linear transformers are secretly fast weight programmers", arXiv 2102.11174, as Yang and
+    others 2024, arXiv 2406.06484, section 2.2, have it; without the short convolutions and the last projection, which
+    layers around the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: S, keys by rows
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [3H, D]`, `beta_w [heads, D]`: xavier
+    - `i2h_b [3H]`, `beta_b [heads]`: zeros
+    - `norm_scale [H]`: ones
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.DeltaNetCell(3, 8, heads=2)
+        >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, S_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
     default_name: ClassVar[str] = "delta_net"
@@ -41,10 +74,13 @@ class DeltaNetCell(HeadCell):
         return step.masked_output(self.joined(seen)), self.kept(step, [S_t], states)
 
     def corrected(self, step: Step, x_t: Blob, left: Blob, parts: Sequence[Blob]) -> tuple[Blob, Blob]:
-        """The new memory and what the query reads of it, normalized.
+        """The new memory, [N, heads, d, d], and what the query reads of it, normalized, [N, heads, d].
 
         Args:
-            left: of the memory before, after it decayed; parts: query, key and value before their activation.
+            step: what is written.
+            x_t: [N, D].
+            left: [N, heads, d, d], what is left of the memory before.
+            parts: query, key and value before their activation, [N, H] each.
         """
         query, key, value = parts
         q, k = (unit(self.by_head(part * sigmoid(part))) for part in (query, key))
@@ -56,10 +92,48 @@ class DeltaNetCell(HeadCell):
 
 @register_cell
 class GatedDeltaNetCell(DeltaNetCell):
-    """DeltaNet with a decay and a gate.
+    """DeltaNet with a decay of each head's memory and a gate of its output.
 
-    Parameters beside DeltaNet's, whose `i2h` has a fourth part, the gate: `decay_w [heads, D]`, `decay_b [heads]`,
-    uniform in [-6.9, -2.2] (steps of 0.001 to 0.1), and `decay_log [heads]`, uniform in [0, 2.77] (1 to 16).
+    As `DeltaNetCell`, with a fourth part of `i2h`, the gate g, and a decay a, one number for each head::
+
+        q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
+        a = exp(-exp(decay_log) * softplus(x @ decay_w.T + decay_b))
+        S = a * S' + outer(k, b * (v - a * S'.T @ k))
+        y = g * sigmoid(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
+
+    Yang, Kautz and Hatamizadeh 2025, "Gated delta networks", arXiv 2412.06464, equation 10; without the short
+    convolutions and the last projection, which layers around the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: S, keys by rows
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `beta_w [heads, D]`, `decay_w [heads, D]`: xavier
+    - `i2h_b [4H]`, `beta_b [heads]`: zeros
+    - `norm_scale [H]`: ones
+    - `decay_b [heads]`: uniform in [-6.9, -2.2], for steps of about 0.001 to 0.1
+    - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.GatedDeltaNetCell(3, 8, heads=2)
+        >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, S_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
     default_name: ClassVar[str] = "gated_delta_net"

@@ -1,8 +1,4 @@
-"""Gated recurrent unit (Cho and others 2014).
-
-`r = s(W_r h' + b_r + x_r)`, `u = s(W_u h' + b_u + x_u)`, `o = tanh(W_o (r h') + b_o + x_o)`, `h = u h' + (1 - u) o`;
-with `linear_before_reset` (cuDNN, PyTorch) `o = tanh(r (W_o h' + b_o) + x_o)`.
-"""
+"""GRUCell, the gated recurrent unit."""
 
 from __future__ import annotations
 
@@ -21,18 +17,46 @@ from rnnops.ops.movement import split
 
 @register_cell
 class GRUCell(SizedCell):
-    """A cell with one state.
+    """Gated recurrent unit.
+
+    With `xr`, `xu` and `xo` the three parts of `x @ i2h_w.T + i2h_b`, in this order::
+
+        r = sigmoid(xr + h' @ reset_gate_t_w.T + reset_gate_t_b)
+        u = sigmoid(xu + h' @ update_gate_t_w.T + update_gate_t_b)
+        o = tanh(xo + (r * h') @ output_gate_t_w.T + output_gate_t_b)
+        h = u * h' + (1 - u) * o
+
+    With `linear_before_reset`, as cuDNN, PyTorch and, by an attribute of that name, ONNX have it::
+
+        o = tanh(xo + r * (h' @ output_gate_t_w.T + output_gate_t_b))
+
+    Cho and others 2014, "Learning phrase representations using RNN encoder-decoder", arXiv 1406.1078, equations 5 to 8.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [3H, D]`, `reset_gate_t_w [H, H]`, `update_gate_t_w [H, H]`, `output_gate_t_w [H, H]`: xavier
+    - `i2h_b [3H]`, `reset_gate_t_b [H]`, `update_gate_t_b [H]`, `output_gate_t_b [H]`: zeros
 
     Args:
-        input_size: D; hidden_size: H.
-        forget_bias: accepted for a common signature; there is no forget gate.
-        memory_optimization: gates are computed again on the backward pass; only the state is stored.
-        drop_states: the state is zero past a row's end, instead of what it was.
-        name: absolute prefix of parameter names.
-        linear_before_reset: apply the reset gate after the recurrent product.
+        input_size: D.
+        hidden_size: H.
+        forget_bias: not read; there is no forget gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+        linear_before_reset: whether the reset gate comes after the recurrent product.
 
-    Parameters: `i2h_w [3H, D]`, `i2h_b [3H]` (reset, update, output),
-    `{reset,update,output}_gate_t_w [H, H]`, `{reset,update,output}_gate_t_b [H]`.
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.GRUCell(3, 4, linear_before_reset=True)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "gru"

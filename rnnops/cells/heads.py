@@ -21,7 +21,13 @@ class HeadCell(SizedCell):
     """A cell of heads of `d = H / heads` features, with a memory `[heads, d, d]` of keys by values.
 
     Args:
+        input_size: D.
+        hidden_size: H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        **options: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None = None, **options: Any) -> None:
@@ -45,23 +51,45 @@ class HeadCell(SizedCell):
         return [(self.heads, self.width, self.width)]
 
     def by_head(self, blob: Blob) -> Blob:
-        """`[N, H]` as `[N, heads, d]`."""
+        """`[N, H]` as `[N, heads, d]`.
+
+        Args:
+            blob: [N, H].
+        """
         return reshape(blob, [-1, self.heads, self.width])
 
     def joined(self, blob: Blob) -> Blob:
-        """`[N, heads, d]` as `[N, H]`."""
+        """`[N, heads, d]` as `[N, H]`.
+
+        Args:
+            blob: [N, heads, d].
+        """
         return reshape(blob, [-1, self.hidden_size])
 
     def scale_of_norm(self, step: Step) -> Blob:
-        """A parameter `norm_scale [H]`, ones, as `[heads, d]`."""
+        """A parameter `norm_scale [H]`, ones, as `[heads, d]`.
+
+        Args:
+            step: what is written.
+        """
         return reshape(step.parameter(f"{self.name}/norm_scale", (self.hidden_size,), "ones"), [self.heads, self.width])
 
     def layer_normalized(self, step: Step, blob: Blob) -> Blob:
-        """Each head `[N, heads, d]` with a mean of 0 and a variance of 1, scaled."""
+        """Each head with a mean of 0 and a variance of 1, scaled.
+
+        Args:
+            step: what is written.
+            blob: [N, heads, d].
+        """
         return layer_normalization(blob, self.scale_of_norm(step), axis=-1, epsilon=EPSILON)
 
     def root_normalized(self, step: Step, blob: Blob) -> Blob:
-        """Each head `[N, heads, d]` over the root of its mean square, scaled."""
+        """Each head over the root of its mean square, scaled.
+
+        Args:
+            step: what is written.
+            blob: [N, heads, d].
+        """
         return blob / sqrt(reduce_mean(blob * blob, axes=[-1]) + EPSILON) * self.scale_of_norm(step)
 
 

@@ -1,7 +1,4 @@
-"""Independently recurrent cell (Li and others 2018, arXiv 1803.04831, equation 2).
-
-`h = act(W x + u h' + b)`, u by units.
-"""
+"""IndRNNCell, whose units see each their own state alone."""
 
 from __future__ import annotations
 
@@ -17,12 +14,40 @@ from rnnops.cells.table import register_cell
 
 @register_cell
 class IndRNNCell(SizedCell):
-    """A cell whose units see each their own state alone.
+    """A recurrent cell whose units see each their own state alone.
+
+    It computes::
+
+        h = activation(x @ i2h_w.T + i2h_b + recurrent_w * h')
+
+    Li and others 2018, "Independently recurrent neural network", arXiv 1803.04831, equation 2.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`: xavier
+    - `i2h_b [H]`: zeros
+    - `recurrent_w [H]`: uniform in [0, 1], as in section 4.1
 
     Args:
+        input_size: D.
+        hidden_size: H.
         activation: `"relu"` or `"tanh"`.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `recurrent_w [H]`, which starts uniform in [0, 1] (section 4.1).
+    Raises:
+        NetError: another activation, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.IndRNNCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "indrnn"

@@ -1,4 +1,4 @@
-"""Layer normalization of all gates at once (Ba and others 2016), for LSTM and MILSTM."""
+"""LayerNormLSTMCell and LayerNormMILSTMCell: all gates of a step are normalized at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,44 @@ EPSILON = 1e-4  # as Caffe2
 
 @register_cell
 class LayerNormLSTMCell(LSTMCell):
-    """LSTM whose gates are normalized over all 4H.
+    """LSTM whose gates are normalized, all 4H of a row at once.
 
-    Parameters beside LSTM's: `gates_t_norm_scale` (ones) and `gates_t_norm_bias` (zeros), `[4H]`.
+    With the gates `z [N, 4H]` of `LSTMCell` before their nonlinearity, and mean and variance over a row's 4H::
+
+        n = (z - mean(z)) / sqrt(variance(z) + 0.0001) * gates_t_norm_scale + gates_t_norm_bias
+        i, f, o, g = split(n, 4)
+        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        h = sigmoid(o) * tanh(c)
+
+    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. The paper normalizes the two products apart and
+    the cell state as well; this is the form of Caffe2, with its epsilon.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
+    - `gates_t_norm_scale [4H]`: ones
+    - `i2h_b [4H]`, `gates_t_b [4H]`, `gates_t_norm_bias [4H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f, after the normalization.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LayerNormLSTMCell(3, 4)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
     """
 
     default_name: ClassVar[str] = "layer_norm_lstm"
@@ -33,7 +68,40 @@ class LayerNormLSTMCell(LSTMCell):
 
 @register_cell
 class LayerNormMILSTMCell(MILSTMCell):
-    """MILSTM whose gates are normalized over all 4H; parameters as LayerNormLSTMCell's beside MILSTM's."""
+    """MILSTM whose gates are normalized, all 4H of a row at once.
+
+    The gates of `MILSTMCell`, `(alpha * a + beta1) * p + beta2 * a + b`, go through the normalization of
+    `LayerNormLSTMCell` before their nonlinearity.
+
+    Wu and others 2016, arXiv 1606.06630; Ba, Kiros and Hinton 2016, arXiv 1607.06450.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `prev_t_w [4H, H]`: xavier
+    - `alpha [4H]`, `beta1 [4H]`, `beta2 [4H]`, `gates_t_norm_scale [4H]`: ones
+    - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`, `gates_t_norm_bias [4H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f, after the normalization.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LayerNormMILSTMCell(3, 4)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
+    """
 
     default_name: ClassVar[str] = "layer_norm_milstm"
 

@@ -1,10 +1,4 @@
-"""Linear attention with decay: retention, and a gate of each key's feature.
-
-Retention (Sun and others 2023, RetNet, arXiv 2307.08621, equations 6 to 8, without the rotation of queries and keys):
-`S = (1 - 2 ** (-5 - head)) S' + k v^T`, `o = S^T q`. GLA (Yang and others 2024, arXiv 2312.06635, section 4):
-`S = a S' + k v^T` by rows, `a = s(W_2 W_1 x + b) ** (1 / 16)`. Then `swish(g) norm(o)`; the projection that follows in
-both papers is a layer after the cell.
-"""
+"""RetentionCell and GLACell: linear attention with decay."""
 
 from __future__ import annotations
 
@@ -40,13 +34,61 @@ class LinearAttentionCell(HeadCell):
         return step.masked_output(gate * sigmoid(gate) * self.joined(seen)), self.kept(step, [S_t], states)
 
     def decay(self, step: Step, x_t: Blob) -> Blob:
-        """What is left of the memory, of a shape that broadcasts to `[N, heads, d, d]`."""
+        """What is left of the memory, of a shape that broadcasts to `[N, heads, d, d]`.
+
+        Args:
+            step: what is written.
+            x_t: [N, D].
+        """
         raise NotImplementedError
 
 
 @register_cell
 class RetentionCell(LinearAttentionCell):
-    """Parameters: `i2h_w [4H, D]`, `i2h_b [4H]` (query, key, value, gate), `norm_scale [H]`."""
+    """Retention: linear attention with a fixed decay for each head.
+
+    The parts are in the order of query, key, value and gate; all but the gate are taken by head, d = H / heads features
+    each::
+
+        q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
+        S = (1 - 2 ** (-5 - head)) * S' + outer(k, v)
+        o = S.T @ q / sqrt(d)
+        y = g * sigmoid(g) * normalized(o) * norm_scale
+
+    `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of 0.00001.
+
+    Sun and others 2023, "Retentive network", arXiv 2307.08621, equations 6 to 8, without the rotation of queries and
+    keys and the last projection, which a layer after the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: S, keys by rows
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`: xavier
+    - `i2h_b [4H]`: zeros
+    - `norm_scale [H]`: ones
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read; the decay is fixed.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.RetentionCell(3, 8, heads=2)
+        >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, S_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
+    """
 
     default_name: ClassVar[str] = "retention"
 
@@ -57,8 +99,50 @@ class RetentionCell(LinearAttentionCell):
 
 @register_cell
 class GLACell(LinearAttentionCell):
-    """Parameters: `i2h_w [4H, D]`, `i2h_b [4H]` (query, key, value, gate), `norm_scale [H]`, `low_w [16, D]`,
-    `decay_w [H, 16]`, `decay_b [H]`.
+    """Gated linear attention: a decay of each feature of each key, computed from the input.
+
+    The parts are in the order of query, key, value and gate; all but the gate are taken by head, d = H / heads features
+    each::
+
+        q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
+        a = sigmoid(x @ low_w.T @ decay_w.T + decay_b + forget_bias) ** (1 / 16)
+        S = diag(a) @ S' + outer(k, v)
+        o = S.T @ q / sqrt(d)
+        y = g * sigmoid(g) * normalized(o) * norm_scale
+
+    `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of 0.00001.
+
+    Yang and others 2024, "Gated linear attention transformers with hardware-efficient training", arXiv 2312.06635,
+    section 4, without the last projection, which a layer after the cell can be.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: S, keys by rows
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `low_w [16, D]`, `decay_w [H, 16]`: xavier
+    - `i2h_b [4H]`, `decay_b [H]`: zeros
+    - `norm_scale [H]`: ones
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: added to the decay before its sigmoid.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.GLACell(3, 8, heads=2)
+        >>> y, (S_all, S_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, S_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
     default_name: ClassVar[str] = "gla"

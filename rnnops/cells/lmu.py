@@ -1,8 +1,4 @@
-"""Legendre memory unit (Voelker, Kajic and Eliasmith 2019, equations 1 to 7).
-
-`u = e_x x + e_h h' + e_m m'`, `m = A m' + B u`, `h = tanh(W_x x + W_h h' + W_m m)`. A and B hold the last `theta` steps
-of u as d Legendre polynomials: the paper's closed form in continuous time, made discrete by holding u for a step.
-"""
+"""LMUCell, the Legendre memory unit, and the matrices of its memory."""
 
 from __future__ import annotations
 
@@ -24,14 +20,46 @@ from rnnops.types import Array
 
 @register_cell
 class LMUCell(SizedCell):
-    """A cell with a hidden state `[N, H]` and a linear memory `[N, d]` of one signal.
+    """Legendre memory unit: a hidden state, and a linear memory of the last `theta` steps of one signal.
+
+    The memory holds the signal u as d Legendre polynomials; A and B are the paper's closed form in continuous time,
+    made discrete by holding u for a step::
+
+        u = x @ signal_x_w.T + h' @ signal_h_w.T + m' @ signal_m_w.T
+        m = m' @ A.T + u * B
+        h = tanh(x @ i2h_w.T + i2h_b + h' @ hidden_w.T + m @ memory_w.T)
+
+    Voelker, Kajić and Eliasmith 2019, "Legendre memory units", NeurIPS, equations 1 to 7.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `memory_t [N, d]`: m
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `hidden_w [H, H]`, `memory_w [H, d]`: xavier
+    - `signal_x_w [1, D]`, `signal_h_w [1, H]`: xavier
+    - `signal_m_w [1, d]`: zeros, as in the paper
+    - `i2h_b [H]`: zeros
 
     Args:
+        input_size: D.
+        hidden_size: H.
         order: d; H if left out.
-        theta: how many steps the memory reaches back.
+        theta: how many steps the memory reaches back, more than 0.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `hidden_w [H, H]`, `memory_w [H, d]`, and the encoders `signal_x_w [1, D]`,
-    `signal_h_w [1, H]` and `signal_m_w [1, d]`, of which the last starts with zeros, as in the paper.
+    Raises:
+        NetError: theta is no number above 0, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LMUCell(3, 4, order=6, theta=100.0)
+        >>> y, (h_all, h_last, m_all, m_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, m_last.shape
+        ((7, 2, 4), (1, 2, 6))
     """
 
     default_name: ClassVar[str] = "lmu"

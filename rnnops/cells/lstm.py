@@ -1,7 +1,4 @@
-"""Long short-term memory (Hochreiter and Schmidhuber 1997, forget gate of Gers and others 2000).
-
-With the gates in the order of `GATES`: `c = s(f + forget_bias) c' + s(i) tanh(g)`, `h = s(o) tanh(c)`.
-"""
+"""LSTMCell, the long short-term memory that others here are made of."""
 
 from __future__ import annotations
 
@@ -19,16 +16,43 @@ from rnnops.ops.movement import split
 
 @register_cell
 class LSTMCell(SizedCell):
-    """A cell with a hidden and a cell state.
+    """Long short-term memory with a forget gate.
+
+    The parts of the gates are in this order, i, f, o, g::
+
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        h = sigmoid(o) * tanh(c)
+
+    Hochreiter and Schmidhuber 1997, "Long short-term memory", Neural Computation 9(8); the forget gate: Gers,
+    Schmidhuber and Cummins 2000, "Learning to forget", Neural Computation 12(10).
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
+    - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        input_size: D; hidden_size: H.
-        forget_bias: added to the forget gate before its sigmoid.
-        memory_optimization: gates are computed again on the backward pass; only the two states are stored.
-        drop_states: states are zero past a row's end, instead of what they were.
-        name: absolute prefix of parameter names.
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f; `rnnops train` gives 1.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]`, `gates_t_w [4H, H]`, `gates_t_b [4H]`.
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> x, lengths = net.input("x", shape=(7, 2, 3)), net.input("lengths", "int32", shape=(2,))
+        >>> cell = ro.cells.LSTMCell(3, 4, forget_bias=1.0)
+        >>> y, (h_all, h_last, c_all, c_last) = cell.apply_over_sequence(net, x, lengths)
+        >>> y.shape, c_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "lstm"
@@ -55,9 +79,21 @@ class LSTMCell(SizedCell):
         return new[0], new
 
     def gates(self, step: Step, x: Blob, h_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
-        """All four gates before their nonlinearity, `[N, 4H]`, from the projected input."""
+        """All four gates before their nonlinearity, [N, 4H]; for subclasses.
+
+        Args:
+            step: what is written.
+            x: [N, 4H], the projected input.
+            h_prev: [N, H].
+            extra: (blob, feature size) that the recurrent product reads beside it.
+        """
         return x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, len(GATES) * self.hidden_size, extra)
 
     def normalized(self, step: Step, gates: Blob) -> Blob:
-        """A hook between the gates and their nonlinearity."""
+        """A hook between the gates and their nonlinearity; for subclasses.
+
+        Args:
+            step: what is written.
+            gates: [N, 4H].
+        """
         return gates

@@ -1,8 +1,4 @@
-"""Liquid time-constant cell (Hasani and others 2021, arXiv 2006.04439, equations 1 to 3 and algorithm 1).
-
-`dv/dt = -(1 / tau + f) v + f A` with `f = s(W x + R v + b)`, by the paper's fused solver: in each of `unfolds` parts of
-a step, `v = (v + dt f A) / (1 + dt (1 / tau + f))`.
-"""
+"""LTCCell, neurons whose time constants depend on what they see."""
 
 from __future__ import annotations
 
@@ -20,14 +16,46 @@ from rnnops.ops.base import number
 
 @register_cell
 class LTCCell(SizedCell):
-    """Neurons whose time constants depend on what they see; f is positive, so that states stay bounded (theorem 2).
+    """Liquid time-constant cell: neurons whose time constants depend on what they see.
+
+    `dv/dt = -(leak + f) v + f target`, by the paper's fused solver, in `unfolds` parts of a step of the length
+    `elapsed`; f is positive, so that states stay bounded (theorem 2)::
+
+        dt, v = elapsed / unfolds, v'
+        repeat unfolds times:
+            f = sigmoid(x @ i2h_w.T + i2h_b + v @ gates_t_w.T)
+            v = (v + dt * f * target) / (1 + dt * (softplus(leak) + f))
+
+    Hasani and others 2021, "Liquid time-constant networks", arXiv 2006.04439, equations 1 to 3 and algorithm 1; the
+    paper's `1 / tau` is `softplus(leak)`, its A is `target`.
+
+    States:
+
+    - `hidden_t [N, H]`: v, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
+    - `i2h_b [H]`, `leak [H]`: zeros
+    - `target [H]`: uniform in [-1, 1]
 
     Args:
-        unfolds: parts of a step, L in the paper.
+        input_size: D.
+        hidden_size: H.
+        unfolds: parts of a step, 1 or more; L in the paper.
         elapsed: time from step to step.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `gates_t_w [H, H]`, `target [H]`, the A above, uniform in [-1, 1],
-    and `leak [H]`, zeros, where `1 / tau = softplus(leak)`.
+    Raises:
+        NetError: unfolds is no integer of 1 or more, or elapsed no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LTCCell(3, 4, unfolds=3)
+        >>> y, (v_all, v_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, v_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "ltc"

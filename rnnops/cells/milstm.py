@@ -1,7 +1,4 @@
-"""LSTM with multiplicative integration (Wu and others 2016, arXiv 1606.06630).
-
-With `x = W_x x_t + b_x` and `p = W_h h' + b_h`: gates = `(alpha x + beta1) p + beta2 x + b`.
-"""
+"""MILSTMCell, an LSTM whose gates multiply their two projections."""
 
 from __future__ import annotations
 
@@ -17,10 +14,45 @@ from rnnops.cells.table import register_cell
 
 @register_cell
 class MILSTMCell(LSTMCell):
-    """LSTM whose gates multiply the two projections.
+    """LSTM with multiplicative integration: its gates multiply the two projections.
 
-    Parameters beside LSTM's `i2h`: `prev_t_w [4H, H]`, and `[4H]` each `prev_t_b`, `alpha`,
-    `beta1`, `beta2` (ones) and `b` (zeros).
+    The parts are in LSTM's order::
+
+        a = x @ i2h_w.T + i2h_b
+        p = h' @ prev_t_w.T + prev_t_b
+        i, f, o, g = split((alpha * a + beta1) * p + beta2 * a + b, 4)
+        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        h = sigmoid(o) * tanh(c)
+
+    Wu and others 2016, "On multiplicative integration with recurrent neural networks", arXiv 1606.06630, in its general
+    form.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `prev_t_w [4H, H]`: xavier
+    - `alpha [4H]`, `beta1 [4H]`, `beta2 [4H]`: ones
+    - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MILSTMCell(3, 4)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
     """
 
     default_name: ClassVar[str] = "milstm"

@@ -1,9 +1,4 @@
-"""Minimal gated cells without a recurrent product (Feng and others 2024, arXiv 2410.01201).
-
-minGRU (section 3.1.4): `z = s(W_z x)`, `h = (1 - z) h' + z g(W_h x)`. minLSTM (section 3.2.4): `f = s(W_f x)`,
-`i = s(W_i x)`, `h = (f h' + i g(W_h x)) / (f + i)`. `g` is the identity, or positive as in appendix B:
-`g(v) = v + 0.5` for `v >= 0`, else `s(v)`.
-"""
+"""MinGRUCell and MinLSTMCell: minimal gated cells, whose gates see the input alone."""
 
 from __future__ import annotations
 
@@ -31,13 +26,54 @@ class MinimalCell(SizedCell):
         self.positive = positive
 
     def candidate(self, value: Blob) -> Blob:
-        """g of a candidate; its two halves meet at 0, and `s(min(v, 0)) + relu(v)` is both."""
+        """g of a candidate; its two halves meet at 0, and `sigmoid(min(v, 0)) + relu(v)` is both.
+
+        Args:
+            value: [N, H].
+        """
         return sigmoid(minimum(value, 0.0)) + relu(value) if self.positive else value
 
 
 @register_cell
 class MinGRUCell(MinimalCell):
-    """Parameters: `i2h_w [2H, D]`, `i2h_b [2H]` (update, candidate)."""
+    """GRU without a reset gate and without a recurrent product: its gate sees the input alone.
+
+    The parts are in this order, update and candidate::
+
+        u, v = split(x @ i2h_w.T + i2h_b, 2)
+        z = sigmoid(u - forget_bias)
+        h = (1 - z) * h' + z * g(v)
+
+    `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
+
+    Feng and others 2024, "Were RNNs all we needed?", arXiv 2410.01201, section 3.1.4; `positive`: appendix B.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [2H, D]`: xavier
+    - `i2h_b [2H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        positive: whether candidates go through g, so that states stay positive where they begin so.
+        forget_bias: taken off the gate that lets the candidate in, so that the state is kept.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MinGRUCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
 
     default_name: ClassVar[str] = "min_gru"
 
@@ -52,7 +88,44 @@ class MinGRUCell(MinimalCell):
 
 @register_cell
 class MinLSTMCell(MinimalCell):
-    """Parameters: `i2h_w [3H, D]`, `i2h_b [3H]` (forget, input, candidate)."""
+    """LSTM without a cell state and without a recurrent product: its gates see the input alone.
+
+    The parts are in this order, forget, input and candidate; the two gates are made to add up to 1::
+
+        f, i, v = split(x @ i2h_w.T + i2h_b, 3)
+        f, i = sigmoid(f + forget_bias), sigmoid(i)
+        h = f / (f + i) * h' + i / (f + i) * g(v)
+
+    `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
+
+    Feng and others 2024, "Were RNNs all we needed?", arXiv 2410.01201, section 3.2.4; `positive`: appendix B.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [3H, D]`: xavier
+    - `i2h_b [3H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        positive: whether candidates go through g, so that states stay positive where they begin so.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MinLSTMCell(3, 4, positive=True)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
 
     default_name: ClassVar[str] = "min_lstm"
 

@@ -1,8 +1,4 @@
-"""LSTM with a matrix memory (Beck and others 2024, xLSTM, arXiv 2405.04517, equations 19 to 27).
-
-With a number i and f for each head: `m = max(log s(f) + m', i)`, `C = exp(log s(f) + m' - m) C' + exp(i - m) k v^T`, n
-likewise with k alone, and `h = s(o) (C^T q) / max(|n q|, exp(-m))`; keys are divided by the root of d.
-"""
+"""MLSTMCell, the LSTM with a matrix memory of xLSTM."""
 
 from __future__ import annotations
 
@@ -22,10 +18,52 @@ from rnnops.ops.reduction import reduce_sum
 
 @register_cell
 class MLSTMCell(HeadCell):
-    """States: memory `[heads, d, d]`, normalizer `[heads, d]`, and the largest exponent so far `[heads, 1]`.
+    """LSTM whose memory is a matrix for each head, keys by rows; its gates see the input alone.
 
-    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]` (query, key, value, output), `gates_t_w [2 heads, D]` (input, forget), and
-    `enter_b [heads]`, zeros, and `forget_b [heads]`, which starts uniform in [3, 6], about as the authors' code has it.
+    The parts are in the order of query, key, value and output gate; q, k and v are taken by head, d = H / heads
+    features each, and i and f are one number for each head::
+
+        q, k, v, o = split(x @ i2h_w.T + i2h_b, 4)
+        i, f = split(x @ gates_t_w.T + concat([enter_b, forget_b]), 2)
+        k = k / sqrt(d)
+        a = log(sigmoid(f + forget_bias)) + m'
+        m = max(a, i)
+        C = exp(a - m) * C' + exp(i - m) * outer(k, v)
+        n = exp(a - m) * n' + exp(i - m) * k
+        y = sigmoid(o) * (C.T @ q) / max(abs(dot(n, q)), exp(-m))
+
+    Beck and others 2024, "xLSTM: extended long short-term memory", arXiv 2405.04517, equations 19 to 27.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: C
+    - `normalizer_t [N, heads, d]`: n
+    - `exponent_t [N, heads, 1]`: m, the largest exponent so far
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [2 heads, D]`: xavier
+    - `i2h_b [4H]`, `enter_b [heads]`: zeros
+    - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MLSTMCell(3, 8, heads=2)
+        >>> y, (C_all, C_last, *others) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, C_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
     default_name: ClassVar[str] = "mlstm"

@@ -12,15 +12,28 @@ from rnnops.net import Net
 
 
 class MultiRNNCell(RNNCell):
-    """Layer i+1 reads the output of layer i.
+    """A stack of cells as one cell: a layer reads the output of the layer below it.
+
+    The output of a residual layer is added to its input before it goes up. Where the last layers are residual, the
+    stack's output is the sum of their outputs and of that of the layer below. The states are those of all layers,
+    bottom first.
 
     Args:
         cells: from the bottom up; each needs a name of its own.
-        residual_output_layers: layers whose output is added to their input before it goes up; layer 0 cannot be one.
-            Where the last layers are residual, the stack's output is the sum of their outputs and of the layer below.
-        name: prefix for the stack's own blobs.
+        residual_output_layers: numbers of the residual layers, from 1; none if left out.
+        name: of the stack; parameters have the names of the cells.
 
-    The states are those of all layers, bottom first.
+    Raises:
+        NetError: cells are no list of cells, two share a name, or a residual layer is not there or differs in size from
+            the one below.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cells = [ro.cells.LSTMCell(3, 4, name="bottom"), ro.cells.GRUCell(4, 4, name="top")]
+        >>> stack = ro.cells.MultiRNNCell(cells, residual_output_layers=[1])
+        >>> y, states = stack.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, stack.get_state_names()
+        ((7, 2, 4), ['bottom/hidden_t', 'bottom/cell_t', 'top/hidden_t'])
     """
 
     default_name = "stack"

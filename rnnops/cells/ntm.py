@@ -1,9 +1,4 @@
-"""Neural Turing machine (Graves, Wayne and Danihelka 2014, arXiv 1410.5401, equations 2 to 9), one head of each kind.
-
-A controller, an LSTM that reads x and what was read before, gives the heads their keys and gates. A head's place
-`w`: `softmax(strength cos(key, M))`, mixed with where it was by a gate, shifted by -1, 0 or 1, sharpened by a power.
-The write head erases and adds, `M = M' (1 - w e) + w a`; the read head gives `sum w M`.
-"""
+"""NTMCell, the neural Turing machine, with one head of each kind."""
 
 from __future__ import annotations
 
@@ -27,15 +22,64 @@ NUMBERS = (1, 1, 3, 1)  # of a head: strength, gate, shift, power
 
 @register_cell
 class NTMCell(SizedCell):
-    """States: hidden and cell `[H]`, memory `[slots, width]`, places of both heads `[slots]`, what was read `[width]`.
+    """Neural Turing machine: an LSTM that reads from a memory and writes to it, with one head for each.
 
-    Its output is the hidden state and what was read, joined, `[H + width]`.
+    The LSTM reads x and what was read before; its parts are in LSTM's order::
+
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + concat([h', s']) @ gates_t_w.T, 4)
+        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        h = sigmoid(o) * tanh(c)
+
+    `h @ heads_w.T + heads_b` has, for the reading head, then for the writing head, the key `[width]`, the strength, the
+    gate, the shift `[3]` and the power, and last what is erased and added, `[width]` each. From a head's place before,
+    `w'`, its place in a memory M is::
+
+        content = softmax(softplus(strength) * cosine(tanh(key), M))
+        mixed = sigmoid(gate) * content + (1 - sigmoid(gate)) * w'
+        shifted = mixed moved round by -1, 0 and 1 slots, weighted by softmax(shift)
+        w = shifted ** (1 + softplus(power)), over its sum
+
+    The writing head is placed in `M'`, the reading head in M::
+
+        M = M' * (1 - outer(w_write, sigmoid(erase))) + outer(w_write, tanh(add))
+        s = w_read @ M
+        y = concat([h, s])
+
+    Graves, Wayne and Danihelka 2014, "Neural Turing machines", arXiv 1410.5401, equations 2 to 9.
+
+    States:
+
+    - `hidden_t [N, H]`: h
+    - `cell_t [N, H]`: c
+    - `memory_t [N, slots, width]`: M
+    - `reading_place_t [N, slots]`: w_read
+    - `writing_place_t [N, slots]`: w_write
+    - `seen_t [N, width]`: s
+
+    The output is `y [N, H + width]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [4H, H + width]`, `heads_w [4 width + 12, H]`: xavier
+    - `i2h_b [4H]`, `heads_b [4 width + 12]`: zeros
 
     Args:
-        slots: rows of the memory; width: of a row.
+        input_size: D.
+        hidden_size: H.
+        slots: rows of the memory.
+        width: of a row.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]`, `gates_t_w [4H, H + width]`, and `heads_w [R, H]`, `heads_b [R]`: of the
-    read head, then of the write head, key, strength, gate, shift, power, then what is erased and added.
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.NTMCell(3, 4, slots=6, width=5)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, states[5].shape
+        ((7, 2, 9), (1, 2, 6, 5))
     """
 
     default_name: ClassVar[str] = "ntm"

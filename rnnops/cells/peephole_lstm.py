@@ -1,8 +1,4 @@
-"""LSTM whose gates see the cell state (Gers and Schmidhuber 2000, "Recurrent nets that time and count").
-
-In the form of Graves 2013 (arXiv 1308.0850, equations 7 to 11), `p` by elements: `i = s(.. + p_i c')`,
-`f = s(.. + p_f c')`, `c = f c' + i tanh(g)`, `o = s(.. + p_o c)`, `h = o tanh(c)`.
-"""
+"""PeepholeLSTMCell, an LSTM whose gates see the cell state."""
 
 from __future__ import annotations
 
@@ -22,7 +18,41 @@ from rnnops.ops.movement import split
 class PeepholeLSTMCell(LSTMCell):
     """LSTM with a weight from each unit's cell state to its own gates.
 
-    Parameters beside LSTM's: `peephole_i`, `peephole_f`, `peephole_o`, `[H]` each, zeros, so that it starts as an LSTM.
+    The parts are in LSTM's order::
+
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + peephole_f * c' + forget_bias) * c' + sigmoid(i + peephole_i * c') * tanh(g)
+        h = sigmoid(o + peephole_o * c) * tanh(c)
+
+    Gers and Schmidhuber 2000, "Recurrent nets that time and count", IJCNN, in the form of Graves 2013, arXiv 1308.0850,
+    equations 7 to 11.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
+    - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
+    - `peephole_i [H]`, `peephole_f [H]`, `peephole_o [H]`: zeros, so that it starts as an LSTM
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.PeepholeLSTMCell(3, 4)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
     """
 
     default_name: ClassVar[str] = "peephole_lstm"

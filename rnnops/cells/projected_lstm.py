@@ -1,8 +1,4 @@
-"""LSTM with a recurrent projection (Sak, Senior and Beaufays 2014, arXiv 1402.1128, LSTMP of section 2).
-
-`c` as in LSTM; `m = s(o) tanh(c)`, `h = W_p m`, and gates read the smaller `h'`. Without the paper's second,
-non-recurrent projection, which a layer after it can be; as `torch.nn.LSTM(proj_size=)`.
-"""
+"""ProjectedLSTMCell, an LSTM whose hidden state is a projection."""
 
 from __future__ import annotations
 
@@ -22,10 +18,41 @@ from rnnops.ops.movement import split
 class ProjectedLSTMCell(LSTMCell):
     """LSTM whose hidden state, its output, has fewer features than its cell state.
 
-    Args:
-        proj_size: P, features of the hidden state; half of H if left out.
+    The parts are in LSTM's order; gates read the smaller `h'`::
 
-    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]`, `gates_t_w [4H, P]`, `gates_t_b [4H]`, `projection_w [P, H]`.
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        h = (sigmoid(o) * tanh(c)) @ projection_w.T
+
+    Sak, Senior and Beaufays 2014, arXiv 1402.1128, LSTMP of section 2, without its second, non-recurrent projection,
+    which a layer after the cell can be; as `torch.nn.LSTM(proj_size=P)`.
+
+    States:
+
+    - `hidden_t [N, P]`: h, the output
+    - `cell_t [N, H]`: c
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, `gates_t_w [4H, P]`, `projection_w [P, H]`: xavier
+    - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        proj_size: P, features of the hidden state; left out, half of H, rounded up.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.ProjectedLSTMCell(3, 8, proj_size=2)
+        >>> y, (h_all, h_last, c_all, c_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, c_all.shape
+        ((7, 2, 2), (7, 2, 8))
     """
 
     default_name: ClassVar[str] = "projected_lstm"

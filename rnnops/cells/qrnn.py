@@ -1,8 +1,4 @@
-"""Quasi-recurrent cell (Bradbury and others 2017, arXiv 1611.01576, equations 1 and 4): width 2, fo-pooling.
-
-`z = tanh(W_z [x'; x])`, `f = s(W_f [x'; x])`, `o = s(W_o [x'; x])`, `c = f c' + (1 - f) z`, `h = o c`; x' is the
-input of the step before.
-"""
+"""QRNNCell, the quasi-recurrent cell: a convolution of width 2 and a pool."""
 
 from __future__ import annotations
 
@@ -18,9 +14,44 @@ from rnnops.ops.activation import sigmoid, tanh
 
 @register_cell
 class QRNNCell(SizedCell):
-    """States: the cell state `[N, H]` and the input before, `[N, D]`, which begins with zeros in the paper.
+    """Quasi-recurrent cell: a convolution of width 2 over time, and fo-pooling.
 
-    Parameters: `i2h_w [3H, 2D]`, of `[x; x']`, and `i2h_b [3H]` (candidate, forget, output).
+    With `x'` the input of the step before; the parts are in this order, candidate, forget, output::
+
+        v, f, o = split(concat([x, x'], axis=-1) @ i2h_w.T + i2h_b, 3)
+        f = sigmoid(f + forget_bias)
+        c = f * c' + (1 - f) * tanh(v)
+        y = sigmoid(o) * c
+
+    Bradbury and others 2017, "Quasi-recurrent neural networks", arXiv 1611.01576, equations 1 and 4.
+
+    States:
+
+    - `cell_t [N, H]`: c
+    - `input_t [N, D]`: x, which is `x'` in the next step; it begins with zeros in the paper
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [3H, 2D]`: xavier
+    - `i2h_b [3H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.QRNNCell(3, 4)
+        >>> y, (c_all, c_last, x_all, x_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, x_last.shape
+        ((7, 2, 4), (1, 2, 3))
     """
 
     default_name: ClassVar[str] = "qrnn"

@@ -1,8 +1,4 @@
-"""Real-gated linear recurrent unit (De and others 2024, "Griffin", arXiv 2402.19427, equations 1 to 4).
-
-With `u = W x + b`: `r = s(W_a u + b_a)`, `i = s(W_x u + b_x)`, `a = s(L) ** (8 r)`, `h = a h' + sqrt(1 - a a) (i u)`.
-Without the block's convolution and gate, which are layers around it.
-"""
+"""RGLRUCell, the real-gated linear recurrent unit of Griffin."""
 
 from __future__ import annotations
 
@@ -24,10 +20,44 @@ SLOW, FAST = 4.323, 8.987  # logits of 0.9 ** (1 / 8) and 0.999 ** (1 / 8), betw
 
 @register_cell
 class RGLRUCell(SizedCell):
-    """A diagonal linear recurrence with gates that see the input alone.
+    """Real-gated linear recurrent unit: a diagonal linear recurrence, with gates that see the input alone.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `gates_t_w [2H, H]`, `gates_t_b [2H]` (recurrence, input), and
-    `recurrent_w [H]`, the L above, uniform between the logits of the paper's bounds.
+    The gates are in this order, recurrence and input::
+
+        u = x @ i2h_w.T + i2h_b
+        r, i = split(sigmoid(u @ gates_t_w.T + gates_t_b), 2)
+        a = sigmoid(recurrent_w) ** (8 * r)
+        h = a * h' + sqrt(1 - a ** 2) * (i * u)
+
+    De and others 2024, "Griffin", arXiv 2402.19427, equations 1 to 4, without the block's convolution and gate, which
+    are layers around the cell.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [2H, H]`: xavier
+    - `i2h_b [H]`, `gates_t_b [2H]`: zeros
+    - `recurrent_w [H]`: uniform in [4.323, 8.987], so that `sigmoid(recurrent_w) ** 8` is from 0.9 to 0.999, as the
+      paper's
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.RGLRUCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "rg_lru"

@@ -1,10 +1,4 @@
-"""Time mix of RWKV-7 (Peng and others 2025, arXiv 2503.14456, section 4).
-
-As in a first layer, without the last projection. Each of six products reads its own mix of x and the input before,
-`x + (x' - x) mu`. With `w = exp(-exp(-0.5) s(..))`, `a = s(..)`, the removal key `z = k k_k` of length 1 in each head,
-and `k = k (1 + (a - 1) k_a)`: `S = w S' - (a z) (S'^T z)^T + k v^T` (keys by rows), `o = norm(S^T r) + (r r_k . k) v`,
-times a gate `W_2 s(W_1 ..)`.
-"""
+"""RWKV7Cell, the time mix of RWKV-7."""
 
 from __future__ import annotations
 
@@ -28,14 +22,61 @@ SLOWEST = exponential(-0.5)  # of decays, so that exp(-SLOWEST) is the least
 
 @register_cell
 class RWKV7Cell(HeadCell):
-    """States: memory `[heads, d, d]` and the input before `[D]`.
+    """Time mix of RWKV-7: a memory for each head, with decays, removals and replacements of each key's features.
+
+    Six products read each its own mix of x and the input before, `mixed(name) = x + (x' - x) * name_mix`. Products by
+    `low_w` and `w` are two of a low rank. With r, k, v, w, a and z by head, d = H / heads features each, and
+    `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)`::
+
+        r = mixed(receptance) @ receptance_w.T
+        k = mixed(key) @ key_w.T
+        v = mixed(value) @ value_w.T
+        w = exp(-exp(-0.5) * sigmoid(tanh(mixed(decay) @ decay_low_w.T) @ decay_w.T + decay_b))
+        a = sigmoid(mixed(rate) @ rate_low_w.T @ rate_w.T + rate_b)
+        z = unit(k * removal_scale)
+        k = k * (1 + (a - 1) * replace_scale)
+        S = diag(w) @ S' - outer(a * z, S'.T @ z) + outer(k, v)
+        o = normalized(S.T @ r) * norm_scale + norm_bias + sum(r * bonus * k) * v
+        y = o * (sigmoid(mixed(gate) @ gate_low_w.T) @ gate_w.T)
+
+    `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of `0.00001 * d`.
+
+    Peng and others 2025, "RWKV-7 Goose with expressive dynamic state evolution", arXiv 2503.14456, section 4, as in a
+    first layer, without the last projection. It does not read `extra`, so that it is no decoder of `AttentionCell`.
+
+    States:
+
+    - `memory_t [N, heads, d, d]`: S, keys by rows
+    - `input_t [N, D]`: x, which is `x'` in the next step
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `receptance_mix [D]`, `decay_mix [D]`, `key_mix [D]`, `value_mix [D]`, `rate_mix [D]`, `gate_mix [D]`: 0.5
+    - `receptance_w [H, D]`, `key_w [H, D]`, `value_w [H, D]`: xavier
+    - `decay_low_w [rank, D]`, `rate_low_w [rank, D]`, `gate_low_w [rank, D]`: xavier
+    - `decay_w [H, rank]`, `rate_w [H, rank]`, `gate_w [H, rank]`: xavier
+    - `decay_b [H]`, `rate_b [H]`, `norm_bias [H]`, `bonus [H]`: zeros
+    - `removal_scale [H]`, `replace_scale [H]`, `norm_scale [H]`: ones
 
     Args:
+        input_size: D.
+        hidden_size: H.
         rank: of the products that give decay, rate and gate.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters, `mix` one of receptance, decay, key, value, rate, gate: `<mix>_mix [D]`, 0.5; `<mix>_w [H, D]` of
-    receptance, key and value; `<mix>_low_w [rank, D]` and `<mix>_w [H, rank]` of the others; `decay_b`, `rate_b`,
-    `norm_bias` and `bonus` (zeros), `removal_scale`, `replace_scale`, `norm_scale` (ones), `[H]` each.
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.RWKV7Cell(3, 8, rank=2, heads=2)
+        >>> y, (S_all, S_last, x_all, x_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, S_last.shape
+        ((7, 2, 8), (1, 2, 2, 4, 4))
     """
 
     default_name: ClassVar[str] = "rwkv7"

@@ -1,9 +1,4 @@
-"""Selective state space (Gu and Dao 2023, Mamba, arXiv 2312.00752, equation 2 and algorithm 2).
-
-With `u = W x + b` and for each channel a step `D = softplus(W_2 W_1 u + c)`: `h = exp(D A) h' + D B u`,
-`y = C h + E u`, where B and C `[S]` are products of u. A starts as -1, ..., -S (S4D-Real).
-Without the block's convolution and gate.
-"""
+"""SelectiveSSMCell, the selective state space of Mamba."""
 
 from __future__ import annotations
 
@@ -24,14 +19,50 @@ from rnnops.ops.reduction import reduce_sum
 
 @register_cell
 class SelectiveSSMCell(SizedCell):
-    """State: S numbers of each of H channels, `[H, S]`.
+    """Selective state space: S numbers of each of H channels, with steps, inputs and readings computed from the input.
+
+    The parts are in the order of steps, B and C::
+
+        u = x @ i2h_w.T + i2h_b
+        low, B, C = split(u @ select_w.T, [rank, S, S])
+        step = softplus(low @ delta_w.T + delta_b)
+        A = -exp(decay_log) * [1, 2, ..., S]
+        h = exp(outer(step, 1) * A) * h' + outer(step * u, B)
+        y = h @ C + pass_w * u
+
+    Gu and Dao 2023, "Mamba", arXiv 2312.00752, equation 2 and algorithm 2, without the block's convolution and gate,
+    which layers around the cell can be.
+
+    States:
+
+    - `channels_t [N, H, S]`: h
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `select_w [rank + 2S, H]`, `delta_w [H, rank]`: xavier
+    - `i2h_b [H]`, `decay_log [H, S]`: zeros
+    - `delta_b [H]`: uniform in [-6.9, -2.2], for steps of about 0.001 to 0.1
+    - `pass_w [H]`: ones
 
     Args:
-        state_size: S; rank: of the product that gives steps, H / 16 rounded up if left out.
+        input_size: D.
+        hidden_size: H.
+        state_size: S.
+        rank: of the product that gives steps; H / 16, rounded up, if left out.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `select_w [rank + 2S, H]` (steps, B, C), `delta_w [H, rank]`,
-    `delta_b [H]`, uniform in [-6.9, -2.2] (steps of 0.001 to 0.1), `decay_log [H, S]`, zeros, by which the log of -A
-    differs from that of its start, and `pass_w [H]`, ones, the E above.
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.SelectiveSSMCell(3, 4, state_size=5)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4, 5))
     """
 
     default_name: ClassVar[str] = "selective_ssm"

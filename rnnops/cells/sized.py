@@ -14,17 +14,45 @@ from rnnops.ops.movement import split
 
 
 class SizedCell(RNNCell):
-    """A cell of `hidden_size` features in every state and in its output.
+    """Base of the cells of an input size D and a hidden size H.
+
+    On the page of each cell: `x [N, D]` is the input of a step, a prime marks a state before it (`h'`), `@` is a
+    product of matrices and `*` one by elements. A state that is no vector has more axes than `[N, H]`. Parameters are
+    named below the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either
+    side of 0, the inputs being the last axis.
+
+    Each state has a parameter beside those listed, its value before the first step, where none is given: for `hidden_t`
+    it is `initial_hidden_state [H]`, and starts with zeros.
+
+    A subclass sets `default_name` and says `step`; where it takes options of its own it takes `**options`, too, and
+    hands them on. Its signature then has both. `training_options` are those with which `rnnops train` makes the cell.
 
     Args:
-        input_size: D; hidden_size: H.
+        input_size: D.
+        hidden_size: H.
         forget_bias: added to the forget gate before its sigmoid, by cells that have one.
-        memory_optimization: gates are computed again on the backward pass; only states are stored.
-        drop_states: states are zero past a row's end, instead of what they were.
-        name, forward_only, initializer: as RNNCell's.
+        memory_optimization: gates are computed again on the backward pass; of a step, states alone are stored.
+        drop_states: past a row's end states are zero, instead of what they were at the end.
+        name: absolute prefix of parameter names; cells given one name in one net share their parameters. Left out, it
+            is `default_name`, and a second cell of that name in a net is an error.
+        forward_only: the recurrence has no gradient, and keeps nothing for one.
+        initializer: called with the net and the cell where no initial states are given, for a list of blobs, `[H]`,
+            `[N, H]` or `[1, N, H]` each; left out, they are parameters.
 
-    A subclass with options of its own takes those and `**options`, which it hands on; its signature has both.
-    `training_options` are those with which `rnnops train` makes a cell.
+    Raises:
+        NetError: forget_bias is no number, or name is no name.
+
+    Example:
+        >>> class Leaky(ro.cells.SizedCell):
+        ...     default_name = "leaky"
+        ...     def step(self, step, x_t, states, extra=()):
+        ...         (x,) = self.projected(step, x_t, 1, extra=extra)
+        ...         new = self.kept(step, [0.9 * states[0] + 0.1 * x], states)
+        ...         return new[0], new
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> y, states = Leaky(3, 4).apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, [spec.name for spec in net.parameters]
+        ((7, 2, 4), ['leaky/initial_hidden_state', 'leaky/i2h_w', 'leaky/i2h_b'])
     """
 
     training_options: ClassVar[Mapping[str, Any]] = {}
@@ -61,10 +89,17 @@ class SizedCell(RNNCell):
     def projected(
         self, step: Step, x_t: Blob, parts: int, recompute_as: str = "", extra: Sequence[tuple[Blob, int]] = ()
     ) -> list[Blob]:
-        """`W x + b` in so many parts, `[N, H]` each, from one product with `i2h_w [parts H, D]` and `i2h_b [parts H]`.
+        """`W x + b` in so many parts.
 
         Args:
+            step: what is written.
+            x_t: [N, D].
+            parts: how many, of one product with the parameters `i2h_w [parts H, D]` and `i2h_b [parts H]`.
             recompute_as: a label, where the cell's gates are this product, to be computed again on the backward pass.
+            extra: (blob, feature size) that the product reads beside x; `i2h_w` has so many more columns.
+
+        Returns:
+            A list of blobs, [N, H] each.
         """
         product = step.linear(x_t, self.input_name, self.input_size, parts * self.hidden_size, extra)
         if recompute_as:
@@ -72,7 +107,16 @@ class SizedCell(RNNCell):
         return list(split(product, parts, axis=-1)) if parts > 1 else [product]
 
     def kept(self, step: Step, new: Sequence[Blob], previous: Sequence[Blob]) -> list[Blob]:
-        """New states, which past a row's end are what they were, or zero with `drop_states`."""
+        """New states, which past a row's end are what they were, or zero with `drop_states`.
+
+        Args:
+            step: what is written.
+            new: one blob for each state.
+            previous: the states before, in the same order.
+
+        Returns:
+            A list of blobs, one for each state.
+        """
         return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
 
 

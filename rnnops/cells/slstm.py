@@ -1,8 +1,4 @@
-"""LSTM with exponential gates (Beck and others 2024, xLSTM, arXiv 2405.04517, equations 8 to 17).
-
-`m = max(log s(f) + m', i)`, `c = exp(log s(f) + m' - m) c' + exp(i - m) tanh(g)`, n likewise with 1 for `tanh(g)`, and
-`h = s(o) c / n`. A head's gates see the hidden state of that head alone.
-"""
+"""SLSTMCell, the LSTM with exponential gates of xLSTM."""
 
 from __future__ import annotations
 
@@ -22,10 +18,49 @@ from rnnops.ops.movement import concat, split
 
 @register_cell
 class SLSTMCell(HeadCell):
-    """States: hidden, cell, normalizer, and the largest exponent so far, which keeps the others small, `[H]` each.
+    """LSTM with exponential gates, which see the hidden state of their own head alone.
 
-    Parameters: `i2h_w [4H, D]`, `i2h_b [4H]` (input, forget, output, candidate), and for each head
-    `gates_<head>_w [4d, d]`.
+    The parts are in LSTM's order, H each, of which a head has d = H / heads::
+
+        zx = split(x @ i2h_w.T + i2h_b, 4)
+        zh = split(h' @ gates_<head>_w.T, 4), of each head's h' for that head
+        i, f, o, g = zx + zh
+        k = log(sigmoid(f + forget_bias)) + m'
+        m = max(k, i)
+        c = exp(k - m) * c' + exp(i - m) * tanh(g)
+        n = exp(k - m) * n' + exp(i - m)
+        h = sigmoid(o) * c / n
+
+    Beck and others 2024, "xLSTM: extended long short-term memory", arXiv 2405.04517, equations 8 to 17.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `cell_t [N, H]`: c
+    - `normalizer_t [N, H]`: n
+    - `exponent_t [N, H]`: m, the largest exponent so far, which keeps the others small
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [4H, D]`, and one of each head, `gates_0_w [4d, d]`, `gates_1_w [4d, d]`, ...: xavier
+    - `i2h_b [4H]`: zeros
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.SLSTMCell(3, 8, heads=2)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 8), 8)
     """
 
     default_name: ClassVar[str] = "slstm"

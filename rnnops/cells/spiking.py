@@ -1,9 +1,4 @@
-"""Spiking cells with a surrogate gradient (Bellec and others 2018, LSNN, arXiv 1803.09574).
-
-Leaky integrate and fire: `v = a v' + (1 - a) (W x + R z' + b) - B' z'`, `z = 1` where `v > B`, else 0. Adaptive:
-`B = threshold + strength u` with `u = r u' + (1 - r) z'`; else B is the threshold. The slope of z by `(v - B) / B`
-counts as `dampening max(0, 1 - |(v - B) / B|)`.
-"""
+"""LIFCell and ALIFCell: spiking cells with a surrogate gradient."""
 
 from __future__ import annotations
 
@@ -24,14 +19,48 @@ from rnnops.ops.gradients import stop_gradient, with_gradient
 
 @register_cell
 class LIFCell(SizedCell):
-    """Neurons whose output and first state are spikes, 0 or 1; the second is their potential.
+    """Leaky integrate-and-fire neurons, whose output is spikes, 0 or 1.
+
+    It computes::
+
+        current = x @ i2h_w.T + i2h_b + z' @ spikes_w.T
+        v = decay * v' + (1 - decay) * current - threshold * z'
+        z = 1 where v > threshold, else 0
+
+    On the backward pass the slope of z by `u = (v - threshold) / threshold` counts as
+    `dampening * max(0, 1 - abs(u))`.
+
+    Bellec and others 2018, "Long short-term memory and learning-to-learn in networks of spiking neurons",
+    arXiv 1803.09574.
+
+    States:
+
+    - `spikes_t [N, H]`: z, the output
+    - `potential_t [N, H]`: v
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `spikes_w [H, H]`: xavier
+    - `i2h_b [H]`: zeros
 
     Args:
-        decay: a, of the potential, `exp(-1 / 20)` for a membrane of 20 steps.
-        threshold: at which a neuron spikes, which is also taken off.
+        input_size: D.
+        hidden_size: H.
+        decay: of the potential; the default is `exp(-1 / 20)`, a membrane of 20 steps.
+        threshold: above which a neuron spikes, and which a spike takes off its potential; more than 0.
         dampening: of the surrogate slope.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [H, D]`, `i2h_b [H]`, `spikes_w [H, H]`.
+    Raises:
+        NetError: decay, threshold or dampening is no number, or the threshold not above 0, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LIFCell(3, 4, decay=0.9)
+        >>> z, (z_all, z_last, v_all, v_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> z.shape, v_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "lif"
@@ -70,24 +99,74 @@ class LIFCell(SizedCell):
         return new[0], new
 
     def current(self, step: Step, x_t: Blob, z_prev: Blob, extra: Sequence[tuple[Blob, int]]) -> Blob:
-        """What comes in, from outside and from the neurons' own spikes."""
+        """What comes in, from outside and from the neurons' own spikes, [N, H].
+
+        Args:
+            step: what is written.
+            x_t: [N, D].
+            z_prev: [N, H].
+            extra: (blob, feature size) that the recurrent product reads beside the spikes.
+        """
         (x,) = self.projected(step, x_t, 1)
         current = x + step.product(z_prev, f"{self.name}/spikes", self.hidden_size, self.hidden_size, extra)
         return step.labelled(current, f"{self.name}/current_t", self.memory_optimization)
 
     def spikes(self, above: Blob) -> Blob:
-        """1 where it is positive, else 0, with the surrogate slope."""
+        """1 where it is positive, else 0, with the surrogate slope.
+
+        Args:
+            above: [N, H], how far the potential is above the threshold, over the threshold.
+        """
         fired = stop_gradient(cast(above > 0.0, "float"))
         return with_gradient(fired, above, stop_gradient(self.dampening * relu(1.0 - absolute(above))))
 
 
 @register_cell
 class ALIFCell(LIFCell):
-    """Neurons that adapt: each spike raises their threshold for a while; the third state is how far, u.
+    """Leaky integrate-and-fire neurons that adapt: each spike raises their threshold for a while.
+
+    It computes::
+
+        current = x @ i2h_w.T + i2h_b + z' @ spikes_w.T
+        u = adaptation * u' + (1 - adaptation) * z'
+        v = decay * v' + (1 - decay) * current - (threshold + strength * u') * z'
+        B = threshold + strength * u
+        z = 1 where v > B, else 0
+
+    On the backward pass the slope of z by `w = (v - B) / B` counts as `dampening * max(0, 1 - abs(w))`.
+
+    Bellec and others 2018, "Long short-term memory and learning-to-learn in networks of spiking neurons",
+    arXiv 1803.09574.
+
+    States:
+
+    - `spikes_t [N, H]`: z, the output
+    - `potential_t [N, H]`: v
+    - `adaptation_t [N, H]`: u
+
+    Parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `spikes_w [H, H]`: xavier
+    - `i2h_b [H]`: zeros
 
     Args:
-        adaptation: r, of u, `exp(-1 / 200)` for 200 steps.
-        strength: of the adaptation.
+        input_size: D.
+        hidden_size: H.
+        adaptation: of u; the default is `exp(-1 / 200)`, 200 steps.
+        strength: how far u raises the threshold.
+        decay, threshold, dampening: as `LIFCell`'s.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: adaptation or strength is no number, and as `LIFCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.ALIFCell(3, 4, strength=1.0)
+        >>> z, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> z.shape, len(states)
+        ((7, 2, 4), 6)
     """
 
     default_name: ClassVar[str] = "alif"

@@ -1,8 +1,4 @@
-"""Simple recurrent unit (Lei and others 2018, arXiv 1709.02755, equations 1 to 4 and section 3.2).
-
-`f = s(W_f x + v_f c' + b_f)`, `c = f c' + (1 - f) W x`, `r = s(W_r x + v_r c' + b_r)`, `h = r c + (1 - r) a x`, with
-`a = sqrt(1 + 2 exp(b_r))` of the initial `b_r`. Where D differs from H, a fourth product takes the place of x.
-"""
+"""SRUCell, the simple recurrent unit."""
 
 from __future__ import annotations
 
@@ -21,13 +17,49 @@ from rnnops.ops.movement import split
 
 @register_cell
 class SRUCell(SizedCell):
-    """A cell with a cell state; its output passes the input on by a highway.
+    """Simple recurrent unit: a recurrence by elements, and a highway from the input to the output.
+
+    The parts are in this order, candidate, forget, highway and, where D is not H, what takes the place of x::
+
+        v, f, r = split(x @ i2h_w.T, 3)    # where D is H, and p is x
+        v, f, r, p = split(x @ i2h_w.T, 4) # else
+        f = sigmoid(f + forget_v * c' + forget_b + forget_bias)
+        r = sigmoid(r + highway_v * c' + highway_b)
+        c = f * c' + (1 - f) * v
+        y = r * c + (1 - r) * p * sqrt(1 + 2 * exp(highway_bias))
+
+    Lei and others 2018, "Simple recurrent units for highly parallelizable recurrence", arXiv 1709.02755, equations 1 to
+    4, the scale of the highway: section 3.2.
+
+    States:
+
+    - `cell_t [N, H]`: c
+
+    The output is `y [N, H]`, which is no state.
+
+    Parameters, below the cell's name, where D is not H:
+
+    - `i2h_w [4H, D]`: xavier; it has 3H rows where D is H
+    - `forget_v [H]`, `highway_v [H]`: xavier
+    - `forget_b [H]`: zeros
+    - `highway_b [H]`: `highway_bias`
 
     Args:
-        highway_bias: where `b_r` starts, which scales the highway.
+        input_size: D.
+        hidden_size: H.
+        highway_bias: where `highway_b` starts; it scales the highway.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
-    Parameters: `i2h_w [3H, D]` (candidate, forget, highway; `[4H, D]` where D is not H), `forget_v`, `highway_v`,
-    `forget_b`, `[H]` each, and `highway_b [H]`.
+    Raises:
+        NetError: highway_bias is no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.SRUCell(4, 4)
+        >>> y, (c_all, c_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 4)))
+        >>> y.shape, c_last.shape
+        ((7, 2, 4), (1, 2, 4))
     """
 
     default_name: ClassVar[str] = "sru"

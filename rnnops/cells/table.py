@@ -1,4 +1,4 @@
-"""The table of cells by name, which `ro.model.RNN("gru", 64)` and `rnnops train --cell gru` look up.
+"""The table of cells by name.
 
 A cell's file enters its class, once, with `@register_cell`. It goes by its `default_name`, is made with
 `(input size, hidden size, name=..., **options)`, takes vectors
@@ -17,15 +17,35 @@ from rnnops.errors import NetError
 Entered = TypeVar("Entered", bound=type[SizedCell])
 _TABLE: dict[str, type[SizedCell]] = {}
 CELLS: Mapping[str, type[SizedCell]] = MappingProxyType(_TABLE)
+"""Classes of cells by name: what `ro.model.RNN("gru", 64)` and `rnnops train --cell gru` look up; read-only.
+
+Example:
+    >>> ro.cells.CELLS["gru"](3, 4, name="mine").get_state_names()
+    ['mine/hidden_t']
+"""
 
 
 def register_cell(cell: Entered) -> Entered:
-    """Enter a class of cells in the table, as a decorator.
+    """Enter a class of cells in the table `CELLS`, as a decorator.
 
     Args:
-        cell: a subclass of SizedCell with a `default_name` of its own.
+        cell: a subclass of `SizedCell` with a `default_name` of its own, by which it goes.
 
-    Raises NetError for anything else, and for a name that is taken.
+    Returns:
+        The class itself.
+
+    Raises:
+        NetError: it is no such class, or its name is taken.
+
+    Example:
+        >>> @ro.cells.register_cell
+        ... class Nothing(ro.cells.SizedCell):
+        ...     default_name = "nothing"
+        ...     def step(self, step, x_t, states, extra=()):
+        ...         return states[0], list(states)
+        >>> layer = ro.model.RNN("nothing", 4)
+        >>> ro.cells.CELLS["nothing"] is Nothing
+        True
     """
     if not (isinstance(cell, type) and issubclass(cell, SizedCell)):
         raise NetError("the table of cells holds classes of SizedCell", came=repr(cell))

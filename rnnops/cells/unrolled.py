@@ -1,4 +1,4 @@
-"""UnrolledCell: T copies of a cell in the outer net instead of a recurrence, for comparison and tiny T."""
+"""UnrolledCell: copies of a cell in the outer net instead of a recurrence, for comparison and tiny T."""
 
 from __future__ import annotations
 
@@ -17,11 +17,24 @@ from rnnops.ops.shapes import constant_of_shape, shape
 
 
 class UnrolledCell(WrapperCell):
-    """A cell written out T times; all copies share their parameters.
+    """A cell written out T times in the outer net, instead of as a recurrence; all copies share their parameters.
+
+    It computes what the cell computes; the net has T times as many ops. Its name, states and parameters
+    are those of the cell inside.
 
     Args:
         cell: the cell to unroll.
-        T: number of steps, fixed.
+        T: number of steps, fixed, 1 or more.
+
+    Raises:
+        NetError: T is no integer of 1 or more, or cell is no cell.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.UnrolledCell(ro.cells.BasicRNNCell(3, 4), 7)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, sum(op.type == "Tanh" for op in net.ops)
+        ((7, 2, 4), 7)
     """
 
     def __init__(self, cell: RNNCell, T: int) -> None:
@@ -44,7 +57,22 @@ class UnrolledCell(WrapperCell):
         outputs_with_grads: Sequence[int] | None = None,
         reverse: bool = False,
     ) -> tuple[Blob, tuple[Blob, ...]]:
-        """As RNNCell's, with `outputs_with_grads` not supported: gradients flow to every output that receives one."""
+        """Write T steps of the cell.
+
+        Args:
+            net: the outer net.
+            inputs: [T, N, D].
+            seq_lengths: [N] int32, None for full length.
+            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
+            outputs_with_grads: not supported: gradients flow to every output that receives one.
+            reverse: from the last step to the first; each row from its own end.
+
+        Returns:
+            As `RNNCell.apply_over_sequence`.
+
+        Raises:
+            NetError: outputs_with_grads is given, and as `RNNCell.apply_over_sequence`.
+        """
         if outputs_with_grads is not None:
             raise NetError(
                 "outputs_with_grads needs a recurrence", net=net.name, blob=self.name, hint="Leave it out here."

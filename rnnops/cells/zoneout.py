@@ -1,4 +1,4 @@
-"""ZoneoutCell: states that stay what they were by chance (Krueger and others 2016, arXiv 1606.01305, section 3)."""
+"""ZoneoutCell: states that stay what they were by chance."""
 
 from __future__ import annotations
 
@@ -15,12 +15,30 @@ from rnnops.ops.random import dropout
 class ZoneoutCell(WrapperCell):
     """In training each number of a state stays what it was with a probability; else it goes so far on the average.
 
+    With a new state h of the cell inside, and a random mask of ones with the probability `1 - rate`::
+
+        h = h' + mask * (h - h')          # in training
+        h = h' + (1 - rate) * (h - h')    # else, and for a cell that is forward_only
+
     What a step of the cell inside computes from another new state (an LSTM its hidden state from its cell state), it
-    computes before that is zoned out, as in the paper.
+    computes before that is zoned out, as in the paper. Where the output is a state, it is the state zoned out.
+
+    Krueger and others 2016, "Zoneout", arXiv 1606.01305, section 3. Its name, states and parameters are those of the
+    cell inside.
 
     Args:
         cell: the cell inside.
-        rates: probability of staying, from 0 to 1, of all states, or one of each.
+        rates: probability of staying, from 0 to 1, of all states, or a list with one of each.
+
+    Raises:
+        NetError: rates are out of range or of another number, or cell is no cell.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.ZoneoutCell(ro.cells.LSTMCell(3, 4), [0.05, 0.5])  # hidden, cell
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
     """
 
     def __init__(self, cell: RNNCell, rates: float | Sequence[float]) -> None:
