@@ -261,7 +261,7 @@ class AttentionCell(RNNCell):
 
 
 def valid_steps(outputs: Blob, lengths: Blob) -> Blob:
-    """[N, S] bool from lengths [N]: whether step s of row n is there."""
+    """[N, S] bool from outputs [S, ...] and lengths [N]: whether step s of row n is there."""
     S = cast(squeeze(shape(outputs, start=0, end=1), [0]), lengths.dtype)
     return less(unsqueeze(range_(0, S, 1), [0]), unsqueeze(lengths, [1]))
 

@@ -1,14 +1,11 @@
-"""Chains of hidden states: the forward algorithm in logarithms, linear-chain CRF and hidden Markov model.
-
-Lafferty, McCallum and Pereira 2001 (the CRF); Rabiner 1989, equations 18 to 21 (the forward algorithm). With `s_t` the
-scores of a step and `A[i, j]` that of going from i to j: `a_t[j] = log sum_i exp(a_(t-1)[i] + A[i, j]) + s_t[j]`.
-"""
+"""Chains of hidden states: the forward algorithm in logarithms, linear-chain CRF and hidden Markov model."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rnnops.blob import Blob
+from rnnops.cells.attention import valid_steps
 from rnnops.errors import ModelError
 from rnnops.model.basic_layers import check_size
 from rnnops.model.layer import Layer, sizes_of
@@ -29,14 +26,39 @@ STEP = "chain"
 def log_partition(
     scores: Blob, start: Blob, transitions: Blob, end: Blob | None = None, lengths: Blob | None = None
 ) -> Blob:
-    """The logarithm of the sum over all paths of the exponential of a path's score, `[N]`.
+    """The logarithm of the sum, over all paths through K states, of the exponential of a path's score.
+
+    The forward algorithm in logarithms, as a recurrence (Rabiner 1989, "A tutorial on hidden Markov models", equations
+    18 to 21)::
+
+        a_0[j] = start[j] + scores[0, n, j]
+        a_t[j] = log(sum over i of exp(a_(t-1)[i] + transitions[i, j])) + scores[t, n, j]
+        result = log(sum over j of exp(a_(T-1)[j] + end[j]))
 
     Args:
-        scores: [T, N, K]; start: [K], added to the first step's; transitions: [K, K], from by to.
-        end: [K], added to the last step's of each row.
+        scores: [T, N, K] float, T from 1.
+        start: [K], added to the first step's.
+        transitions: [K, K], from by to.
+        end: [K], added to the last step's of each row; None for zeros.
         lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T, and a row of length 0
-            has a result of 0. Scores past an end are finite.
+            has a result of 0. Scores past an end are to be finite.
+
+    Returns:
+        A blob, [N].
+
+    Raises:
+        ModelError: scores of another rank.
+        TypeRuleError: sizes that do not fit, where they are known; else the run raises it.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> scores, A = net.input("scores", shape=(3, 1, 2)), net.constant(np.zeros((2, 2)))
+        >>> net.outputs(z=ro.model.log_partition(scores, net.constant(np.zeros(2)), A))
+        >>> run = ro.compile(net, device="reference")
+        >>> np.exp(run(scores=np.zeros((3, 1, 2)))["z"])  # 2 ** 3 paths
+        array([8.])
     """
+    _check_rank(scores, 3, "[T, N, K]")
     first, rest = scores[0] + start, scores[1:]
     step = Net(STEP)
     s_t, before, A = step.inputs("s_t", "before", "A")
@@ -70,10 +92,26 @@ def log_partition(
 class CRF(Layer):
     """A linear-chain conditional random field over the scores of another layer; its value is the loss.
 
+    The score of a path is the sum of its scores, of `transitions` between neighbours, of `start` of its first tag and
+    of `end` of its last; the loss is `log_partition` less the score of the tags. Lafferty, McCallum and Pereira 2001,
+    "Conditional random fields", ICML.
+
+    Parameters, below the layer's name, zeros: `transitions [K, K]`, from by to, `start [K]` and `end [K]`.
+
     Args:
         tags: K.
 
-    Parameters: `transitions [K, K]`, from by to, `start [K]`, `end [K]`, zeros.
+    Raises:
+        ModelError: tags is no size.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> scores, tags = net.input("scores", shape=(3, 1, 2)), net.input("tags", "int32", shape=(3, 1))
+        >>> net.outputs(loss=ro.model.CRF(2)(scores, tags))
+        >>> run = ro.compile(net, device="reference")
+        >>> out = run(ro.init_params(net, 0, "float64"), scores=np.zeros((3, 1, 2)), tags=np.zeros((3, 1), "int32"))
+        >>> round(float(np.exp(out["loss"])), 6)  # one path of 2 ** 3
+        8.0
     """
 
     def __init__(self, tags: int) -> None:
@@ -83,7 +121,16 @@ class CRF(Layer):
         """The mean over rows of the negative log probability of their tags, in nats.
 
         Args:
-            scores: [T, N, K]; tags: [T, N] int32 or int64; lengths: as `log_partition`'s.
+            scores: [T, N, K] float, of known sizes.
+            tags: [T, N] int32 or int64; within a row's length one outside 0 to K - 1 is an error of the run.
+            lengths: [N] int32 or int64, as `log_partition`'s.
+
+        Returns:
+            A blob of one number.
+
+        Raises:
+            ModelError: scores of another rank or of another number of tags.
+            TypeRuleError: tags of another shape, or no integers.
         """
         T, N, K = sizes_of(scores, 3, "[T, N, K]")
         if self.tags != K:
@@ -91,7 +138,7 @@ class CRF(Layer):
         net = scores.net
         transitions = self.parameter(net, "transitions", (K, K), "zeros")
         start, end = (self.parameter(net, name, (K,), "zeros") for name in ("start", "end"))
-        chosen = one_hot(tags, K, [0.0, 1.0])
+        chosen = one_hot(_checked(tags, K, lengths), K, [0.0, 1.0])
         inside, final = _ends(net, T, N, lengths)
         pairs = reduce_sum((chosen[:-1] @ transitions) * chosen[1:], axes=[2], keepdims=0) * inside[1:]
         own = reduce_sum(scores * chosen, axes=[2], keepdims=0) * inside
@@ -104,30 +151,69 @@ class CRF(Layer):
 class HMM(Layer):
     """A hidden Markov model of symbols; its value is the log likelihood of each row.
 
-    Args:
-        states: K; symbols: V.
-
-    Parameters, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`,
+    Rabiner 1989, "A tutorial on hidden Markov models". Parameters, below the layer's name, normal with a deviation of
+    1, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`, from by to, and
     `emissions [K, V]`.
+
+    Args:
+        states: K.
+        symbols: V.
+
+    Raises:
+        ModelError: states or symbols is no size.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> net.outputs(logs=ro.model.HMM(3, 2)(net.input("coins", "int32", shape=(1, 2))))
+        >>> run = ro.compile(net, device="reference")
+        >>> out = run(ro.init_params(net, 0, "float64"), coins=np.array([[0, 1]], "int32"))
+        >>> round(float(np.exp(out["logs"]).sum()), 6)  # the likelihoods of all rows of length 1
+        1.0
     """
 
     def __init__(self, states: int, symbols: int) -> None:
         self.states, self.symbols = check_size("HMM", "states", states), check_size("HMM", "symbols", symbols)
 
     def forward(self, symbols: Blob, lengths: Blob | None = None) -> Blob:
-        """log p of the symbols of each row, `[N]`.
+        """log p of the symbols of each row.
 
         Args:
-            symbols: [T, N] int32 or int64; lengths: as `log_partition`'s.
+            symbols: [T, N] int32 or int64; within a row's length one outside 0 to V - 1 is an error of the run.
+            lengths: [N] int32 or int64, as `log_partition`'s.
+
+        Returns:
+            A blob, [N].
+
+        Raises:
+            ModelError: symbols of another rank.
+            TypeRuleError: symbols are no integers.
         """
+        _check_rank(symbols, 2, "[T, N]")
         net, K = symbols.net, self.states
         shapes = {"start": (K,), "transitions": (K, K), "emissions": (K, self.symbols)}
         logs = {
             name: log_softmax(self.parameter(net, name, shape, ("normal", 0.0, 1.0)), axis=-1)
             for name, shape in shapes.items()
         }
-        scores = gather(transpose(logs["emissions"], perm=[1, 0]), symbols, axis=0)
+        scores = gather(transpose(logs["emissions"], perm=[1, 0]), _checked(symbols, self.symbols, lengths), axis=0)
         return log_partition(scores, logs["start"], logs["transitions"], None, lengths)
+
+
+def _check_rank(blob: Blob, rank: int, wanted: str) -> None:
+    """Raise ModelError for an input that is known to have another rank."""
+    if not isinstance(blob, Blob) or (blob.type is not None and blob.type.rank != rank):
+        came = blob.type if isinstance(blob, Blob) else type(blob).__name__
+        raise ModelError(
+            "an input of a chain has another rank", blob=getattr(blob, "name", None), wanted=wanted, came=came
+        )
+
+
+def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
+    """Indices `[T, N]`, 0 past a row's end; any other that is outside 0 to count - 1 is an error of the run."""
+    if lengths is not None:
+        inside = transpose(valid_steps(indices, lengths), perm=[1, 0])
+        indices = where(inside, indices, (np.int64 if indices.dtype == "int64" else np.int32)(0))
+    return indices.net.apply("CheckLabels", [indices], classes=count)
 
 
 def _ends(net: Net, T: int, N: int, lengths: Blob | None) -> tuple[Blob, Blob]:

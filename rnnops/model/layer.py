@@ -60,16 +60,35 @@ _WRITING: ContextVar[Writing | None] = ContextVar("writing", default=None)
 
 
 class Layer(ABC):
-    """Base of all layers; a subclass says in `forward` what it appends.
+    """Base of all layers; a subclass says in `forward` what it appends to the net of its input.
 
-    A layer that is called twice uses the same parameters both times.
+    A layer that is called twice uses the same parameters both times. In a model its name is the attribute where it was
+    found; outside of one it is the name of the class, or what `named` says.
+
+    Raises:
+        ModelError: when it is called, without a blob, with a name that another layer has, or outside of the model that
+            is being written.
+
+    Example:
+        >>> class Scale(ro.model.Layer):
+        ...     def forward(self, x):
+        ...         return x * self.parameter(x.net, "scale", x.shape[-1:], "ones")
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> y = Scale()(net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, [spec.name for spec in net.parameters]
+        ((7, 2, 3), ['scale/scale'])
     """
 
     _name = ""
 
     @abstractmethod
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Append the layer's ops to the net of the input blobs and return its output."""
+        """Append the layer's ops to the net of the input blobs and return its output.
+
+        Args:
+            inputs: blobs, or lists, tuples and dicts of blobs.
+            **options: further arguments by name.
+        """
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         blobs = blobs_of([inputs, options])
@@ -102,7 +121,11 @@ class Layer(ABC):
         return writing is not None and writing.training
 
     def named(self, name: str) -> Layer:
-        """Give it a name outside of a model, and return it."""
+        """Give it a name outside of a model, and return it.
+
+        Args:
+            name: what the names of its parameters begin with.
+        """
         self._name = name
         return self
 
@@ -110,7 +133,13 @@ class Layer(ABC):
         """A parameter `<layer>/<name>` of a net; the one that is there already, if this layer was written before.
 
         Args:
-            init: as for `net.parameter`.
+            net: of the blobs.
+            name: within the layer.
+            shape: of it.
+            init: as for `Net.parameter`.
+
+        Raises:
+            NetError: it is there already with another shape, or init is none.
         """
         return parameter(net, f"{self.scope}/{name}".lstrip("/"), shape, init)
 

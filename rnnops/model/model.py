@@ -35,8 +35,37 @@ class Model(Layer):
     """Base of all models: a layer that is called with arrays.
 
     A subclass makes its layers in `__init__`, writes `forward`, and, to be trained, `train_one_batch`, which gives one
-    blob to `self.minimize`; `docs/models.md` shows how. Python code in them runs when a net is written, for the first
-    inputs of each shape: after changes of what it reads, compile again.
+    blob to `self.minimize`. Python code in them runs when a net is written, for the first inputs of each shape: after
+    changes of what it reads, compile again. A subclass need not call `super().__init__()`.
+
+    A call trains on a batch, or after `eval()` computes `forward`; it gives arrays in the structure in which the
+    function returned blobs, in training what the parameters before the update gave.
+
+    Args:
+        args: of the subclass.
+        **kwargs: of the subclass.
+
+    Raises:
+        ModelError: when it is called, before `compile`, for inputs that do not fit, or to train without an optimizer.
+        FeedError: when it is called, arrays of wrong sizes or dtypes.
+
+    Example:
+        >>> class Line(ro.model.Model):
+        ...     def __init__(self):
+        ...         self.dense = ro.model.Dense(1)
+        ...     def forward(self, x):
+        ...         return self.dense(x)
+        ...     def train_one_batch(self, x, y):
+        ...         return self.minimize(ro.model.mean_squared_error(self.forward(x), y))
+        >>> model = Line()
+        >>> model.set_optimizer(ro.model.SGD(0.1))
+        >>> x = np.array([[0.0], [1.0], [2.0]], "float32")
+        >>> model = model.compile([x, 3 * x + 1], use_graph=False)
+        >>> losses = [model(x, 3 * x + 1) for _ in range(100)]
+        >>> model.eval()(x).round()
+        array([[1.],
+               [4.],
+               [7.]], dtype=float32)
     """
 
     _store: Store
@@ -61,14 +90,29 @@ class Model(Layer):
     # -- what a subclass says ------------------------------------------------------------------------------------
 
     def train_one_batch(self, *inputs: Any, **named: Any) -> Any:
-        """Say what a step of training computes: blobs, of which `self.minimize` was given one."""
+        """Say what a step of training computes: blobs, of which `self.minimize` was given one.
+
+        Args:
+            inputs: blobs, or lists, tuples and dicts of blobs.
+            **named: further ones by name.
+
+        Raises:
+            ModelError: the subclass does not write it.
+        """
         raise ModelError(
             f"{type(self).__name__} cannot be trained",
             hint="Write train_one_batch(self, x, ...), which gives the loss to self.minimize, or call model.eval().",
         )
 
     def minimize(self, loss: Blob) -> Blob:
-        """Mark a blob of one number as what training minimises, once, and return it."""
+        """Mark a blob of one number as what training minimises, once, and return it.
+
+        Args:
+            loss: a float blob without dimensions.
+
+        Raises:
+            ModelError: it is not one float, or there is a loss already.
+        """
         return minimize(loss)
 
     # -- before any data -----------------------------------------------------------------------------------------
@@ -77,9 +121,11 @@ class Model(Layer):
         """Say how parameters are updated; what an earlier one kept of them goes on where this one keeps the same.
 
         Args:
+            optimizer: `SGD`, `Adam`, `AdamW`, or a subclass of `Optimizer`.
             freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that stay as they are.
 
-        Raises ModelError for a pattern that no parameter has, once there are any.
+        Raises:
+            ModelError: what is no optimizer, or a pattern that no parameter has, once there are any.
         """
         if not isinstance(optimizer, Optimizer):
             raise ModelError("this is no optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
@@ -110,11 +156,16 @@ class Model(Layer):
             sequential: ops run in the order in which they were written, and share no memory.
             dtype: of floats, `"float32"` or `"float64"`.
             seed: of parameters, and of random ops in training.
-            options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget, precision,
+            **options: further arguments of `rnnops.compile`: device, threads, checkpoints, memory_budget, precision,
                 residuals.
 
-        Returns: the model itself. Raises ModelError for inputs that do not fit, and what layers and `rnnops.compile`
-            raise.
+        Returns:
+            The model itself.
+
+        Raises:
+            ModelError: inputs that do not fit, a dtype or seed that is none; and what layers and `rnnops.compile`
+                raise.
+            BudgetError: no way of training fits memory_budget.
         """
         options = _options(use_graph, sequential, options)
         names = name_layers(self)
@@ -157,12 +208,23 @@ class Model(Layer):
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Model:
-        """From now on a call is a step of training; the model itself is returned."""
+        """From now on a call is a step of training.
+
+        Args:
+            mode: False for `eval()`.
+
+        Returns:
+            The model itself.
+        """
         self._trains = bool(mode)
         return self
 
     def eval(self) -> Model:
-        """From now on a call computes `forward`; the model itself is returned."""
+        """From now on a call computes `forward`.
+
+        Returns:
+            The model itself.
+        """
         return self.train(False)
 
     @property
@@ -189,7 +251,15 @@ class Model(Layer):
         """Compute what a method of this model says, without training, as `model.run(model.train_one_batch, x, labels)`.
 
         Args:
-            function: takes and returns blobs, as `forward` does; inputs, named: arrays.
+            function: takes and returns blobs, as `forward` does.
+            inputs: arrays.
+            **named: arrays by name.
+
+        Returns:
+            Arrays in the structure in which the function returned blobs.
+
+        Raises:
+            ModelError: before `compile`, for a method of another model, and for inputs that do not fit.
         """
         owner = getattr(function, "__self__", self)
         if isinstance(owner, Model) and owner is not self:
@@ -246,7 +316,14 @@ class Model(Layer):
         return by_dotted_names(self._store.params)
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Replace some parameters. Raises ModelError, and changes nothing, where one is unknown or of another type."""
+        """Replace some parameters.
+
+        Args:
+            params: arrays by dotted names; those that are left out stay.
+
+        Raises:
+            ModelError: before `compile`, or where one is unknown or of another type; nothing is changed then.
+        """
         self._require_compiled()
         self._store.replace(params, ModelError, optimizer=False)
 
@@ -255,13 +332,27 @@ class Model(Layer):
         return self._store.everything()
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Replace some of what `get_states` gives; as `set_params`."""
+        """Replace some of what `get_states` gives.
+
+        Args:
+            states: arrays by dotted names; those that are left out stay.
+
+        Raises:
+            ModelError: before `compile`, or where one is unknown or of another type; nothing is changed then.
+        """
         self._require_compiled()
         self._store.replace(states, ModelError)
 
     @contextmanager
     def using_params(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """Other parameters while this is open, such as running averages; training and loading inside is undone."""
+        """Other parameters while this is open, such as running averages; training and loading inside is undone.
+
+        Args:
+            params: arrays by dotted names; those that are left out stay.
+
+        Raises:
+            ModelError: as `set_params`.
+        """
         before = self._store.held
         self.set_params(params)
         try:
@@ -273,20 +364,29 @@ class Model(Layer):
         """Write parameters, the optimizer's state and the user's; the file holds the old or the new, whatever happens.
 
         Args:
+            path: of a safetensors file.
             state: arrays and JSON values by name.
 
-        Raises SaveError for what cannot be saved.
+        Raises:
+            SaveError: what cannot be saved, or a file that cannot be written.
+            ModelError: before `compile`.
         """
         self._require_compiled()
         saving.save(path, self.get_states(), state or {})
 
     def load(self, path: str | PathLike[str], include_state: bool = True) -> dict[str, Any]:
-        """Read what `save` wrote into this model, which is compiled, and return the user's state.
+        """Read what `save` wrote into this model, which is compiled.
 
         Args:
+            path: of the file.
             include_state: whether the optimizer's state is restored; without it any optimizer, or none, will do.
 
-        Raises SaveError, and changes nothing, for a damaged file, and with a line for each array that does not fit.
+        Returns:
+            The user's state, arrays and JSON values by name.
+
+        Raises:
+            SaveError: a damaged file, or arrays that do not fit, with a line for each; nothing is changed then.
+            ModelError: before `compile`.
         """
         self._require_compiled()
         arrays, state = saving.load(path)

@@ -24,13 +24,23 @@ UPDATES = "updates"  # how often a parameter was updated
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """Base of all optimizers.
+    """Base of all optimizers: values that make new parameters and a new state from parameters, gradients and a state.
+
+    Gradients are clipped first, by value, then by norm; then each subclass says what a gradient g, at the rate of this
+    update, makes of a parameter p. Equal settings are equal optimizers.
 
     Args:
-        learning_rate: a number, or a schedule: a function of the update's number 0, 1, ...
+        learning_rate: a number of 0 or more, or a schedule: a function of the update's number 0, 1, ...
         weight_decay: how much of a parameter is taken off it; subclasses say how.
-        max_norm: limit of the global norm of the gradients, None for none.
-        max_value: limit of each element of the gradients, None for none; it is kept first.
+        max_norm: limit of the global norm of the gradients (`clip_by_global_norm`), None for none.
+        max_value: limit of each element of the gradients (`clip_by_value`), None for none; it is kept first.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> issubclass(ro.model.Adam, ro.model.Optimizer), ro.model.SGD(0.1) == ro.model.SGD(0.1)
+        (True, True)
     """
 
     learning_rate: Schedule | float
@@ -47,11 +57,15 @@ class Optimizer(ABC):
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """What is kept of each parameter from update to update."""
+        """What is kept of each parameter from update to update, by name."""
         return ()
 
     def state_types(self, params: Mapping[str, Array]) -> dict[str, Type]:
-        """The arrays of a state."""
+        """The arrays of a state, by name: dtypes and shapes.
+
+        Args:
+            params: arrays by name.
+        """
         count = Type("int64", ())
         found = {"step": count}
         for name, value in params.items():
@@ -60,19 +74,32 @@ class Optimizer(ABC):
         return found
 
     def start(self, params: Mapping[str, Array]) -> Arrays:
-        """The state before the first update."""
+        """The state before the first update: zeros.
+
+        Args:
+            params: arrays by name.
+
+        Returns:
+            Arrays by name: `step`, and for each parameter what is kept of it, as `velocity/<name>`.
+        """
         return {name: np.zeros(kind.shape, kind.dtype) for name, kind in self.state_types(params).items()}
 
     def update(
         self, params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]
     ) -> tuple[Arrays, Arrays]:
-        """New parameters and a new state.
+        """New parameters and a new state; nothing is changed in place.
 
         Args:
+            params: arrays by name.
             grads: of parameters, by name; those without one stay as they are, and what is kept of them.
+            state: of `start`, or of the update before.
 
-        Raises OptimizerError where gradients or state are not like the parameters, GradientNormError where gradients
-        are to be clipped by a norm that is not finite.
+        Returns:
+            Parameters and state, arrays by name.
+
+        Raises:
+            OptimizerError: gradients or state are not like the parameters.
+            GradientNormError: gradients are to be clipped by a norm that is not finite.
         """
         self._check(params, grads, state)
         step = int(state["step"])
@@ -108,11 +135,32 @@ class Optimizer(ABC):
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Gradient descent, with momentum as PyTorch and SINGA write it: `v = momentum v + g`, `p = p - rate v`.
+    """Gradient descent, with momentum as PyTorch and SINGA write it.
+
+    For a gradient g of a parameter p, with v zeros before the first update::
+
+        g = g + weight_decay * p
+        v = momentum * v + g
+        p = p - rate * v                      # or, with nesterov, p - rate * (g + momentum * v)
+
+    Nesterov's: Sutskever and others 2013, "On the importance of initialization and momentum in deep learning".
 
     Args:
+        learning_rate, max_norm, max_value: as `Optimizer`'s.
         weight_decay: this much of the parameter is added to its gradient.
-        momentum: 0 for none; nesterov: `p = p - rate (g + momentum v)` (Sutskever and others 2013).
+        momentum: from 0, for none, up to but not 1.
+        nesterov: whether a step looks ahead; it needs a momentum above 0.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> sgd = ro.model.SGD(0.1, momentum=0.5)
+        >>> params, grads = {"w": np.ones(2)}, {"w": np.array([1.0, -1.0])}
+        >>> params, state = sgd.update(params, grads, sgd.start(params))
+        >>> params, state = sgd.update(params, grads, state)
+        >>> params["w"], int(state["step"])
+        (array([0.75, 1.25]), 2)
     """
 
     momentum: float = 0.0
@@ -138,11 +186,34 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2014, algorithm 1).
+    """Adam, with moments corrected for their bias.
+
+    For the gradient g of a parameter p in its update t, counted from 1, with m and s zeros before the first::
+
+        g = g + weight_decay * p
+        m = beta1 * m + (1 - beta1) * g
+        s = beta2 * s + (1 - beta2) * g ** 2
+        p = p - rate * (m / (1 - beta1 ** t)) / (sqrt(s / (1 - beta2 ** t)) + epsilon)
+
+    Kingma and Ba 2014, "Adam: a method for stochastic optimization", arXiv 1412.6980, algorithm 1. Updates are counted
+    for each parameter, as some may be frozen for a while.
 
     Args:
+        learning_rate, max_norm, max_value: as `Optimizer`'s.
         weight_decay: this much of the parameter is added to its gradient.
-        epsilon: added to the root of the bias-corrected mean square.
+        beta1: of the mean, from 0 up to but not 1.
+        beta2: of the mean square, from 0 up to but not 1.
+        epsilon: added to the root of the corrected mean square, above 0.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> adam = ro.model.Adam(0.1)
+        >>> params, grads = {"w": np.ones(2)}, {"w": np.array([5.0, -2.0])}
+        >>> params, state = adam.update(params, grads, adam.start(params))
+        >>> params["w"], sorted(state)
+        (array([0.9, 1.1]), ['mean/w', 'square/w', 'step', 'updates/w'])
     """
 
     learning_rate: Schedule | float = 1e-3
@@ -177,7 +248,31 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decay apart from the gradient: `p = p - rate (change + weight_decay p)` (arXiv 1711.05101)."""
+    """Adam with the decay of weights apart from the gradient.
+
+    With m, s and t as `Adam` has them, of the gradient alone::
+
+        change = (m / (1 - beta1 ** t)) / (sqrt(s / (1 - beta2 ** t)) + epsilon)
+        p = p - rate * (change + weight_decay * p)
+
+    Loshchilov and Hutter 2017, "Decoupled weight decay regularization", arXiv 1711.05101; the decay goes with the rate,
+    as PyTorch has it.
+
+    Args:
+        learning_rate, max_norm, max_value: as `Optimizer`'s.
+        weight_decay: this much of the parameter, times the rate, is taken off it.
+        beta1, beta2, epsilon: as `Adam`'s.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> adam = ro.model.AdamW(0.1, weight_decay=0.5)
+        >>> params, grads = {"w": np.ones(2)}, {"w": np.array([5.0, -2.0])}
+        >>> params, state = adam.update(params, grads, adam.start(params))
+        >>> params["w"]
+        array([0.85, 1.05])
+    """
 
     weight_decay: float = 0.01
 
@@ -194,6 +289,8 @@ def _check_names(what: str, came: set[str], wanted: set[str], complete: bool = T
 
 def _check_types(came: Mapping[str, Array], wanted: Mapping[str, Type]) -> None:
     for name, array in came.items():
+        if not isinstance(array, np.ndarray | np.generic):
+            raise OptimizerError("this is no array", blob=name, wanted=wanted[name], came=type(array).__name__)
         if type_of(array) != wanted[name]:
             problem = "gradient or state is not like its parameter"
             raise OptimizerError(problem, blob=name, wanted=wanted[name], came=type_of(array))

@@ -12,20 +12,30 @@ from rnnops.types import FLOAT, Shape, Type, dtype_name, is_float
 
 
 class Placeholder:
-    """What a model is compiled for in place of an array.
+    """The shape and dtype of data that is not there yet: what a model is compiled for in place of an array.
 
     Args:
         shape: sizes, such as `(T, N, D)`.
         dtype: `"float"` is the model's own float dtype; labels, tokens and lengths are `"int32"`.
 
-    Raises ModelError for what is no shape.
+    Raises:
+        ModelError: shape is no list of sizes.
+        TypeRuleError: dtype is none.
+
+    Example:
+        >>> ro.model.Placeholder((7, 2), "int32")
+        Placeholder([7, 2], 'int32')
     """
 
     def __init__(self, shape: Sequence[int], dtype: object = FLOAT) -> None:
         self.shape, self.dtype = _sizes(shape), dtype_name(dtype)
 
     def type(self, float_dtype: str) -> Type:
-        """Its type in a model of this float dtype."""
+        """Its type in a model.
+
+        Args:
+            float_dtype: that `"float"` stands for.
+        """
         return Type(float_dtype if self.dtype == FLOAT else self.dtype, self.shape)
 
     def __repr__(self) -> str:

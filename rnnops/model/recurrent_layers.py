@@ -26,18 +26,30 @@ States = Sequence[Blob | None] | None
 
 
 class RNN(Layer):
-    """A cell over a sequence.
+    """A cell over a sequence, as a stack of layers, in one direction or in both.
+
+    A stack in one direction is one recurrence. Where both directions meet, layers run one after another. Parameters are
+    those of the cells, `layer_0`, `layer_0_reverse`, `layer_1`, ..., below the layer's name.
 
     Args:
         cell: a name in `ro.cells.CELLS`, or what is called with (input size, hidden size, name=...) and gives a cell.
         hidden: size of the hidden state, H.
         layers: of the stack.
-        bidirectional: each layer also runs from the end, each row from its own; outputs are joined, `[T, N, 2H]`.
-        dropout: between layers.
-        trainable_states: states that are not given start from parameters `[H]` instead of zeros.
-        options: further arguments of the cell, such as `forget_bias=1.0`.
+        bidirectional: whether each layer also runs from the end, each row from its own; outputs are joined, [T, N, 2H].
+        dropout: of the output of all layers but the last, from 0 up to but not 1.
+        trainable_states: whether states that are not given start from parameters, [H], instead of zeros.
+        **options: further arguments of the cell, such as `forget_bias=1.0`.
 
-    Parameters: those of the cells `layer_0`, `layer_0_reverse`, `layer_1`, ...
+    Raises:
+        ModelError: an unknown cell, sizes that are none, or dropout out of range; when it is called, options that the
+            cell does not have.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> x, lengths = net.input("x", shape=(7, 2, 3)), net.input("lengths", "int32", shape=(2,))
+        >>> y, states = ro.model.RNN("lstm", 4, layers=2, bidirectional=True)(x, lengths)
+        >>> y.shape, len(states), states[0].shape
+        ((7, 2, 8), 8, (1, 2, 4))
     """
 
     def __init__(
@@ -61,13 +73,19 @@ class RNN(Layer):
         """Step over x.
 
         Args:
-            x: [T, N, D] float.
+            x: [T, N, D] float, of known sizes.
             lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T.
-            initial_states: `[H]`, `[N, H]` or `[1, N, H]` each, ordered as the states that come back; None among them
-                is zeros.
+            initial_states: [H], [N, H] or [1, N, H] each, ordered as the states that come back; None among them is
+                zeros.
 
-        Returns: the output `[T, N, H]` (`2H` for both directions) and the last states `[1, N, H]`, layer by layer, in a
-            layer direction by direction, of each the cell's states.
+        Returns:
+            The output, [T, N, H] (2H for both directions), and a tuple of the last states, [1, N, H]: layer by layer,
+            in a layer direction by direction, of each the cell's states.
+
+        Raises:
+            ModelError: x of another rank or unknown sizes, too few or too many states, or options that the cell does
+                not have.
+            NetError: lengths that are no integers.
         """
         given = _as_list(initial_states, self.scope)
         lasts: list[Blob] = []
@@ -86,7 +104,14 @@ class RNN(Layer):
         return x, tuple(lasts)
 
     def state_shapes(self, input_size: int) -> list[tuple[int, ...]]:
-        """Feature axes of the states, in their order, for inputs of so many features."""
+        """Feature axes of the states, in the order in which `forward` takes and gives them.
+
+        Args:
+            input_size: D.
+
+        Returns:
+            A list of shapes, such as `(H,)`; a state is [1, N, ...].
+        """
         return [shape for stack in self._stacks(input_size) for _, cell in stack for shape in cell.get_state_shapes()]
 
     def _stacks(self, input_size: int) -> Iterator[list[tuple[bool, RNNCell]]]:
@@ -113,12 +138,27 @@ class RNN(Layer):
 class Attention(Layer):
     """A decoder cell that attends to an encoder's outputs at every step.
 
-    Args:
-        cell, hidden, options: as for RNN.
-        kind: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`, as `ro.cells.AttentionCell` says.
-        memory_optimization: energies are computed again on the backward pass instead of stored.
+    The cell is `ro.cells.AttentionCell`, which says what the kinds are. Parameters are those of `decoder` and, where
+    the kind has any, of `attention`, below the layer's name.
 
-    Parameters: those of `decoder`, and of `attention` where the kind has any.
+    Args:
+        cell: as `RNN`'s; its recurrent product also reads the context.
+        hidden: size of the decoder's hidden state, H.
+        kind: `"regular"`, `"recurrent"`, `"dot"` or `"soft_coverage"`.
+        memory_optimization: whether energies are computed again on the backward pass instead of stored.
+        trainable_states: whether states that are not given start from parameters instead of zeros.
+        **options: further arguments of the cell.
+
+    Raises:
+        ModelError: an unknown cell, or a size that is none; when it is called, options that the cell does not have.
+        NetError: when it is called, an unknown kind.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> x, encoded = net.input("x", shape=(7, 2, 3)), net.input("encoded", shape=(5, 2, 6))
+        >>> y, states = ro.model.Attention("gru", 4)(x, encoded)
+        >>> y.shape, [state.shape for state in states]
+        ((7, 2, 10), [(1, 2, 4), (1, 2, 6)])
     """
 
     def __init__(
@@ -145,12 +185,19 @@ class Attention(Layer):
         """Decode x.
 
         Args:
-            x: [T, N, D] float; encoder_outputs: [S, N, E] float.
-            encoder_lengths, lengths: [N] int32 or int64, None where all rows are full.
-            initial_states: the decoder's, the context `[N, E]` and, for soft coverage, the coverage `[N, S]`, or the
-                last states of another call; None among them is zeros.
+            x: [T, N, D] float, of known sizes.
+            encoder_outputs: [S, N, E] float, of known sizes.
+            encoder_lengths: [N] int32 or int64, None where all rows have length S.
+            lengths: [N] int32 or int64, None where all rows have length T.
+            initial_states: the decoder's, the context [N, E] and, for soft coverage, the coverage [N, S], or the last
+                states of another call; None among them is zeros.
 
-        Returns: hidden states and contexts joined, `[T, N, H + E]`, and the last states `[1, N, ...]`.
+        Returns:
+            Hidden states and contexts joined, [T, N, H + E], and a tuple of the last states, [1, N, ...].
+
+        Raises:
+            ModelError: inputs of another rank or unknown sizes, or states that are no list of blobs.
+            NetError: states of another number, or an unknown kind.
         """
         D, E = sizes_of(x, 3, "[T, N, D]")[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
         decoder = made_cell(self.make_cell, D, self.hidden, f"{self.scope}/decoder")

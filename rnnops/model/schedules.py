@@ -16,14 +16,29 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True)
 class StepDecay:
-    """`rate * factor^(step // every)`."""
+    """A rate that falls by a factor every so many steps: `rate * factor ** (step // every)`.
+
+    Args:
+        rate: of step 0.
+        every: steps of one rate, 1 or more.
+        factor: from one rate to the next.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> schedule = ro.model.StepDecay(0.1, every=10, factor=0.5)
+        >>> schedule(0), schedule(9), schedule(10)
+        (0.1, 0.1, 0.05)
+    """
 
     rate: float
     every: int
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        require("every", self.every, self.every >= 1, "1 or more")
+        _check_rates(rate=self.rate, factor=self.factor)
+        require("every", self.every, is_number(self.every) and self.every >= 1, "1 or more")
 
     def __call__(self, step: int) -> float:
         return self.rate * self.factor ** (step // self.every)
@@ -31,10 +46,26 @@ class StepDecay:
 
 @dataclass(frozen=True)
 class ExponentialDecay:
-    """`rate * factor^step`."""
+    """A rate that falls by a factor at every step: `rate * factor ** step`.
+
+    Args:
+        rate: of step 0.
+        factor: from one step to the next.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> schedule = ro.model.ExponentialDecay(0.1, 0.5)
+        >>> schedule(0), schedule(1), schedule(2)
+        (0.1, 0.05, 0.025)
+    """
 
     rate: float
     factor: float
+
+    def __post_init__(self) -> None:
+        _check_rates(rate=self.rate, factor=self.factor)
 
     def __call__(self, step: int) -> float:
         return float(self.rate * self.factor**step)
@@ -42,13 +73,27 @@ class ExponentialDecay:
 
 @dataclass(frozen=True)
 class InverseRoot:
-    """`rate / sqrt(1 + step / scale)`, which needs no end."""
+    """A rate that falls as one over a root, which needs no end: `rate / sqrt(1 + step / scale)`.
+
+    Args:
+        rate: of step 0.
+        scale: steps after which the rate is `rate / sqrt(2)`, above 0.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> schedule = ro.model.InverseRoot(0.1, scale=100)
+        >>> schedule(0), schedule(300)
+        (0.1, 0.05)
+    """
 
     rate: float
     scale: float
 
     def __post_init__(self) -> None:
-        require("scale", self.scale, self.scale > 0, "more than 0")
+        _check_rates(rate=self.rate)
+        require("scale", self.scale, is_number(self.scale) and self.scale > 0, "more than 0")
 
     def __call__(self, step: int) -> float:
         return self.rate / math.sqrt(1 + step / self.scale)
@@ -56,14 +101,32 @@ class InverseRoot:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from `rate` down to `last` in so many steps, then `last` (Loshchilov and Hutter 2016)."""
+    """Half a cosine from a rate down to another in so many steps, then the latter.
+
+    `last + (rate - last) * (1 + cos(pi * step / steps)) / 2` up to `steps` (Loshchilov and Hutter 2016, "SGDR",
+    arXiv 1608.03983, equation 5, without restarts).
+
+    Args:
+        rate: of step 0.
+        steps: after which the rate stays, 1 or more.
+        last: the rate from there on.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> schedule = ro.model.Cosine(0.1, steps=100)
+        >>> [round(schedule(step), 4) for step in (0, 50, 100, 500)]
+        [0.1, 0.05, 0.0, 0.0]
+    """
 
     rate: float
     steps: int
     last: float = 0.0
 
     def __post_init__(self) -> None:
-        require("steps", self.steps, self.steps >= 1, "1 or more")
+        _check_rates(rate=self.rate, last=self.last)
+        require("steps", self.steps, is_number(self.steps) and self.steps >= 1, "1 or more")
 
     def __call__(self, step: int) -> float:
         turn = math.pi * min(step / self.steps, 1.0)
@@ -72,13 +135,29 @@ class Cosine:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate."""
+    """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate.
+
+    Step k of the first `steps` has the rate `(k + 1) / steps` times the first rate of what follows.
+
+    Args:
+        steps: 1 or more.
+        then: a schedule, or a rate.
+
+    Raises:
+        OptimizerError: a setting is out of range.
+
+    Example:
+        >>> schedule = ro.model.WarmUp(4, ro.model.ExponentialDecay(0.1, 0.5))
+        >>> schedule(0), schedule(3), schedule(4), schedule(5)
+        (0.025, 0.1, 0.1, 0.05)
+    """
 
     steps: int
     then: Schedule | float
 
     def __post_init__(self) -> None:
-        require("steps", self.steps, self.steps >= 1, "1 or more")
+        require("steps", self.steps, is_number(self.steps) and self.steps >= 1, "1 or more")
+        rate_at(self.then, 0)
 
     def __call__(self, step: int) -> float:
         if step < self.steps:
@@ -99,9 +178,20 @@ def require(name: str, value: object, fits: bool, wanted: str) -> None:
         raise OptimizerError(f"{name} is out of range", wanted=wanted, came=repr(value))
 
 
+def _check_rates(**settings: object) -> None:
+    """Raise OptimizerError for a setting that is no finite number of 0 or more."""
+    for name, value in settings.items():
+        require(name, value, is_number(value) and value >= 0, "a finite number >= 0")  # type: ignore[operator]
+
+
 def is_number(value: object) -> bool:
     """Whether a setting is a finite Python or NumPy number."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and _finite(value)
+    return is_real(value) and _finite(value)
+
+
+def is_real(value: object) -> bool:
+    """Whether a setting is a Python or NumPy number, finite or not."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _finite(value: Any) -> bool:

@@ -140,3 +140,28 @@ def test_wrong_sizes() -> None:
         CRF(K + 1).named("crf")(scores, tags)
     with pytest.raises(ro.ModelError):
         HMM(0, 3)
+    with pytest.raises(ro.ModelError, match=r"another rank; wanted \[T, N, K\]"):
+        log_partition(scores[0], net.input("start", None, (K,)), net.input("A", None, (K, K)))
+    with pytest.raises(ro.ModelError, match=r"another rank; wanted \[T, N\]"):
+        HMM(K, V).named("hmm")(tags[0])
+
+
+@pytest.mark.parametrize("kind", ["crf", "hmm"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_an_index_outside_is_an_error_within_a_row_alone(kind: str, dtype: str) -> None:
+    """Negative ones, too, which would count from the end."""
+    net = ro.Net("net", sizes_for="float64")
+    indices, lengths = net.input("indices", dtype, (T, N)), net.input("lengths", "int32", (N,))
+    layer, scores = (CRF(K), [net.input("scores", None, (T, N, K))]) if kind == "crf" else (HMM(K, K), [])
+    net.outputs(y=layer.named("chain")(*scores, indices, lengths))
+    feeds = {**ro.init_params(net, 0, "float64"), **({"scores": np.ones((T, N, K))} if scores else {})}
+    inside = np.arange(T)[:, None] < LENGTHS
+    for device in ("reference", "cpu"):
+        run = ro.compile(net, device=device)
+        padded = [run(feeds, indices=np.where(inside, TAGS, pad).astype(dtype), lengths=LENGTHS) for pad in (0, -1, 99)]
+        assert all(np.array_equal(one["y"], padded[0]["y"]) for one in padded)
+        for wrong in (-1, K):
+            given = TAGS.astype(dtype)
+            given[2, 0] = wrong
+            with pytest.raises(ro.TypeRuleError, match=f"wanted 0 to {K - 1}; got {wrong}"):
+                run(feeds, indices=given, lengths=LENGTHS)

@@ -207,7 +207,10 @@ def test_settings_out_of_range_are_named_errors(settings):
     "make",
     [
         lambda: SGD(0.1, momentum=1.0), lambda: SGD(0.1, nesterov=True), lambda: StepDecay(1.0, 0),
-        lambda: Cosine(1.0, 0), lambda: WarmUp(0, 1.0), lambda: InverseRoot(1.0, 0.0),
+        lambda: Cosine(1.0, 0), lambda: WarmUp(0, 1.0), lambda: InverseRoot(1.0, 0.0), lambda: StepDecay("a", 3),
+        lambda: StepDecay(0.1, "a"), lambda: StepDecay(0.1, 2, "a"), lambda: ExponentialDecay(0.1, None),
+        lambda: ExponentialDecay(math.nan, 0.5), lambda: InverseRoot("a", 1), lambda: InverseRoot(0.1, "a"),
+        lambda: Cosine(0.1, None), lambda: Cosine(0.1, 10, "a"), lambda: WarmUp("a", 0.1), lambda: WarmUp(10, "a"),
     ],
 )  # fmt: skip
 def test_more_settings_out_of_range(make):
@@ -257,6 +260,17 @@ def test_a_norm_that_is_not_finite_is_a_named_error(bad):
 def test_an_overflowing_norm_and_a_bad_limit_are_named_errors():
     with pytest.raises(GradientNormError, match="not finite; got inf"):
         clip_by_global_norm({"w": np.full(2, 1e200)}, 1.0)
-    for limit in (0.0, -1.0, math.nan):
+    for limit in (0.0, -1.0, math.nan, "1", None, True):
         with pytest.raises(OptimizerError, match="norm limit is out of range"):
             clip_by_global_norm({"w": np.ones(2)}, limit)
+        with pytest.raises(OptimizerError, match="value limit is out of range"):
+            clip_by_value({"w": np.ones(2)}, limit)
+
+
+@pytest.mark.parametrize("grads", [[np.ones(2)], {"w": [1.0, 2.0]}, {"w": "x"}, {"w": np.array(["x"])}])
+def test_gradients_that_are_no_arrays_are_named_errors(grads):
+    for use in (global_norm, lambda given: clip_by_global_norm(given, 1.0), lambda given: clip_by_value(given, 1.0)):
+        with pytest.raises(OptimizerError, match="gradient"):
+            use(grads)
+    with pytest.raises(OptimizerError, match=r"blob 'w': this is no array; wanted float64\[2\]; got list"):
+        SGD(0.1).update({"w": np.ones(2)}, {"w": [1.0, 2.0]}, SGD(0.1).start({"w": np.ones(2)}))
