@@ -21,3 +21,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> s
     body = "".join(f"<tr>{''.join(f'<td{CELL}>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     above = f'<caption style="caption-side: top">{html.escape(caption)}</caption>'
     return f"<table>{above}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def scrolled(markup: str) -> str:
+    """Markup that keeps its width, where a page is narrower."""
+    return f'<div style="overflow-x: auto">{markup}</div>'
+
+
+def folded(title: str, markup: str) -> str:
+    """Markup that opens below its title."""
+    return f"<details><summary>{html.escape(title)}</summary>{markup}</details>"

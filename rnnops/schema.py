@@ -246,6 +246,10 @@ class OpSchema(Shared):
         """Comment lines for the listing of this op."""
         return ()
 
+    def types_within(self, call: Call) -> Mapping[str, Type]:
+        """Types of the blobs of a net that the op holds, in one step of it; none where it holds none."""
+        return {}
+
     def expand(self, call: Call, *blobs: Any, **more: Any) -> Blob | tuple[Blob, ...]:
         """The op as simpler ops, for loop form `Expansion`."""
         raise NotImplementedError(self.name)

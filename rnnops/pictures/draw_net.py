@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
-from rnnops.infer import known_types
+from rnnops.infer import infer_call, known_types
 from rnnops.pictures.drawing import Box, Drawing
+from rnnops.pictures.svg import cut
+from rnnops.schema import schema_of
 from rnnops.text import format_value, is_net
+from rnnops.types import FLOAT, OPAQUE, Type
 
 if TYPE_CHECKING:
     from rnnops.net import Net
     from rnnops.op import Input, Op
     from rnnops.types import Shape
 
+WIDTH = 72  # letters of a line of results of a recurrence
+WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 LONGEST = 28  # characters of an attribute's value that are shown
+HIDDEN = ("cell", "backward", "keep", "output_grads", "types")  # what the box of a recurrence shows by other means
+ORDER = ("kept", "boundary", "recomputed", "checkpoint")  # the first of these that one of an op's results has
+Types = Mapping[str, Type]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What colours tell of a net's blobs.
+
+    Args:
+        blobs: name -> `kept`, `boundary` or `recomputed`.
+        notes: name -> what is told of it where somebody points at it.
+        within: key of a recurrence -> marks of its cell.
+    """
+
+    blobs: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    within: Mapping[str, Marks] = field(default_factory=dict)
+
+    def beside(self, others: Marks) -> Marks:
+        """These, and others, which win."""
+        return Marks({**self.blobs, **others.blobs}, {**self.notes, **others.notes}, {**self.within, **others.within})
+
+    def first_of(self, names: list[str]) -> str:
+        """The mark of an op with such results."""
+        found = {self.blobs[name] for name in names if name in self.blobs}
+        return next((mark for mark in ORDER if mark in found), "")
+
+    def note_of(self, names: list[str]) -> str:
+        return "; ".join(self.notes[name] for name in names if name in self.notes)
 
 
 def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True) -> Drawing:
@@ -24,55 +61,114 @@ def draw_net(net: Net, shapes: Mapping[str, Shape], opened: bool = True) -> Draw
         shapes: input -> its shape, where that is not declared.
         opened: whether cells are drawn within recurrences.
     """
-    types = {name: str(list(kind.shape)) for name, kind in known_types(net, shapes).items()}
-    makers = {name: op for op in net.ops for name in op.outputs if name}
-    boxes = {f"input {spec.name}": _input(spec, types.get(spec.name)) for spec in net.input_specs}
-    edges: dict[tuple[str, str], list[str]] = {}
-    for op in net.ops:
-        boxes[op.key] = _op(net, op, types, opened)
-    boxes |= {f"output {name}": Box((name,), "output") for name in net.output_blobs}
-    read = [(name, op.key) for op in net.ops for name in dict.fromkeys(op.inputs) if name]
-    for blob, target in (*read, *((blob, f"output {name}") for name, blob in net.output_blobs.items())):
-        maker = makers.get(blob)
-        several = maker is not None and sum(map(bool, maker.outputs)) > 1
-        label = f"{blob} {types.get(blob, '')}".strip() if several else ""
-        edges.setdefault((maker.key if maker else f"input {blob}", target), []).append(label)
-    return Drawing(f"net {net.name}", boxes, {edge: ", ".join(filter(None, said)) for edge, said in edges.items()})
+    return draw_typed(net, known_types(net, shapes), opened)
 
 
-def _input(spec: Input, shape: str | None) -> Box:
-    kind = "input" if spec.initializer is None else "parameter"
-    return Box((spec.name, *([shape] if shape else [])), kind)
+def draw_typed(
+    net: Net,
+    types: Types,
+    opened: bool = True,
+    marks: Marks | None = None,
+    title: str = "",
+    float_dtype: str = "float32",
+) -> Drawing:
+    """A drawing of a net the types of whose blobs are known, or of some.
+
+    Args:
+        marks: what colours tell.
+        title: `net` and its name, if left out.
+        float_dtype: what `"float"` stands for in these types.
+    """
+    drawer = _Drawer(net, types, opened, marks or Marks(), float_dtype)
+    return Drawing(title or f"net {net.name}", dict(drawer.boxes()), drawer.edges(), opened)
 
 
-def _op(net: Net, op: Op, types: Mapping[str, str], opened: bool) -> Box:
-    made = [name for name in op.outputs if name]
-    shown = [name for name in made if net.is_capturable(name)] or made[:1]
-    cell = op.attributes.get("cell")
-    if is_net(cell):
-        title = f"{op.type} of cell '{cell.name}'"  # type: ignore[union-attr]
-        again = set(op.attributes.get("recompute", ()))
-        inner = _recomputed(draw_net(cell, {}, opened), again) if opened else None  # type: ignore[arg-type]
-        return Box((title, ", ".join(made)), "recurrence", inner)
-    kind = "constant" if op.type == "Constant" else "checkpoint" if net.checkpoints & set(made) else "op"
-    shape = types.get(made[0], "") if len(made) == 1 else ""
-    return Box((op.type + _attributes(op), f"{', '.join(shown)} {shape}".rstrip()), kind)
+@dataclass(frozen=True)
+class _Drawer:
+    """Boxes and edges of one net."""
+
+    net: Net
+    types: Types
+    opened: bool
+    marks: Marks
+    float_dtype: str
+
+    def boxes(self) -> Iterator[tuple[str, Box]]:
+        """Inputs, ops and outputs, by key."""
+        for spec in self.net.input_specs:
+            yield f"input {spec.name}", self._input(spec)
+        for op in self.net.ops:
+            yield op.key, self._op(op)
+        for name in self.net.output_blobs:
+            yield f"output {name}", Box((name,), "output")
+
+    def edges(self) -> dict[tuple[str, str], str]:
+        """Who reads whom; where several blobs come from one op, which."""
+        makers = {name: op for op in self.net.ops for name in op.outputs if name}
+        read = [(name, op.key) for op in self.net.ops for name in dict.fromkeys(op.inputs) if name]
+        out = [(blob, f"output {name}") for name, blob in self.net.output_blobs.items()]
+        edges: dict[tuple[str, str], list[str]] = {}
+        for blob, target in (*read, *out):
+            maker = makers.get(blob)
+            several = maker is not None and sum(map(bool, maker.outputs)) > 1
+            edge = maker.key if maker else f"input {blob}", target
+            edges.setdefault(edge, []).append(f"{blob} {self._shape(blob)}".rstrip() if several else "")
+        return {edge: ", ".join(filter(None, said)) for edge, said in edges.items()}
+
+    def _shape(self, blob: str) -> str:
+        """Its sizes, and its dtype where it holds no floats."""
+        kind = self.types.get(blob)
+        if kind is None or kind.dtype == OPAQUE:
+            return ""
+        return f"{'' if 'float' in kind.dtype else kind.dtype}{list(kind.shape)}"
+
+    def _input(self, spec: Input) -> Box:
+        kind = "input" if spec.initializer is None else "parameter"
+        dtype = "" if spec.dtype == FLOAT else spec.dtype
+        shape = self._shape(spec.name) or dtype
+        lines = (spec.name, *([shape] if shape else []))
+        return Box(lines, kind, None, self.marks.first_of([spec.name]), self.marks.note_of([spec.name]))
+
+    def _op(self, op: Op) -> Box:
+        made = [name for name in op.outputs if name]
+        shown = [name for name in made if self.net.is_capturable(name)] or made[:1]
+        mark = self.marks.first_of(made) or ("checkpoint" if self.net.checkpoints & set(made) else "")
+        cell = op.attributes.get("cell")
+        if is_net(cell):
+            title = f"{op.type} of cell '{cell.name}'"  # type: ignore[union-attr]
+            results = [name for name in made if name not in self.types or self.types[name].dtype != OPAQUE]
+            said = _attributes(op, HIDDEN)
+            return Box((title, *wrap(", ".join(results), WIDTH, **WHOLE)), "recurrence", self._cell(op), mark, said)
+        kind = "constant" if op.type == "Constant" else "op"
+        shape = self._shape(made[0]) if len(made) == 1 else ""
+        lines = (op.type + _shortened(op), f"{', '.join(shown)} {shape}".rstrip())
+        return Box(lines, kind, None, mark, self.marks.note_of(made))
+
+    def _cell(self, op: Op) -> Drawing:
+        """The cell of a recurrence, with the sizes of one step."""
+        cell = op.attributes["cell"]
+        marks = self.marks.within.get(op.key, Marks())
+        again = dict.fromkeys(op.attributes.get("recompute", ()), "recomputed")
+        return draw_typed(
+            cell, self._step_types(op), self.opened, Marks(again).beside(marks), float_dtype=self.float_dtype
+        )
+
+    def _step_types(self, op: Op) -> Types:
+        """Types of one step; of its inputs that declare them where those of the sequences are not known."""
+        given = [self.types.get(name) for name in op.inputs]
+        if any(name and kind is None for name, kind in zip(op.inputs, given, strict=True)):
+            return known_types(op.attributes["cell"], {})
+        call, _ = infer_call(op, given, [None] * len(given), self.net.name, self.float_dtype)
+        return schema_of(op.type).types_within(call)
 
 
-def _attributes(op: Op) -> str:
+def _shortened(op: Op) -> str:
     """What an op was told, shortened."""
-    said = []
-    for name, value in op.attributes.items():
-        text = format_value(value)
-        said.append(f"{name}={text if len(text) <= LONGEST else text[: LONGEST - 1] + '…'}")
+    said = [f"{name}={cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
     return f" {', '.join(said)}" if said else ""
 
 
-def _recomputed(drawing: Drawing, blobs: set[str]) -> Drawing:
-    """A cell's drawing with what is computed again on the backward pass in its colour."""
-
-    def marked(box: Box) -> Box:
-        made = set(box.lines[-1].split(", "))
-        return Box(box.lines, "recomputed", box.inner) if blobs & made and box.kind == "op" else box
-
-    return Drawing(drawing.title, {key: marked(box) for key, box in drawing.boxes.items()}, drawing.edges)
+def _attributes(op: Op, hidden: tuple[str, ...]) -> str:
+    """What a recurrence was told, but for what its box shows."""
+    told = {name: value for name, value in op.attributes.items() if name not in hidden and not is_net(value)}
+    return ", ".join(f"{name}={cut(format_value(value), LONGEST)}" for name, value in told.items())

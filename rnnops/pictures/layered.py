@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 SWEEPS = 8  # down and up in turn; pictures change little after
 GAP, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # between boxes, between layers, and the width of a place of an edge
+CORNER = 40.0  # from the sides of a box, where edges neither begin nor end
 
 Size = tuple[float, float]
 Point = tuple[float, float]
@@ -50,18 +52,25 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> Layo
     above, below = _neighbours(links, 1), _neighbours(links, 0)
     _order(layers, above, below)
     centers = _centers(layers, widths, above, below)
+    _straighten(layers, chains, widths, centers)
     return _placed(layers, sizes, centers, widths, chains)
 
 
 def _layers(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each box: one below the lowest that it reads; what reads nothing, one above its first reader."""
+    """The layer of each box: one below the lowest that it reads.
+
+    What reads nothing lies one above its first reader, as does what follows from such boxes of its own alone.
+    """
     reads = _neighbours(edges, 1)
     layers: dict[str, int] = {}
     for key in sizes:
         layers[key] = 1 + max((layers[source] for source in reads.get(key, ())), default=-1)
-    read_by = _neighbours(edges, 0)
+    read_by, loose = _neighbours(edges, 0), set[str]()
     for key in sizes:
-        if key not in reads and key in read_by:
+        if all(source in loose and len(read_by[source]) == 1 for source in reads.get(key, ())):
+            loose.add(key)
+    for key in reversed([*sizes]):
+        if key in loose and key in read_by:
             layers[key] = min(layers[reader] for reader in read_by[key]) - 1
     return layers
 
@@ -142,6 +151,42 @@ def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
     return [(a + b) / 2 for a, b in zip(right, left, strict=True)]
 
 
+def _straighten(
+    layers: Sequence[Sequence[str]],
+    chains: Mapping[tuple[str, str], list[str]],
+    widths: Mapping[str, float],
+    centers: dict[str, float],
+) -> None:
+    """Move the places of each long edge below each other, where there is room for that."""
+    beside: dict[str, tuple[str | None, str | None]] = {}
+    for layer in layers:
+        beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
+    for chain in chains.values():
+        places = [centers[key] for key in chain]
+        for x in sorted({*places}, key=partial(_moved, places[1:-1])):
+            if all(_has_room(x, key, beside[key], widths, centers) for key in chain[1:-1]):
+                centers.update(dict.fromkeys(chain[1:-1], x))
+                break
+
+
+def _moved(places: Sequence[float], x: float) -> float:
+    """How far places are moved that are all put at one."""
+    return sum(abs(x - place) for place in places)
+
+
+def _has_room(
+    x: float,
+    key: str,
+    beside: tuple[str | None, str | None],
+    widths: Mapping[str, float],
+    centers: Mapping[str, float],
+) -> bool:
+    """Whether a place may have its center there."""
+    left, right = beside
+    far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + GAP
+    return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + GAP)
+
+
 def _placed(
     layers: Sequence[Sequence[str]],
     sizes: Mapping[str, Size],
@@ -161,10 +206,17 @@ def _placed(
         y += height + LAYER_GAP
     boxes = {key: (centers[key] - widths[key] / 2 - left, tops[key]) for key in sizes}
     ways = {}
-    for edge, (source, *between, target) in chains.items():
-        points = [(centers[source] - left, tops[source] + sizes[source][1])]
+    for edge, chain in chains.items():
+        source, *between, target = chain
+        points = [(_port(source, chain[1], widths, centers) - left, tops[source] + sizes[source][1])]
         for place in between:
             points += [(centers[place] - left, tops[place]), (centers[place] - left, tops[place] + heights[place])]
-        ways[edge] = [*points, (centers[target] - left, tops[target])]
+        ways[edge] = [*points, (_port(target, chain[-2], widths, centers) - left, tops[target])]
     right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
     return Layout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
+
+
+def _port(box: str, other: str, widths: Mapping[str, float], centers: Mapping[str, float]) -> float:
+    """Where an edge begins or ends at a box: as near to its other end as may be."""
+    reach = max(widths[box] / 2 - CORNER, 0.0)
+    return min(max(centers[other], centers[box] - reach), centers[box] + reach)

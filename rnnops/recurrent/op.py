@@ -112,6 +112,9 @@ class RecurrentNetwork(OpSchema):
     def check(self, op: Op, net: str) -> None:
         verify_recurrence(Recurrence(op, net))
 
+    def types_within(self, call: Call) -> Mapping[str, Type]:
+        return cell_program(Recurrence(call.op, call.net), call).types
+
     def notes(self, op: Op) -> Sequence[str]:
         signs = {"sequence": "<- each step of", "initial": "<- state, from", "reference": "<-"}
         return [f"{name} {signs[kind]} {outer}" for kind, name, outer in Recurrence(op, "").bindings()]

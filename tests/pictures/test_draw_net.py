@@ -11,7 +11,7 @@ import pytest
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.pictures.drawing import FILLS, Drawing
+from rnnops.pictures.drawing import Drawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,24 +34,28 @@ def texts(drawing: Drawing) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(drawing.svg).iter(f"{SVG}text")]
 
 
-def fills(drawing: Drawing) -> list[str]:
-    return [rect.get("fill", "") for rect in ElementTree.fromstring(drawing.svg).iter(f"{SVG}rect")]
+def colours(drawing: Drawing) -> list[str]:
+    """Of boxes; the paper comes first, and the legend last."""
+    rects = [*ElementTree.fromstring(drawing.svg).iter(f"{SVG}rect")]
+    assert rects[0].get("class") == "paper"
+    return [rect.get("class", "") for rect in rects if rect.get("rx") in ("4", "12")]
 
 
 def test_a_box_for_each_input_op_and_output() -> None:
     drawing = net().draw()
     assert texts(drawing).count("Split axis=-1, num_outputs=2") == 1
-    assert {"net model", "net cell", "xs", "w", "gates", "RecurrentNetwork of cell 'cell'", "y", "last"} <= set(
-        texts(drawing)
-    )
-    assert fills(drawing).count(FILLS["recomputed"]) == 1
-    assert fills(drawing).count(FILLS["parameter"]) == 1
-    assert "net cell" not in texts(net().draw(opened=False))
+    assert {"net model", "xs", "w", "gates", "RecurrentNetwork of cell 'cell'", "y", "last"} <= set(texts(drawing))
+    assert colours(drawing).count("recomputed") == 1
+    assert colours(drawing).count("parameter") == 1
+    assert "gates" not in texts(net().draw(opened=False))
 
 
 def test_sizes_are_those_of_the_shapes() -> None:
     drawing = net().draw(xs=(7, 3, 4))
-    assert {"[7, 3, 4]", "[4, 4]", "h_all [7, 3, 4]", "squeeze_0 [3, 4]"} <= set(texts(drawing))
+    outer = {"[7, 3, 4]", "[4, 4]", "h_all [7, 3, 4]", "squeeze_0 [3, 4]"}
+    assert outer | {"[3, 4]", "gates [3, 4]", "split_1 [3, 2], split_0 [3, 2]"} <= set(texts(drawing)), (
+        "outside of cells and in them"
+    )
     assert "output y <- h_all [7, 3, 4]" in str(drawing)
     rejects(ro.TypeRuleError, lambda: net().draw(xs=(7, 3, 5)), "cell")
 
@@ -60,8 +64,9 @@ def test_words_say_what_the_picture_shows() -> None:
     drawing = net().draw(xs=(7, 3, 4))
     said = str(drawing)
     assert all(text in said for text in texts(drawing))
-    assert "recomputed Add: gates <- x, mat_mul_0" in said
+    assert "recomputed Add: gates [3, 4] <- x, mat_mul_0 [3, 4]" in said
     assert drawing._repr_svg_() == drawing.svg
+    assert drawing.text == said
 
 
 def test_names_are_text() -> None:
@@ -74,7 +79,7 @@ def test_checkpoints_and_constants_have_colours() -> None:
     made = ro.Net("coloured")
     made.outputs(y=made.checkpoint(ro.tanh(made.input("x") + np.ones(300))))
     drawing = made.draw()
-    assert {FILLS["checkpoint"], FILLS["constant"]} <= set(fills(drawing))
+    assert {"checkpoint", "constant"} <= set(colours(drawing))
     assert max(map(len, texts(drawing))) < 100, "long values are cut"
 
 
@@ -90,5 +95,5 @@ def test_nets_of_many_ops() -> None:
     made = ro.Net("long")
     x = made.input("x")
     made.outputs(y=ro.LSTM(made, x, None, None, 3, 4, static_rnn_unroll_size=12)[0])
-    assert len(fills(made.draw())) > 100
+    assert len(colours(made.draw())) > 100
     assert texts(ro.Net("empty").draw()) == ["net empty"]

@@ -11,10 +11,16 @@ from rnnops.lazy import LazyModule
 from rnnops.terminal import with_bar
 
 if TYPE_CHECKING:
-    from rnnops.compiler.report import describe as describe, memory_timeline as memory_timeline
+    from rnnops.compiler.report import (
+        describe as describe,
+        draw_saved as draw_saved,
+        memory_timeline as memory_timeline,
+    )
     from rnnops.compiler.report.memory_table import MemoryTable
+    from rnnops.pictures.drawing import Drawing
 else:
     describe = LazyModule("rnnops.compiler.report.describe")
+    draw_saved = LazyModule("rnnops.compiler.report.draw_saved")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
 
 
@@ -39,6 +45,17 @@ class PlannedRun:
     def memory(self) -> MemoryTable:
         """What is allocated when each pass needs most."""
         return memory_timeline.memory_of(self.plan)
+
+    def draw_net(self, opened: bool = True) -> Drawing:
+        """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
+
+        Args:
+            opened: whether cells are drawn within recurrences.
+
+        Returns:
+            A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
+        """
+        return draw_saved.draw_saved(self.plan, opened)
 
     @property
     def source(self) -> str:

@@ -1,0 +1,138 @@
+"""SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
+
+Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are for `.rnnops` alone,
+and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from unicodedata import combining, east_asian_width
+
+from rnnops.lazy import LazyModule
+
+html = LazyModule("html")
+LETTER = 0.61  # width of a letter in sizes of its font, a little more than in any common monospaced one
+SIZE, SMALL, TITLE = 11.0, 10.0, 13.0  # of fonts, in pixels
+
+# Name -> fill and stroke on light paper, then on dark paper.
+COLOURS: Mapping[str, tuple[str, str, str, str]] = {
+    "input": ("#e8f0fe", "#6b8fd4", "#1e3050", "#7fa6ec"),
+    "parameter": ("#eceff3", "#8b93a0", "#2c3138", "#8a919b"),
+    "constant": ("#f8f9fa", "#c0c4c9", "#26292e", "#666b72"),
+    "op": ("#ffffff", "#9aa0a6", "#2a2d32", "#80868b"),
+    "recurrence": ("#fbfbfc", "#9aa0a6", "#23262a", "#80868b"),
+    "output": ("#fde8e4", "#cf7f70", "#45261f", "#e08b7a"),
+    "checkpoint": ("#f0e6fb", "#9b6fcb", "#35234d", "#b78be6"),
+    "kept": ("#d5efdc", "#3a9461", "#173a24", "#5cc489"),
+    "boundary": ("#e9f7ed", "#3a9461", "#1b2e22", "#5cc489"),
+    "recomputed": ("#fdedc6", "#c08a2c", "#453410", "#e0aa4a"),
+    "gradient": ("#fbdcd6", "#c4604e", "#4a241d", "#e08b7a"),
+    "sums": ("#fbe6d0", "#c77f3a", "#45301a", "#e0a060"),
+    "packed": ("#dfe3f7", "#6a76c0", "#262b4d", "#8f9bea"),
+    "scratch": ("#eceff3", "#8b93a0", "#31363d", "#8a919b"),
+    "tile": ("#dbe8fb", "#5b87d6", "#1d3357", "#7fa6ec"),
+    "step": ("#cfeae6", "#2f9284", "#12413b", "#54bfae"),
+    "once": ("#efe6fb", "#9b6fcb", "#35234d", "#b78be6"),
+}
+DASHED = ("recomputed", "boundary")
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def _rules(dark: bool) -> str:
+    paper, ink, soft, line, grid = (
+        ("#1e2023", "#e8eaed", "#abb1b8", "#7d838a", "#34383d")
+        if dark
+        else ("#ffffff", "#202124", "#5f6368", "#9aa0a6", "#e8eaed")
+    )
+    rules = [
+        f".rnnops .paper {{ fill: {paper} }} .rnnops text {{ fill: {ink} }} .rnnops .soft {{ fill: {soft} }}",
+        f".rnnops .way {{ stroke: {line} }} .rnnops .tip {{ fill: {line} }} .rnnops .grid {{ stroke: {grid} }}",
+        f".rnnops .mark {{ stroke: {ink} }} .rnnops .dot {{ fill: {ink}; stroke: {paper} }}",
+    ]
+    at = 2 if dark else 0
+    rules += [f".rnnops .{n} {{ fill: {c[at]}; stroke: {c[at + 1]} }}" for n, c in COLOURS.items()]
+    return "\n".join(rules)
+
+
+STYLE = "\n".join([
+    f".rnnops text {{ font: {SIZE:g}px {FONT}; stroke: none }}",
+    f".rnnops .small {{ font-size: {SMALL:g}px }} .rnnops .title {{ font-size: {TITLE:g}px; font-weight: 600 }}",
+    ".rnnops .bold { font-weight: 600 } .rnnops .way, .rnnops .grid, .rnnops .mark { fill: none; stroke-width: 1 }",
+    f".rnnops .mark {{ stroke-width: 1.5 }} {', '.join(map('.rnnops .{}'.format, DASHED))} {{ stroke-dasharray: 4 2 }}",
+    _rules(dark=False),
+    f"@media (prefers-color-scheme: dark) {{\n{_rules(dark=True)}\n}}",
+])  # fmt: skip
+
+
+def text_width(text: str, size: float = SIZE) -> float:
+    """The width that a text takes at most; letters of East Asia count for two, marks over letters for none."""
+    letters = sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+    return LETTER * size * letters
+
+
+def cut(text: str, letters: int) -> str:
+    """A text of at most so many letters, its end left out where it is longer."""
+    return text if len(text) <= letters else text[: max(letters - 1, 0)].rstrip() + "…"
+
+
+def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start", size: float = SIZE) -> str:
+    """A text on a line.
+
+    Args:
+        kind: classes of the style sheet.
+        anchor: what of it lies at `x`: its `start`, `middle` or `end`.
+        size: that its classes give it.
+    """
+    named = f' class="{kind}"' if kind else ""
+    place = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    # Fonts that have such letters may be wider: these are fitted to the width that is there.
+    fitted = "" if said.isascii() else f' textLength="{text_width(said, size):.1f}" lengthAdjust="spacingAndGlyphs"'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{named}{place}{fitted}>{html.escape(said)}</text>'
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str, rounded: float = 0.0) -> str:
+    """A rectangle."""
+    corner = f' rx="{rounded:g}"' if rounded else ""
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"{corner}/>'
+
+
+def path(steps: str, kind: str) -> str:
+    """A path of steps in SVG's own words; never foreign text."""
+    return f'<path d="{steps}" class="{kind}"/>'
+
+
+def line(x: float, y: float, a: float, b: float, kind: str) -> str:
+    """A straight line."""
+    return path(f"M {x:.1f} {y:.1f} L {a:.1f} {b:.1f}", kind)
+
+
+def group(parts: Iterable[str], tooltip: str = "", x: float = 0.0, y: float = 0.0) -> str:
+    """Elements together.
+
+    Args:
+        tooltip: what is shown over them.
+        x, y: by how much they are moved.
+    """
+    moved = f' transform="translate({x:.1f} {y:.1f})"' if x or y else ""
+    told = f"<title>{html.escape(tooltip)}</title>" if tooltip else ""
+    return f"<g{moved}>{told}{''.join(parts)}</g>"
+
+
+def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
+    """A picture on paper of its own, readable on any page.
+
+    Args:
+        title: what it is called, for those who do not see it as well.
+    """
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    named = f'class="rnnops" role="img" aria-label="{html.escape(title)}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {named}>',
+        f"<title>{html.escape(title)}</title>",
+        f"<style>{STYLE}</style>",
+        rect(0, 0, width, height, "paper"),
+        *parts,
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
