@@ -27,7 +27,7 @@ COLOURS: Mapping[str, tuple[str, str, str, str]] = {
     "kept": ("#d5efdc", "#3a9461", "#173a24", "#5cc489"),
     "boundary": ("#e9f7ed", "#3a9461", "#1b2e22", "#5cc489"),
     "recomputed": ("#fdedc6", "#c08a2c", "#453410", "#e0aa4a"),
-    "gradient": ("#fbdcd6", "#c4604e", "#4a241d", "#e08b7a"),
+    "gradient": ("#f8dcec", "#b85a94", "#45203a", "#e08bc0"),
     "sums": ("#fbe6d0", "#c77f3a", "#45301a", "#e0a060"),
     "packed": ("#dfe3f7", "#6a76c0", "#262b4d", "#8f9bea"),
     "scratch": ("#eceff3", "#8b93a0", "#31363d", "#8a919b"),

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from rnnops.compiler.report import (
         describe as describe,
         draw_saved as draw_saved,
+        memory_curve as memory_curve,
         memory_timeline as memory_timeline,
     )
+    from rnnops.compiler.report.memory_curve import MemoryCurve
     from rnnops.compiler.report.memory_table import MemoryTable
     from rnnops.pictures.drawing import Drawing
 else:
     describe = LazyModule("rnnops.compiler.report.describe")
     draw_saved = LazyModule("rnnops.compiler.report.draw_saved")
+    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
 
 
@@ -45,6 +48,14 @@ class PlannedRun:
     def memory(self) -> MemoryTable:
         """What is allocated when each pass needs most."""
         return memory_timeline.memory_of(self.plan)
+
+    def memory_curve(self) -> MemoryCurve:
+        """Planned bytes from op to op, forward and backward, with the peak and what is there then.
+
+        Returns:
+            A picture; `print` says the same in words. Its `peak` is the `total` of `memory()`.
+        """
+        return memory_curve.memory_curve(self.plan)
 
     def draw_net(self, opened: bool = True) -> Drawing:
         """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.

@@ -32,20 +32,45 @@ BEFORE, FOREVER = -1, 1 << 62  # moments before a pass, and after all
 Rows = Sequence[Allocation]
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """What one pass holds from moment to moment; there are `MOMENTS` of each op, and one when all ops have run.
+
+    Args:
+        name: `forward` or `backward`.
+        ops: by their first results, in order.
+        rows: what is there from when to when; what has an address lies in a block, a row of which is `REST`.
+        most: what is there when it is most.
+        moment: when that is.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    rows: tuple[Allocation, ...]
+    most: PassMemory
+    moment: int
+
+
 def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
     """The memory of a plan."""
+    (forward, *others), note = timelines_of(plan)
+    return MemoryTable(forward.most, others[0].most if others else None, note)
+
+
+def timelines_of(plan: ForwardPlan | TrainingPlan) -> tuple[tuple[Timeline, ...], str]:
+    """What the passes of a plan hold from moment to moment, and what is not counted."""
     compiled = plan.compiled
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     forward = _Pass(plan.program, compiled.forward, compiled.recycled[0])
     forward.walk(OUTPUT, keep)
     outputs = forward.copy_outputs()
     if isinstance(plan, ForwardPlan):
-        return MemoryTable(forward.most("forward"), note=" ".join(forward.notes))
+        return (forward.timeline("forward"),), " ".join(forward.notes)
     backward = _Pass(plan.backward, compiled.backward, compiled.recycled[1], forward.names, forward.notes)
     backward.begin(forward, (*keep, *plan.residuals.free), outputs, keep)
     backward.walk(GRADIENT)
     backward.copy_gradients()
-    return MemoryTable(forward.most("forward"), backward.most("backward"), " ".join(backward.notes))
+    return (forward.timeline("forward"), backward.timeline("backward")), " ".join(backward.notes)
 
 
 @dataclass
@@ -173,10 +198,15 @@ class _Pass:
                 self.there.append(self._copy(blob, GRADIENT, blob))
             seen |= buffers
 
-    def most(self, title: str) -> PassMemory:
+    def timeline(self, title: str) -> Timeline:
+        """All of the pass."""
+        rows = (*self.there, *self.lasting)
+        nbytes, moment = most_at_once(one for one in rows if one.address is None)
+        ops = tuple(map(self._name, self.program.calls))
+        return Timeline(title, ops, rows, self._most(title, rows, nbytes, moment), moment)
+
+    def _most(self, title: str, everything: Rows, nbytes: int, moment: int) -> PassMemory:
         """The memory of the moment when most is there; of the block what nobody uses is a row of its own."""
-        everything = [*self.there, *self.lasting]
-        nbytes, moment = most_at_once(one for one in everything if one.address is None)
         there = [one for one in everything if nbytes and one.first <= moment <= one.last]
         rest = _block_of(there) - sum(one.nbytes for one in there if one.address is not None)
         found = [(one.of, one.buffer) for one in there if one.buffer.what != REST]
