@@ -64,7 +64,7 @@ class Drawing(Picture):
     def svg(self) -> str:
         """The picture, as a document of its own."""
         shown, width, height = self._drawn(self.title)
-        colours = dict.fromkeys(self._colours())
+        colours = [(name, name) for name in dict.fromkeys(self._colours())]
         wide, high = legend_size(colours, width)
         below = [legend(colours, MARGIN, height, width)] if high else []
         return document(max(width, wide), height + high, self.title, [*shown, *below])

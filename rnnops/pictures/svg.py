@@ -51,6 +51,7 @@ def _rules(dark: bool) -> str:
         f".rnnops .mark {{ stroke: {ink} }} .rnnops .dot {{ fill: {ink}; stroke: {paper} }}",
     ]
     at = 2 if dark else 0
+    rules.append(f".rnnops .tick {{ fill: {COLOURS['step'][at + 1]}; opacity: 0.75 }}")
     rules += [f".rnnops .{n} {{ fill: {c[at]}; stroke: {c[at + 1]} }}" for n, c in COLOURS.items()]
     return "\n".join(rules)
 

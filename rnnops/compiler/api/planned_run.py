@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.html import preformatted
+from rnnops.html import folded, preformatted, scrolled
 from rnnops.lazy import LazyModule
 from rnnops.terminal import with_bar
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
         draw_saved as draw_saved,
         memory_curve as memory_curve,
         memory_timeline as memory_timeline,
+        plan_schedule as plan_schedule,
     )
     from rnnops.compiler.report.memory_curve import MemoryCurve
     from rnnops.compiler.report.memory_table import MemoryTable
+    from rnnops.compiler.report.plan_schedule import Schedule
     from rnnops.pictures.drawing import Drawing
 else:
     describe = LazyModule("rnnops.compiler.report.describe")
     draw_saved = LazyModule("rnnops.compiler.report.draw_saved")
     memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
+    plan_schedule = LazyModule("rnnops.compiler.report.plan_schedule")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,14 @@ class PlannedRun:
         """
         return memory_curve.memory_curve(self.plan)
 
+    def draw(self) -> Schedule:
+        """What runs when: stages over tiles and steps of each recurrence, on which threads, in how many bytes.
+
+        Returns:
+            A picture of the forward pass, and of the backward pass where it is planned; `print` says the same in words.
+        """
+        return plan_schedule.plan_schedule(self.plan, self.device)
+
     def draw_net(self, opened: bool = True) -> Drawing:
         """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
 
@@ -84,4 +95,4 @@ class PlannedRun:
         return self.describe()
 
     def _repr_html_(self) -> str:
-        return preformatted(str(self))
+        return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))

@@ -45,7 +45,7 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
     if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
         lines.append("everything runs in the interpreter, op by op")
-    for title, program in _programs(plan).items():
+    for title, program in programs_of(plan).items():
         others = [call for call in program.calls if call.op.type not in (*RECURRENT, FUSED)]
         for where, found in _around(others, device).items():
             lines.append(f"around recurrences, {where}, {title}: {_listed(found) or 'nothing'}")
@@ -97,7 +97,7 @@ def compiled_ops(plan: Plan) -> Iterator[tuple[str, Call, Runner | None]]:
     """Recurrences and fused ops of each pass, those in steps that run one by one too: title, op, what runs it."""
     names: dict[str, str] = {}
     passes = (plan.compiled.forward, plan.compiled.backward)
-    for (title, program), runners in zip(_programs(plan).items(), passes, strict=False):
+    for (title, program), runners in zip(programs_of(plan).items(), passes, strict=False):
         yield from _ops_of(program, runners, title, names)
 
 
@@ -123,7 +123,8 @@ def _ops_of(
             yield from _ops_of(once.program, once.kernels, f"{when} of '{name}', {title}", names)
 
 
-def _programs(plan: Plan) -> dict[str, Program]:
+def programs_of(plan: Plan) -> dict[str, Program]:
+    """The program of each pass, by its name."""
     programs = {"forward": plan.program}
     return {**programs, "backward": plan.backward} if isinstance(plan, TrainingPlan) else programs
 
@@ -144,7 +145,7 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
     else:
         again = runs_again(recurrence.cell, call.op.attributes["backward"])
         yield f"computed again: {', '.join(again) or 'nothing'}"
-    yield from _parts(call)
+    yield from said_of_parts(call)
     if isinstance(runner, Stepped):
         yield f"steps are called one by one, as {runner.reason}; what is compiled of each follows"
         yield f"in the interpreter, at each step: {_others(runner.program) or 'nothing'}"
@@ -154,7 +155,7 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
         yield "runs in the interpreter, step by step"
 
 
-def _parts(call: Call) -> Iterator[str]:
+def said_of_parts(call: Call) -> Iterator[str]:
     """How a recurrence runs in parts, where it does; what follows is said of a part."""
     if runs_in_parts(call.op):
         steps, count, kind, cost = call.op.attributes["schedule"]

@@ -26,7 +26,7 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
     plan = compiled.plan
     rows = "each row" if plan.batch_axes else "all rows at once"
     return [
-        *(_loops(compiled) if hoisted else _rows(compiled)),
+        *facts_of(compiled, stepless=hoisted is None),
         *_once(hoisted, compiled),
         *(
             line
@@ -40,6 +40,11 @@ def describe_scan(compiled: CompiledScan, hoisted: Hoisted | None, demand: Deman
         *_scratch(compiled),
         *_memory(demand),
     ]
+
+
+def facts_of(compiled: CompiledScan, stepless: bool) -> Iterator[str]:
+    """Steps, rows, tiles, and who takes what; of a pass over rows that has no steps its rows alone."""
+    return _rows(compiled) if stepless else _loops(compiled)
 
 
 def _loops(compiled: CompiledScan) -> Iterator[str]:

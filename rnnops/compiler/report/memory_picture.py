@@ -33,7 +33,7 @@ def picture_of(curve: MemoryCurve) -> str:
         parts += frame.across(ticks if left == LEFT else [(at, "") for at, _ in ticks])
         parts += _pass(one, frame, one.peak == curve.peak)
         left += frame.width + GAP
-    kinds = [kind for kind in KINDS if any(kind in one.kinds for one in curve.passes)]
+    kinds = [(kind.split()[0], kind) for kind in KINDS if any(kind in one.kinds for one in curve.passes)]
     y = TOP + HEIGHT + LANE + 16
     parts.append(legend(kinds, LEFT, y, WIDTH - LEFT))
     y += legend_size(kinds, WIDTH - LEFT)[1] + 4
