@@ -34,6 +34,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--patience", type=float, default=20.0, help="seconds a case may lose to disturbed blocks (default: 20)"
     )
+    arguments.add_argument(
+        "--processor-time", action="store_true", help="count time of the processor, of all threads: on busy machines"
+    )
     arguments.add_argument("--quick", action="store_true", help="two short rounds: numbers that are only about right")
     arguments.add_argument("--scale", choices=("full", "tiny"), default="full", help="tiny: sizes for an interpreter")
     arguments.add_argument("--seconds", type=float, help="stop after so long, with what there is by then")

@@ -21,6 +21,7 @@ from bench.goals import (
     speedup,
 )
 from bench.nets import FIRST
+from bench.preset_cases import preset_cases
 from bench.problems import Problem, Size, share_inside
 from bench.torch_cases import torch_cases
 
@@ -69,6 +70,7 @@ def all_cases(tiny: bool = False) -> Iterator[Case]:
         yield from some(scale)
     yield from stream_cases()
     yield from int8_cases()
+    yield from preset_cases(scale)
     yield from cuda_cases(tiny)
 
 

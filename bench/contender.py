@@ -25,6 +25,7 @@ class Settings:
         patience: seconds that a case may lose to repeating blocks that other processes disturbed.
         sets: of inputs.
         tiny: sizes for an interpreter, which on a CUDA device is numba's simulator.
+        processor_time: what is counted is time of the processor, of all threads, not of the clock on the wall.
     """
 
     device: str = "cpu"
@@ -35,6 +36,7 @@ class Settings:
     patience: float = 20.0
     sets: int = 1
     tiny: bool = False
+    processor_time: bool = False
 
     @property
     def is_cuda(self) -> bool:
@@ -102,7 +104,8 @@ class Engine:
     @property
     def is_fed(self) -> bool:
         """With data of a problem of `nets.py`; the others make theirs by themselves."""
-        return self.module in ("rnnops_engine", "machine", "torch_engine", "jax_engine", "onnxruntime_engine")
+        modules = ("rnnops_engine", "torch_engine", "jax_engine", "onnxruntime_engine")
+        return self.module in modules or self.maker == "products"
 
 
 def ours(**options: Any) -> Engine:
@@ -135,6 +138,8 @@ ENGINES: dict[str, Engine] = {
     "torch.compile": in_torch("torch_engine", "loop", is_compiled=True),
     "products of cuBLAS": in_torch("torch_engine", "products"),
     "JAX": Engine("jax_engine", "scan", ("jax",)),
+    "preset": Engine("preset_engine", "ours"),
+    "preset in JAX": Engine("preset_engine", "in_jax", ("jax",)),
     "JAX checkpoint": Engine("jax_engine", "scan", ("jax",), {"is_checkpointed": True}),
     "rt.RNN": in_torch("torch_rnn", "recurrence"),
     "Python loop": in_torch("torch_rnn", "recurrence", is_loop=True),

@@ -50,7 +50,10 @@ def run_cases(options: argparse.Namespace, cases: list[Case], words: list[str]) 
 def settings_of(options: argparse.Namespace) -> Settings:
     """How carefully is measured."""
     tiny, rounds = options.scale == "tiny", max(1, options.rounds)
-    settings = Settings(options.device, options.threads, rounds, patience=options.patience, tiny=tiny)
+    settings = Settings(
+        options.device, options.threads, rounds,
+        patience=options.patience, tiny=tiny, processor_time=options.processor_time,
+    )  # fmt: skip
     if settings.is_cuda:
         settings = replace(settings, counted=0.05, sets=3)
     if not options.quick:

@@ -25,6 +25,7 @@ from bench.load import Quiet
 from bench.place import Place
 
 Call = Callable[[], object]
+Clock = Callable[[], float]
 Fail = Callable[[str, Exception], None]
 LONG = 10  # a call that takes this many settling times needs no settling: what disturbs it is over soon
 SLOW_ROUNDS = 3  # of calls so long that they vary little, and cost minutes
@@ -51,6 +52,8 @@ class HostBlock:
     def __call__(self, last: float) -> float:
         settle = 0.0 if last > LONG * self.settings.settle else self.settings.settle
         call = partial(self.contender.call, 0)
+        if self.settings.processor_time:  # of which others take nothing
+            return time_block(call, settle, self.settings.counted, time.process_time)
         return self.quiet.block(partial(time_block, call, settle, self.settings.counted))
 
 
@@ -128,22 +131,22 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def time_block(call: Call, settle: float, counted: float) -> float:
+def time_block(call: Call, settle: float, counted: float, clock: Clock = time.perf_counter) -> float:
     """Median seconds of the calls of one block, at least one call."""
     run_for(call, settle)
-    return median(run_for(call, counted) or [time_once(call)])
+    return median(run_for(call, counted, clock) or [time_once(call, clock)])
 
 
-def run_for(call: Call, seconds: float) -> list[float]:
+def run_for(call: Call, seconds: float, clock: Clock = time.perf_counter) -> list[float]:
     """Times of calls, until `seconds` have passed."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        times.append(time_once(call))
+        times.append(time_once(call, clock))
     return times
 
 
-def time_once(call: Call) -> float:
-    start = time.perf_counter()
+def time_once(call: Call, clock: Clock = time.perf_counter) -> float:
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start

@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
@@ -55,7 +56,7 @@ class Child:
         self.process.wait()
 
 
-def answers(threads: int, seconds: tuple[float, float]) -> Iterator[Any]:
+def answers(threads: int, seconds: tuple[float, float], clock: Callable[[], float]) -> Iterator[Any]:
     """What a child does with each line that it gets."""
     from bench.cases import cases_of
     from bench.contender import Bench, Settings, make_contender
@@ -66,7 +67,7 @@ def answers(threads: int, seconds: tuple[float, float]) -> Iterator[Any]:
     for line in sys.stdin:
         asked = json.loads(line)
         if "case" not in asked:
-            yield {"seconds": time_block(call, *seconds)}
+            yield {"seconds": time_block(call, *seconds, clock)}
             continue
         call = None  # its memory goes before that of the next is made
         entry = next(entry for entry in cases[asked["case"]].entries if entry.label == asked["label"])
@@ -123,16 +124,19 @@ def main() -> int:
     parser.add_argument("python", nargs="?", default=sys.executable, help="the Python that has the other version")
     parser.add_argument("--only", default="", help="cases that have this in their names; * and ? as in a shell")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--processor-time", action="store_true", help="count time of the processor: on busy machines")
     parser.add_argument("--quick", action="store_true", help="short rounds, which say little")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     limit_threads(options.threads)
     if options.child:
-        for answer in answers(options.threads, QUICK_SECONDS if options.quick else SECONDS):
+        clock = time.process_time if options.processor_time else time.perf_counter
+        for answer in answers(options.threads, QUICK_SECONDS if options.quick else SECONDS, clock):
             print(json.dumps(answer), flush=True)
         return 0
     print("median of the ratios here / there, its interval, and how long it takes here")
     words = ["--threads", str(options.threads), *(["--quick"] if options.quick else [])]
+    words += ["--processor-time"] if options.processor_time else []
     with children([sys.executable, options.python], words) as both:
         for case, label in chosen(options.only):
             print(compare(case, label, both, QUICK_ROUNDS if options.quick else ROUNDS), flush=True)
@@ -144,10 +148,11 @@ def chosen(pattern: str) -> Iterator[tuple[str, str]]:
     from bench.cases import cases_of
     from bench.contender import ENGINES
 
+    ours = {name for name, engine in ENGINES.items() if engine.module == "rnnops_engine"} - {"reference"} | {"preset"}
     for case in cases_of("cpu", False):
         if case.measure == "time" and not case.apart and fnmatch(case.name, f"*{pattern}*"):
             for entry in case.entries:
-                if ENGINES[entry.engine].module == "rnnops_engine" and entry.engine != "reference":
+                if entry.engine in ours:
                     yield case.name, entry.label
 
 
