@@ -24,11 +24,25 @@ EXACT, BFLOAT16 = "float32", "bfloat16"
 class Slots:
     """A policy: recurrences run in parts, with so many slots for what is kept of them (see `slots`).
 
+    It is given as `ro.compile(net, checkpoints=Slots(...))`, which checks it.
+
     Args:
-        count: of slots.
+        count: of slots, 1 or more.
         kind: of slots: `"state"`, `"step"` or `"mixed"`; a step is a part here.
-        steps: timesteps of a part.
-        cost: for `"mixed"`, slots that a part takes.
+        steps: timesteps of a part, 1 or more.
+        cost: for `"mixed"`, slots that a part takes, 1 or more.
+
+    Raises:
+        CheckpointError: by `ro.compile`, numbers or kinds that make no sense.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> h_all, h_last = ro.GRU(net, net.input("x"), None, None, 3, 4)
+        >>> net.outputs(y=h_last)
+        >>> run = ro.compile(net, device="reference", checkpoints=ro.checkpoints.Slots(3, steps=5))
+        >>> out, pullback = run.vjp(ro.init_params(net, 0), x=np.ones((20, 2, 3), "float32"))
+        >>> pullback({"y": np.ones((1, 2, 4), "float32")})["x"].shape
+        (20, 2, 3)
     """
 
     count: int

@@ -29,12 +29,19 @@ SHORT = 3  # blobs that backward reads: cutting a net with no more is no use
 
 @dataclass(frozen=True)
 class Residuals:
-    """What is kept and what is run again.
+    """What the forward pass keeps of a net for the backward pass, and what runs again there.
 
     Args:
         kept: blobs that the forward pass stores.
         free: blobs that are at hand anyway (inputs, states) and are read on the backward pass.
         rerun: ops that the backward pass runs first, in forward order.
+
+    Raises:
+        CheckpointError: by `choose_residuals`, which makes it.
+
+    Example:
+        >>> ro.checkpoints.Residuals(kept=("gates",), free=("x",), rerun=()).kept
+        ('gates',)
     """
 
     kept: tuple[str, ...]
@@ -50,14 +57,35 @@ def choose_residuals(
     policy: Policy = DEFAULT_POLICY,
     nbytes: Mapping[str, int] | None = None,
 ) -> Residuals:
-    """Choose what to keep. Raises NoBottleneckError where the policy `memory` finds none in an outer net.
+    """Choose what to keep of a net for its backward pass, as `ro.compile` does: for those who write such passes.
+
+    By default no product is redone: of all sets from which backward's reads follow by elementwise ops and views the
+    smallest is kept, a minimum cut, and of those the one that leaves the least to redo.
 
     Args:
+        program: a net whose types are all known, as `rnnops.interpreter.prepare` gives it.
         reads: forward blobs that the gradient net reads.
         free: blobs that cost nothing to keep.
-        recompute: blobs that must not be kept.
-        policy: what may be computed again.
+        recompute: blobs that must not be kept; what follows from them by elementwise ops and views is not, either.
+        policy: what may be computed again, of `rnnops.checkpoints.policy`.
         nbytes: of every blob, where types do not say it; only the policy `memory` of an outer net asks.
+
+    Returns:
+        `Residuals`.
+
+    Raises:
+        NoBottleneckError: the policy `memory` finds none in an outer net.
+
+    Example:
+        >>> from rnnops.interpreter import prepare
+        >>> from rnnops.types import Type
+        >>> net = ro.Net("net")
+        >>> y = ro.tanh(ro.exp(net.input("x").named("x") @ net.input("w")).named("e")).named("y")
+        >>> net.outputs(y=y)
+        >>> program = prepare(net, {"x": Type("float32", (2, 3)), "w": Type("float32", (3, 4))}, "float32")
+        >>> found = ro.checkpoints.choose_residuals(program, ["e", "y"], {"x", "w"})
+        >>> found.kept, [op.type for op in found.rerun]
+        (('e',), ['Tanh'])
     """
     free = frozenset(free)
     forbidden = cheap_descendants(program, recompute, free)

@@ -28,13 +28,22 @@ LARGEST_TABLE = 2_000_000  # of the dynamic program for mixed slots: some second
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do.
+    """One thing to do in a schedule of `slots`; `str()` of it says it in words.
 
     Args:
         what: `advance`: run steps from `first` to `last` (not included), from the state at hand, and keep nothing;
             `keep`: run step `first` and keep what backward reads of it; `backward`: use that and forget it;
             `store`: put the state at hand, before step `first`, in a slot; `restore`: take it from there, or from what
             is kept of the step before; `drop`: forget it.
+        first: a step.
+        last: of `advance`, the step after its last one.
+
+    Raises:
+        CheckpointError: by `slots`, which makes them.
+
+    Example:
+        >>> str(ro.checkpoints.Action("advance", 0, 5))
+        'advance 0 to 5'
     """
 
     what: str
@@ -48,19 +57,50 @@ class Action:
 def slots(T: int, m: int, kind: str = "state", cost: int = 1) -> tuple[Action, ...]:
     """The actions that take T steps backward with m slots in as few forward steps as can be.
 
-    Args:
-        T: steps.
-        m: slots, at least 1.
-        kind: of slots: `"state"`, `"step"` or `"mixed"`.
-        cost: for `"mixed"`, slots that what backward reads of one step takes.
+    Gruslys and others 2016, "Memory-efficient backpropagation through time", arXiv 1606.03401; slots of states:
+    Revolve, Griewank and Walther 2000. With C(t, m) the least forward steps for t steps, `C(t, 1) = t (t + 1) / 2`::
 
-    Raises CheckpointError for numbers or kinds that make no sense.
+        state: a slot holds the state before a step
+            C(t, m) = min over y of y + C(t - y, m - 1) + C(y, m)
+        step: a slot holds what backward reads of one step
+            C(t, m) = min over y of y + C(t - y, m - 1) + C(y - 1, m)
+        mixed: a slot holds a state, and `cost` of them hold a step
+            the smaller of both, with m - cost in the second
+
+    The state before step 0 is always at hand; slots of states count it.
+
+    Args:
+        T: steps, 0 or more.
+        m: slots, 1 or more.
+        kind: of slots: `"state"`, `"step"` or `"mixed"`.
+        cost: for `"mixed"`, slots that what backward reads of one step takes, 1 or more.
+
+    Returns:
+        A tuple of `Action`.
+
+    Raises:
+        CheckpointError: numbers or kinds that make no sense, or too many mixed slots for so many steps.
+
+    Example:
+        >>> print("; ".join(map(str, ro.checkpoints.slots(2, 2))))
+        advance 0 to 1; store 1; keep 1; backward 1; drop 1; restore 0; keep 0; backward 0
     """
     return tuple(_planner(T, m, kind, cost).actions())
 
 
 def forward_steps(T: int, m: int, kind: str = "state", cost: int = 1) -> int:
-    """How many forward steps `slots` with these arguments takes: C(T, m)."""
+    """How many forward steps `slots` with these arguments takes: C(T, m).
+
+    Args:
+        T, m, kind, cost: as `slots`'.
+
+    Raises:
+        CheckpointError: as `slots`.
+
+    Example:
+        >>> [ro.checkpoints.forward_steps(100, m) for m in (1, 2, 5, 10)]
+        [5050, 945, 416, 322]
+    """
     planner = _planner(T, m, kind, cost)
     return int(planner.counts(planner.most)[T])
 

@@ -9,11 +9,26 @@ from rnnops.errors import RnnopsError
 
 
 class OnnxError(RnnopsError):
-    """A file is no ONNX model that can be read here, or a net cannot be written as one."""
+    """A file is no ONNX model that can be read here, or a net cannot be written as one.
+
+    Example:
+        >>> try:
+        ...     ro.onnx.load("nowhere.onnx")
+        ... except ro.onnx.OnnxError as error:
+        ...     print(str(error).split(":")[0])
+        nowhere.onnx
+    """
 
 
 class MissingPackageError(OnnxError, ImportError):
-    """The package `onnx`, which parses and writes the files, is not installed."""
+    """The package `onnx`, which parses and writes the files, is not installed.
+
+    It is raised by `import rnnops.onnx`, and is an ImportError, too.
+
+    Example:
+        >>> issubclass(ro.onnx.MissingPackageError, (ro.onnx.OnnxError, ImportError))
+        True
+    """
 
 
 @contextmanager

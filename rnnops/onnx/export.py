@@ -35,13 +35,27 @@ def export(
     Args:
         model: a net, a compiled `Model` (what it computes after `eval()`), or what has a net as `.net` and its
             parameters' values as `.get_params()`.
+        path: of the file.
         params: input -> array; these become initializers, all others stay inputs of the graph.
         shapes: input -> its sizes, where neither `params` nor the net says them: numbers, names for those that differ
             from run to run (`("T", "N", 3)`), or None.
         opset: version of the op set, 18 or later.
         dtype: of float inputs, `"float32"` or `"float64"`; that of `params`, else float32, if left out.
 
-    Raises OnnxError where shapes are missing, and for what ONNX cannot say.
+    Raises:
+        OnnxError: shapes are missing, names are unknown, two float dtypes meet, the file cannot be written, or ONNX
+            cannot say what an op does.
+        ModelError: a model that is not compiled.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> net = ro.Net("net")
+        >>> h_all, h_last = ro.GRU(net, net.input("x"), None, None, 3, 4)
+        >>> net.outputs(y=h_all)
+        >>> with TemporaryDirectory() as folder:
+        ...     ro.onnx.export(net, f"{folder}/gru.onnx", ro.init_params(net, 0), {"x": ("T", "N", 3)})
+        ...     ro.onnx.load_model(f"{folder}/gru.onnx").shapes
+        {'x': ('T', 'N', 3)}
     """
     net, values, known = parts_of(model, params, shapes)
     if not isinstance(path, str | os.PathLike):

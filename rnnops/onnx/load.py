@@ -37,13 +37,22 @@ READABLE = frozenset([*RULES, "Constant"])
 
 @dataclass
 class OnnxModel:
-    """What a file holds.
+    """What `load_model` reads of a file; `ro.onnx.export` takes it, too.
 
     Args:
         net: the graph; its parameters are the file's float initializers.
         params: their values, read-only arrays by name.
         shapes: for each other input its sizes: a number, a name, or None for one that the file leaves open.
         dtype: of the float data in the file; the net itself runs in either.
+
+    Raises:
+        OnnxError: by `load_model`, which makes it.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> net.outputs(y=ro.tanh(net.input("x")))
+        >>> ro.onnx.OnnxModel(net, {}, {"x": ("N", 3)}).get_params()
+        {}
     """
 
     net: Net
@@ -52,7 +61,7 @@ class OnnxModel:
     dtype: str = "float32"
 
     def get_params(self) -> dict[str, Array]:
-        """The parameters' values."""
+        """The parameters' values, arrays by name."""
         return dict(self.params)
 
 
@@ -63,13 +72,48 @@ def load(path: str | os.PathLike[str], constants: Mapping[str, object] | None = 
         path: a file with its data inside.
         constants: graph input -> array that it is from now on, as sizes must be that a file leaves to its caller.
 
-    Raises OnnxError that names file, node and op for anything that cannot be read exactly as it is meant.
+    Returns:
+        A net with the file's names; float initializers are its parameters.
+
+    Raises:
+        OnnxError: anything that cannot be read exactly as it is meant; it names file, node and op.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> net.outputs(y=ro.tanh(net.input("x", shape=(2, 3))))
+        >>> with TemporaryDirectory() as folder:
+        ...     ro.onnx.export(net, f"{folder}/net.onnx")
+        ...     print(ro.onnx.load(f"{folder}/net.onnx").ops[0].type)
+        Tanh
     """
     return load_model(path, constants).net
 
 
 def load_model(path: str | os.PathLike[str], constants: Mapping[str, object] | None = None) -> OnnxModel:
-    """The net of an ONNX file, the values of its parameters, and the shapes of its inputs; else as `load`."""
+    """The net of an ONNX file, the values of its parameters, and the shapes of its inputs.
+
+    Args:
+        path, constants: as `load`'s.
+
+    Returns:
+        An `OnnxModel`.
+
+    Raises:
+        OnnxError: as `load`.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> net.outputs(y=ro.model.Dense(4)(net.input("x", shape=(2, 3))))
+        >>> with TemporaryDirectory() as folder:
+        ...     ro.onnx.export(net, f"{folder}/net.onnx", ro.init_params(net, 0), {"x": ("N", 3)})
+        ...     model = ro.onnx.load_model(f"{folder}/net.onnx")
+        >>> ro.compile(model.net, device="reference")(model.params, x=np.ones((5, 3), "float32"))["y"].shape
+        (5, 4)
+        >>> model.shapes, sorted(model.params)
+        ({'x': ('N', 3)}, ['dense/b', 'dense/w'])
+    """
     if not isinstance(path, str | os.PathLike):
         raise OnnxError("this is no path of a file", came=type(path).__name__)
     with about(os.fspath(path)), absolute_names():

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler import DEVICES
+from rnnops.errors import DeviceError
 from rnnops.net import Net
 from rnnops.testing.check_error import CheckError
-from rnnops.testing.objective import Device, Runner, output_grads, run_on
+from rnnops.testing.objective import Device, Runner, float_outputs, output_grads, require_net_and_feeds, run_on
 from rnnops.testing.tolerances import EXACT, difference, tolerance_of
 from rnnops.types import Array
 
@@ -33,13 +34,26 @@ class DeviceRow:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """A passed check; prints one line for each array of each device."""
+    """A passed `check_devices`; prints one line for each array of each device.
+
+    Args:
+        net: its name.
+        rows: for each array of each device how far it is from the reference, `error`, and how far it may be, `limit`.
+
+    Raises:
+        CheckError: by `check_devices`, which makes it.
+
+    Example:
+        >>> print(ro.testing.DeviceReport("net", ()))
+        devices agree on net 'net'
+    """
 
     net: str
     rows: tuple[DeviceRow, ...]
 
     @property
     def devices(self) -> tuple[str, ...]:
+        """The devices that were compared, each once."""
         return tuple(dict.fromkeys(row.device for row in self.rows))
 
     def __str__(self) -> str:
@@ -63,21 +77,40 @@ def check_devices(
     for its dtype, times the reference's largest value; integers and bools are equal, and so is the reference to itself.
 
     Args:
+        net: what is run.
         feeds: input name -> array.
         devices: names, or name -> device, where a device is a name or a function that makes a run of a net; all devices
             that this machine has if left out.
         outputs: names of the outputs that get a gradient; all float outputs if left out.
         wrt: names of the inputs whose gradients are compared; all float inputs if left out.
-        seed, training: of the runs.
+        seed: of random ops.
+        training: whether the runs train, as dropout asks.
         gradients: False compares plain runs only, for nets that have no gradient.
 
-    Returns: a report that prints. Raises CheckError with net, device and array for the first one that is off too far.
+    Returns:
+        A `DeviceReport`, which prints.
+
+    Raises:
+        CheckError: an array is off too far; it names net, device and array of the first one.
+        FeedError: feeds that are missing or do not fit.
+        DeviceError: an unknown device.
+        GradientError: outputs that are no float outputs.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> net.outputs(y=ro.tanh(net.input("x")))
+        >>> report = ro.testing.check_devices(net, {"x": np.linspace(-1, 1, 5)}, ["cpu"])
+        >>> report.devices, all(row.error <= row.limit for row in report.rows)
+        (('cpu',), True)
     """
+    require_net_and_feeds(net, feeds)
     names = DEVICES if devices is None else devices
     names = (names,) if isinstance(names, str) else names
+    if not isinstance(names, Sequence | Mapping):
+        raise DeviceError("these are no devices", net=net.name, wanted="names, or name -> device", came=repr(names))
     named = names if isinstance(names, Mapping) else {name: name for name in names}
     feeds = {name: array.to_host() if hasattr(array, "to_host") else array for name, array in feeds.items()}
-    options = _Options(outputs, wrt, seed, training, gradients)
+    options = _Options(net, outputs, wrt, seed, training, gradients)
     wanted = options.arrays(run_on(net, REFERENCE), feeds)
     rows: list[DeviceRow] = []
     for name, device in named.items():
@@ -90,6 +123,7 @@ def check_devices(
 class _Options:
     """What is run, on the reference and on each device alike."""
 
+    net: Net
     outputs: Sequence[str] | None
     wrt: Sequence[str] | None
     seed: int | None
@@ -103,8 +137,7 @@ class _Options:
         if self.gradients:
             outputs, pullback = run.vjp(feeds, seed=self.seed, training=self.training, wrt=self.wrt)
             arrays.update((f"output '{name}' of vjp", np.array(array)) for name, array in outputs.items())
-            floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
-            grads = pullback(output_grads(outputs, floats if self.outputs is None else self.outputs))
+            grads = pullback(output_grads(outputs, float_outputs(self.net, outputs, self.outputs)))
             arrays.update((f"gradient of '{name}'", array) for name, array in grads.items())
         return arrays
 

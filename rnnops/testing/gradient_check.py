@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rnnops.errors import ArgumentError
 from rnnops.net import Net
 from rnnops.testing.check_error import CheckError
 from rnnops.testing.differences import Difference, Differentiator, Probe
-from rnnops.testing.objective import Device, Objective, float64_feeds
+from rnnops.testing.objective import Device, Objective, float64_feeds, require_net_and_feeds
 from rnnops.types import Array, is_float
 
 DIRECTIONS = 4  # random directions beside the sampled elements of a big array
@@ -52,7 +53,19 @@ class InputReport:
 
 @dataclass(frozen=True)
 class GradientReport:
-    """A passed check; prints one line for each input."""
+    """A passed `check_gradient`; prints one line for each input.
+
+    Args:
+        net: its name.
+        inputs: of each input the probe with the largest error: `name`, `probes`, `error`, `limit`, ...
+
+    Raises:
+        CheckError: by `check_gradient`, which makes it.
+
+    Example:
+        >>> print(ro.testing.GradientReport("net", ()))
+        gradients of net 'net' agree with central differences
+    """
 
     net: str
     inputs: tuple[InputReport, ...]
@@ -87,11 +100,16 @@ def check_gradient(
 ) -> GradientReport:
     """Compare the gradients of a net with central differences, and `run.vjp`'s outputs with a plain run's bit for bit.
 
+    Every element of every input is moved by itself, unless `sample` says otherwise. Where the net has a kink within a
+    step of the feeds, that element is moved to another place nearby and checked there.
+
     Args:
+        net: what is checked.
         feeds: input name -> array, floats in float64.
         outputs: names of the outputs that get a gradient; all float outputs if left out.
         wrt: names of the inputs to check; all float inputs, parameters included, if left out.
-        seed, training: of the run.
+        seed: of random ops.
+        training: whether the run trains, as dropout asks.
         device: a device's name, or a function that makes a run of a net.
         step: of the differences, relative to max(1, |x|). With values and derivatives around 1 the default has errors
             of 1e-10 from curvature and from rounding.
@@ -99,8 +117,27 @@ def check_gradient(
         sample: for arrays of more elements than this, only so many random elements are moved, and a few random
             directions through all of them. Left out, every element is.
 
-    Returns: a report that prints. Raises CheckError with net, input, element and both values where a gradient is wrong.
+    Returns:
+        A `GradientReport`, which prints.
+
+    Raises:
+        CheckError: a gradient is wrong; it names net, input, element and both values. Or kinks are at too many places.
+        FeedError: an input is not fed, or floats are not float64.
+        GradientError: outputs that are no float outputs.
+        DeviceError: an unknown device.
+        ArgumentError: a step, tolerance or sample that makes no sense.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> x, w = net.inputs("x", "w")
+        >>> net.outputs(y=ro.tanh(x @ w))
+        >>> rng = np.random.default_rng(0)
+        >>> report = ro.testing.check_gradient(net, {"x": rng.normal(size=(4, 3)), "w": rng.normal(size=(3, 2))})
+        >>> [(one.name, one.probes) for one in report.inputs], report.error < 1e-8
+        ([('x', 12), ('w', 6)], True)
     """
+    require_net_and_feeds(net, feeds)
+    _check_settings(step, tolerance, sample)
     names = [name for name in net.input_names if is_float(net.dtype_of(name))] if wrt is None else list(wrt)
     arrays = float64_feeds(net, feeds, names)
     objective = Objective(net, device, outputs, names, seed, training)
@@ -110,6 +147,15 @@ def check_gradient(
     allowed = max(FEW, sum(map(len, probes.values())) // 10)
     check = _Check(net.name, differentiator, tolerance, allowed)
     return GradientReport(net.name, tuple(check.report(name, probes[name], grads[name]) for name in names))
+
+
+def _check_settings(step: object, tolerance: object, sample: object) -> None:
+    """Raise ArgumentError for settings that make no sense."""
+    for name, value in {"step": step, "tolerance": tolerance}.items():
+        if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
+            raise ArgumentError(f"check_gradient: {name} is out of range", wanted="a number above 0", came=repr(value))
+    if sample is not None and (not isinstance(sample, int) or isinstance(sample, bool) or sample < 1):
+        raise ArgumentError("check_gradient: sample is no count", wanted="1 or more, or None", came=repr(sample))
 
 
 def make_probes(name: str, array: Array, sample: int | None) -> list[Probe]:

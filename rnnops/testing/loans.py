@@ -16,12 +16,41 @@ from rnnops.compiler import Pullback, Run
 from rnnops.compiler.api.devices import on_device
 from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.buffers.memory import on_host
+from rnnops.errors import ArgumentError
 from rnnops.testing.check_error import CheckError
 from rnnops.types import Array
 
 
 def checked_loans(run: Run) -> CheckedRun:
-    """A run whose pullbacks raise CheckError, naming the array, where a lent array was changed meanwhile."""
+    """A run whose pullbacks find out whether an array that they were lent was changed meanwhile.
+
+    Feeds, and outputs that backward reads, are borrowed between `run.vjp` and the pullback's use. Checksums of all of
+    them are taken at the one and compared at the other.
+
+    Args:
+        run: what `ro.compile` gives.
+
+    Returns:
+        What is called as the run is; its `vjp` gives pullbacks that raise CheckError, naming the array.
+
+    Raises:
+        ArgumentError: run is no run.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> net.outputs(y=ro.exp(net.input("x")))
+        >>> run = ro.testing.checked_loans(ro.compile(net, device="reference"))
+        >>> x = np.zeros(2)
+        >>> out, pullback = run.vjp(x=x)
+        >>> x[:] = 9.0
+        >>> try:
+        ...     pullback({"y": np.ones(2)})
+        ... except ro.testing.CheckError as error:
+        ...     print(error.problem)
+        kept blob 'x' was changed while the pullback reads it
+    """
+    if not isinstance(run, Run):
+        raise ArgumentError("checked_loans: this is no run", wanted="what ro.compile gives", came=type(run).__name__)
     return CheckedRun(run)
 
 

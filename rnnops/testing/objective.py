@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnops.compiler import compile as compile_net
-from rnnops.errors import FeedError, GradientError
-from rnnops.net import Net
+from rnnops.errors import DeviceError, FeedError, GradientError
+from rnnops.net import Net, require_net
 from rnnops.testing.check_error import CheckError
 from rnnops.types import Array, Shape
 
@@ -35,9 +35,21 @@ class Runner(Protocol):
 Device = str | Callable[[Net], Runner]  # a name for `ro.compile`, or a function that makes a run of a net
 
 
+def require_net_and_feeds(net: object, feeds: object) -> None:
+    """Raise NetError for what is no net, and FeedError for feeds that are no dict."""
+    require_net(net)
+    if not isinstance(feeds, Mapping):
+        raise FeedError("feeds are no dict", wanted="input name -> array", came=type(feeds).__name__)
+
+
 def run_on(net: Net, device: Device) -> Runner:
-    """A run of the net on a device."""
-    return compile_net(net, device) if isinstance(device, str) else device(net)
+    """A run of the net on a device. Raises DeviceError for what is none."""
+    if isinstance(device, str):
+        return compile_net(net, device)
+    if not callable(device):
+        wanted = "a device's name, or a function that makes a run of a net"
+        raise DeviceError("this is no device", net=net.name, wanted=wanted, came=repr(device))
+    return device(net)
 
 
 def rotation(shape: Shape, start: int = 0) -> Array:
@@ -55,6 +67,17 @@ def output_grads(outputs: Mapping[str, Array], names: Iterable[str]) -> dict[str
         grads[name] = rotation(outputs[name].shape, start).astype(outputs[name].dtype)
         start += 1 + outputs[name].size
     return grads
+
+
+def float_outputs(net: Net, outputs: Mapping[str, Array], chosen: Sequence[str] | None) -> list[str]:
+    """The chosen outputs, all of floats if None. Raises GradientError for one that is not there, or no float."""
+    floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
+    names = floats if chosen is None else list(chosen)
+    for name in names:
+        if name not in floats:
+            wanted = f"one of {', '.join(floats)}"
+            raise GradientError("no float output of this name", net=net.name, blob=name, wanted=wanted)
+    return names
 
 
 def same_bits(a: Array, b: Array) -> bool:
@@ -99,20 +122,11 @@ class Objective:
         outputs, pullback = self.run.vjp(feeds, seed=self.seed, training=self.training, wrt=self.wrt)
         self._compare_bits(outputs, self.run(feeds, seed=self.seed, training=self.training))
         if not self.weights:
-            self.weights = output_grads(outputs, self._names(outputs))
+            self.weights = output_grads(outputs, float_outputs(self.net, outputs, self._chosen))
         grads = pullback(self.weights)
         for name in self.wrt:
             self._check_gradient_type(name, grads.get(name), feeds[name])
         return grads
-
-    def _names(self, outputs: Mapping[str, Array]) -> list[str]:
-        floats = [name for name, array in outputs.items() if array.dtype.kind == "f"]
-        names = floats if self._chosen is None else list(self._chosen)
-        for name in names:
-            if name not in floats:
-                wanted = f"one of {', '.join(floats)}"
-                raise GradientError("no float output of this name", net=self.net.name, blob=name, wanted=wanted)
-        return names
 
     def _compare_bits(self, outputs: Mapping[str, Array], plain: Mapping[str, Array]) -> None:
         for name, array in plain.items():

@@ -23,6 +23,12 @@ class Tolerance:
 
 
 TOLERANCES = {"float32": Tolerance(1e-5, 1e-6), "float64": Tolerance(1e-12, 1e-13)}
+"""By dtype, how far a device may be off from the reference: `relative` times the largest finite value, and `absolute`.
+
+Example:
+    >>> ro.testing.TOLERANCES["float32"].limit(np.array([-2.0, 1.0], "float32")) < 3e-5
+    True
+"""
 EXACT = Tolerance(0.0, 0.0)  # integers, bools, and a device against itself
 
 

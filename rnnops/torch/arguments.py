@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +51,20 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
         if name not in OPTIONS:
             raise StepError(f"no such option: {name}=", wanted=", ".join(f"{known}=" for known in OPTIONS))
     return options
+
+
+def checked_answers(assume: Any) -> tuple[bool, ...]:
+    """Answers to `if tensor:`. Raises StepError for what is no list of them."""
+    if not isinstance(assume, Sequence) or not all(isinstance(answer, bool) for answer in assume):
+        raise StepError("assume= is no list of answers", wanted="True and False, in order", came=repr(assume)[:60])
+    return tuple(assume)
+
+
+def checked_axis(axis: Any) -> int:
+    """The axis of the batch. Raises StepError for what is no integer."""
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        raise StepError("batch_axis= is no axis", wanted="an integer", came=repr(axis)[:60])
+    return axis
 
 
 def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:

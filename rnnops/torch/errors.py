@@ -6,8 +6,24 @@ from rnnops.errors import RnnopsError
 
 
 class StepError(RnnopsError):
-    """A step does what cannot be translated, or is called with tensors that it cannot take."""
+    """A step does what cannot be translated, or is called with tensors that it cannot take.
+
+    Example:
+        >>> import torch
+        >>> try:
+        ...     ro.torch.scan(lambda h, x: (h + x if h.sum() > 0 else h, h), torch.zeros(4, 8), torch.ones(5, 4, 8))
+        ... except ro.torch.StepError as error:
+        ...     print(error.hint)
+        Choose by torch.where, or give the answers to all such tests in order: assume=[False].
+    """
 
 
 class SelfCheckError(StepError):
-    """The translated step and PyTorch's own do not agree."""
+    """The translated step and PyTorch's own do not agree: the step does what its graph does not show.
+
+    It is raised before first use, in place of a wrong number, and names the output or the gradient.
+
+    Example:
+        >>> issubclass(ro.torch.SelfCheckError, ro.torch.StepError)
+        True
+    """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -14,7 +14,15 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.torch.arguments import Tensors, checked_lengths, checked_options, inputs_of, tensors_of
+from rnnops.torch.arguments import (
+    Tensors,
+    checked_answers,
+    checked_axis,
+    checked_lengths,
+    checked_options,
+    inputs_of,
+    tensors_of,
+)
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import Prepared, settings_of
 from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan
@@ -25,17 +33,32 @@ _known: dict[Any, Prepared] = {}
 
 
 class RNN(Module):
-    """A cell module over time: `ys, carry = rnn(xs, init)`.
+    """A cell module of PyTorch over time, compiled, and joined to PyTorch's autograd: `ys, carry = rnn(xs, init)`.
+
+    The step is traced once without data, and before first use two steps are compared with PyTorch's own, gradients
+    included. The module has the cell as a child, so that optimizers, `state_dict` and `train` work as before.
 
     Args:
-        cell: any module, unmodified; it is a child, so that its parameters are found where they were.
+        cell: any module, unmodified.
         step: `step(cell, carry, x) -> (carry, y)`; left out, `cell(x, carry)` is called, which gives the carry, or an
             output and the carry, and y is the first state, or the output.
-        batch_first: whether inputs and results are `[N, T, ...]`.
+        batch_first: whether inputs and results are [N, T, ...].
         reverse: from the last step to the first.
         batch_axis: of the states.
-        assume: answers to `if tensor:` in the step.
-        options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
+        assume: answers to `if tensor:` in the step, in order.
+        **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
+
+    Raises:
+        StepError: the cell is no module, an option is unknown, or, when it is called, the step cannot be translated.
+        SelfCheckError: when it is called, the translated step is not PyTorch's own.
+
+    Example:
+        >>> import torch
+        >>> rnn = ro.torch.RNN(torch.nn.GRUCell(3, 4))
+        >>> ys, h = rnn(torch.ones(7, 2, 3))
+        >>> ys.sum().backward()
+        >>> ys.shape, h.shape, rnn.cell.weight_hh.grad.shape
+        (torch.Size([7, 2, 4]), torch.Size([2, 4]), torch.Size([12, 4]))
     """
 
     def __init__(
@@ -53,14 +76,27 @@ class RNN(Module):
         if not isinstance(cell, Module):
             hint = "rnnops.torch.scan takes a function."
             raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
-        self.cell, self.step = cell, step or cell_step
-        self.batch_first, self.batch_axis = batch_first, batch_axis
-        self._assume, self._settings = tuple(assume), settings_of(reverse, checked_options(options))
+        self.cell, self.step = cell, cell_step if step is None else require_step(step)
+        self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
+        self._assume, self._settings = checked_answers(assume), settings_of(reverse, checked_options(options))
         self._prepared: dict[Any, Prepared] = {}
         self._number = _number(self)
 
     def forward(self, xs: Any, init: Any = None, lengths: Tensor | None = None) -> tuple[Any, Any]:
-        """Results of all steps, and the last carry."""
+        """Results of all steps, and the last carry.
+
+        Args:
+            xs: a tensor [T, N, ...], or nested tuples, lists and dicts of such; [N, T, ...] with `batch_first`.
+            init: states, [N, H], nested as the step takes them; zeros for a cell of `hidden_size` if left out.
+            lengths: integers [N]; past a row's end its results are zero and its state stays.
+
+        Returns:
+            What the step gives as y, stacked over time, and the carry.
+
+        Raises:
+            StepError: tensors that kernels cannot take, or a step that cannot be translated.
+            SelfCheckError: the translated step is not PyTorch's own.
+        """
         if torch.compiler.is_dynamo_compiling():
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
@@ -74,14 +110,26 @@ class RNN(Module):
 
     @property
     def net(self) -> ro.Net:
-        """The net that a step was translated to last. Raises StepError before the first use."""
+        """The net that a step was translated to last.
+
+        Raises:
+            StepError: before the first use.
+        """
         compiled = [compiled for prepared in self._prepared.values() for compiled in prepared.compiled.values()]
         if not compiled:
             raise StepError("nothing was traced yet", hint="Call the module, or its plan(xs, init).")
         return compiled[-1].translation.net
 
     def plan(self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True) -> PlannedRun:
-        """What a call with such tensors does: loops, memory, generated source. Only their shapes are read."""
+        """What a call with such tensors does: loops, memory, generated source. Only their shapes are read.
+
+        Args:
+            xs, init, lengths: as `forward`'s.
+            backward: whether the plan is of training.
+
+        Raises:
+            StepError: as `forward`.
+        """
         step, given, made = self._asked(xs, init, lengths)
         compiled = compiled_for(prepared_for(step, given, made, self._prepared), given, made)
         return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
@@ -90,7 +138,11 @@ class RNN(Module):
         """What `forward` gives where no compiler reads it.
 
         Args:
+            xs, init, lengths: as `forward`'s.
             held: what a graph has in place of the cell's parameters and buffers, by name.
+
+        Raises:
+            StepError: as `forward`.
         """
         step, given, made = self._asked(xs, init, lengths, held)
         carry, ys = run_scan(step, given, made, self._prepared)
@@ -163,6 +215,13 @@ def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
     return carry, output
 
 
+def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:
+    """The step itself. Raises StepError for what is no function."""
+    if not callable(step):
+        raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
+    return cast(Callable[..., tuple[Any, Any]], step)
+
+
 def zeros_for(cell: Module, x: Tensor) -> Any:
     """States of zeros, `[N, H]` for `x [T, N, ...]`, for a cell that says H. Raises StepError for others."""
     width = getattr(cell, "hidden_size", None)
@@ -184,17 +243,48 @@ def scan(
     assume: Sequence[bool] = (),
     **options: Any,
 ) -> tuple[Any, Any]:
-    """Step a function over time: `carry, y = step(carry, x)` for each `x` of `xs [T, N, ...]`.
+    """Step a function of PyTorch code over time, compiled, and joined to autograd: `carry, y = step(carry, x)`.
 
-    Returns: the last carry, and the results of all steps `[T, ...]`.
+    Tensors that the step closes over get gradients, too, and may be others at each call.
+
+    Args:
+        step: `step(carry, x) -> (carry, y)`; carry, x and y are tensors, or nested tuples, lists and dicts of such.
+        init: the carry before the first step, [N, ...].
+        xs: [T, N, ...].
+        lengths: integers [N]; past a row's end its results are zero and its carry stays.
+        reverse: from the last step to the first.
+        batch_axis: of the carry.
+        assume: answers to `if tensor:` in the step, in order.
+        **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
+
+    Returns:
+        The last carry, and the results of all steps, [T, ...].
+
+    Raises:
+        StepError: the step is no function or cannot be translated, an option is unknown, or tensors do not fit.
+        SelfCheckError: the translated step is not PyTorch's own.
+
+    Example:
+        >>> import torch
+        >>> w = torch.full((3, 3), 0.1, requires_grad=True)
+        >>> h, hs = ro.torch.scan(lambda h, x: (torch.tanh(h @ w + x),) * 2, torch.zeros(2, 3), torch.ones(7, 2, 3))
+        >>> hs.sum().backward()
+        >>> hs.shape, w.grad.shape
+        (torch.Size([7, 2, 3]), torch.Size([3, 3]))
     """
-    if not callable(step):
-        raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
+    require_step(step)
     inputs = inputs_of(xs)
     given = Given(tensors_of("states", init), inputs, checked_lengths(lengths, inputs.leaves[0]))
     found = surroundings_of(step)
     settings = settings_of(reverse, checked_options(options)).now()
-    made = Made(tuple(found.modules), found.key(), settings, tuple(assume), batch_axis, tuple(found.tensors))
+    made = Made(
+        tuple(found.modules),
+        found.key(),
+        settings,
+        checked_answers(assume),
+        checked_axis(batch_axis),
+        tuple(found.tensors),
+    )
     result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:
         _known.pop(next(iter(_known)), None)

@@ -226,6 +226,12 @@ def test_what_a_trace_cannot_see_fails_the_self_check() -> None:
 MISUSED = {
     "a cell that is none": (lambda: rt.RNN(5), "the cell is no module"),
     "a step that is none": (lambda: rt.scan(5, numbers(2, H), numbers(3, 2, H)), "the step is no function"),
+    "a step of a cell that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), 5), "the step is no function"),
+    "answers that are none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), assume=3), "no list of answers"),
+    "an axis that is none": (
+        lambda: rt.scan(shrinking, numbers(2, H), numbers(3, 2, H), batch_axis="N"),
+        "batch_axis= is no axis",
+    ),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
     "an input that is no tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
     "a state that is no tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),

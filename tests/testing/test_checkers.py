@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rejection import rejects
 
 import rnnops as ro
 from rnnops.ops.activation import Relu, Tanh
@@ -403,3 +404,35 @@ def test_every_kept_step_blob_is_watched() -> None:
         pullback.pullback.held_arrays()[name].flat[0] += 0.5
         with pytest.raises(CheckError, match="was changed"):
             pullback({})
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [check_gradient, check_devices])
+def test_what_is_no_net_no_feeds_and_no_output(check: Callable[..., Any]) -> None:
+    net, feeds = lstm()
+    rejects(ro.NetError, lambda: check(3, feeds), "no net", "int")
+    rejects(ro.FeedError, lambda: check(net, 3), "feeds are no dict", "int")
+    rejects(ro.GradientError, lambda: check(net, feeds, outputs=["nothing"]), "no float output", "'nothing'")
+
+
+def test_devices_that_are_none() -> None:
+    net, feeds = lstm()
+    for devices in (3, [3]):
+        rejects(ro.DeviceError, lambda devices=devices: check_devices(net, feeds, devices), "device", "3")
+    rejects(ro.DeviceError, lambda: check_gradient(net, feeds, device=3), "this is no device")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"step": 0.0}, {"step": "a"}, {"tolerance": np.nan}, {"tolerance": None}, {"sample": 0}, {"sample": 2.5}],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
+    net, feeds = lstm()
+    rejects(ro.ArgumentError, lambda: check_gradient(net, feeds, **settings), next(iter(settings)))
+
+
+def test_loans_of_what_is_no_run() -> None:
+    net, _ = lstm()
+    rejects(ro.ArgumentError, lambda: checked_loans(net), "no run", "Net")
