@@ -42,6 +42,21 @@ def named_arguments(function: Callable[Parameters, Returned]) -> Callable[Parame
     return called
 
 
+def named_options(init: Callable[..., None]) -> Callable[..., None]:
+    """As `named_arguments`, for an `__init__`; errors are told by the class that is made, not by a base of it."""
+
+    @wraps(init)
+    def called(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError as error:
+            if type(self).__init__ is called:
+                _check_call(type(self), args, kwargs, error)
+            raise
+
+    return called
+
+
 def _check_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: TypeError
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, count
 from typing import ClassVar
 
+from rnnops.arguments import named_options
 from rnnops.blob import Blob
 from rnnops.cells.step import Step, parameter, require_blob
 from rnnops.errors import NetError
@@ -32,7 +33,8 @@ class RNNCell(ABC):
             `[N, H]` or `[1, N, H]` each; left out, they are parameters `[H]` that start with zeros.
 
     Raises:
-        NetError: name is no name.
+        NetError: name is no name, or initializer no function.
+        ArgumentError: arguments that the class does not have, or that it lacks.
 
     Example:
         >>> class Sum(ro.cells.RNNCell):
@@ -58,12 +60,20 @@ class RNNCell(ABC):
     default_name: ClassVar[str] = "cell"
     owns_name: ClassVar[bool] = True  # False: it goes by the name of the cell inside
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = named_options(vars(cls)["__init__"])  # type: ignore[method-assign]
+
     def __init__(
         self, name: str | None = None, forward_only: bool = False, initializer: Initializer | None = None
     ) -> None:
         self.is_named = name is not None
         self.name = check_name(name if name is not None else self.default_name, "cell").strip("/")
         self.input_name = f"{self.name}/i2h"
+        if initializer is not None and not callable(initializer):
+            wanted = "a function of (net, cell) that gives blobs"
+            raise NetError("the initializer is no function", blob=self.name, wanted=wanted, came=repr(initializer))
         self.forward_only, self.initializer = forward_only, initializer
 
     # -- what a cell says ----------------------------------------------------------------------------------------

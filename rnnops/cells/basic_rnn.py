@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
@@ -55,21 +54,8 @@ class BasicRNNCell(SizedCell):
 
     default_name: ClassVar[str] = "basic_rnn"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        forget_bias: float = 0.0,
-        memory_optimization: bool = False,
-        drop_states: bool = False,
-        name: str | None = None,
-        forward_only: bool = False,
-        initializer: Initializer | None = None,
-        activation: str = "tanh",
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
-        )
+    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh", **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
         self.activation = activation_of(activation, self.name)
 
     def get_recurrent_params(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
@@ -46,7 +46,7 @@ class CfCCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: elapsed is no number, and as `SizedCell`'s.
+        NetError: backbone_size is no size, or elapsed no number, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -68,7 +68,9 @@ class CfCCell(SizedCell):
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.backbone_size = hidden_size if backbone_size is None else backbone_size
+        self.backbone_size = (
+            hidden_size if backbone_size is None else count_of(backbone_size, "backbone_size", self.name)
+        )
         self.elapsed = number(elapsed, f"elapsed of '{self.name}'")
 
     def get_recurrent_params(self) -> list[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer
-from rnnops.cells.gates import GRU_GATES
+from rnnops.cells.gates import GRU_GATES, by_gate
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.movement import split
 
 
 @register_cell
@@ -61,21 +59,8 @@ class GRUCell(SizedCell):
 
     default_name: ClassVar[str] = "gru"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        forget_bias: float = 0.0,
-        memory_optimization: bool = False,
-        drop_states: bool = False,
-        name: str | None = None,
-        forward_only: bool = False,
-        initializer: Initializer | None = None,
-        linear_before_reset: bool = False,
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, forget_bias, memory_optimization, drop_states, name, forward_only, initializer
-        )
+    def __init__(self, input_size: int, hidden_size: int, *, linear_before_reset: bool = False, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
         self.linear_before_reset = linear_before_reset
 
     def get_recurrent_params(self) -> list[str]:
@@ -86,7 +71,7 @@ class GRUCell(SizedCell):
     ) -> tuple[Blob, list[Blob]]:
         (h_prev,) = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GRU_GATES) * self.hidden_size)
-        x_gate = dict(zip(GRU_GATES, split(x, len(GRU_GATES), axis=-1), strict=True))
+        x_gate = by_gate(x, GRU_GATES)
         reset = sigmoid(self._gate(step, "reset", self._product(step, "reset", h_prev, extra) + x_gate["reset"]))
         update = sigmoid(self._gate(step, "update", self._product(step, "update", h_prev, extra) + x_gate["update"]))
         if self.linear_before_reset:

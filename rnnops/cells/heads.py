@@ -6,7 +6,7 @@ from math import gcd
 from typing import Any
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.errors import NetError
 from rnnops.ops.arithmetic import sqrt
@@ -32,7 +32,8 @@ class HeadCell(SizedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, heads: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.heads = gcd(hidden_size, 4) if heads is None else heads
+        most = gcd(count_of(hidden_size, "hidden_size", self.name), 4)
+        self.heads = most if heads is None else heads
         if not isinstance(self.heads, int) or self.heads < 1 or hidden_size % self.heads:
             raise NetError(f"heads do not divide hidden_size {hidden_size}", blob=self.name, came=repr(heads))
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.errors import NetError
@@ -52,7 +52,7 @@ class LMUCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: theta is no number above 0, and as `SizedCell`'s.
+        NetError: order is no size, or theta no number above 0, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -68,9 +68,9 @@ class LMUCell(SizedCell):
         self, input_size: int, hidden_size: int, *, order: int | None = None, theta: float = 64.0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.order = hidden_size if order is None else order
+        self.order = hidden_size if order is None else count_of(order, "order", self.name)
         self.theta = number(theta, f"theta of '{self.name}'")
-        if self.theta <= 0:
+        if not self.theta > 0:
             raise NetError("the window of a memory is positive", blob=self.name, wanted="theta > 0", came=theta)
 
     def get_state_names(self) -> list[str]:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES
+from rnnops.cells.gates import GATES, by_gate
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.movement import split
 
 
 @register_cell
@@ -71,7 +70,7 @@ class LSTMCell(SizedCell):
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = self.gates(step, x, h_prev, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = dict(zip(GATES, split(self.normalized(step, gates), len(GATES), axis=-1), strict=True))
+        gate = by_gate(self.normalized(step, gates))
         forget = gate["f"] + self.forget_bias if self.forget_bias else gate["f"]
         c_t = sigmoid(forget) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         h_t = sigmoid(gate["o"]) * tanh(c_t)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
-from rnnops.errors import NetError
 from rnnops.ops.activation import sigmoid, softplus
 from rnnops.ops.base import number
 
@@ -64,9 +63,8 @@ class LTCCell(SizedCell):
         self, input_size: int, hidden_size: int, *, unfolds: int = 6, elapsed: float = 1.0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        if not isinstance(unfolds, int) or isinstance(unfolds, bool) or unfolds < 1:
-            raise NetError("a step has parts", blob=self.name, wanted="unfolds of 1 or more", came=repr(unfolds))
-        self.unfolds, self.elapsed = unfolds, number(elapsed, f"elapsed of '{self.name}'")
+        self.unfolds = count_of(unfolds, "unfolds", self.name)
+        self.elapsed = number(elapsed, f"elapsed of '{self.name}'")
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/{name}" for name in ("gates_t_w", "target", "leak")]

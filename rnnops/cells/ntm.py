@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.gates import GATES, by_gate
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, softplus, tanh
@@ -72,7 +72,7 @@ class NTMCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: as `SizedCell`'s.
+        NetError: slots or width is no size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -86,7 +86,7 @@ class NTMCell(SizedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, slots: int = 16, width: int = 8, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.slots, self.width = slots, width
+        self.slots, self.width = count_of(slots, "slots", self.name), count_of(width, "width", self.name)
 
     def get_state_names(self) -> list[str]:
         states = ("hidden", "cell", "memory", "reading_place", "writing_place", "seen")
@@ -128,7 +128,7 @@ class NTMCell(SizedCell):
         gates = step.linear(x_t, self.input_name, self.input_size, size)
         gates = gates + step.product(h_prev, f"{self.name}/gates_t", H, size, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = dict(zip(GATES, split(gates, len(GATES), axis=-1), strict=True))
+        gate = by_gate(gates)
         c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         return sigmoid(gate["o"]) * tanh(c_t), c_t
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES
+from rnnops.cells.gates import GATES, by_gate
 from rnnops.cells.lstm import LSTMCell
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.movement import split
 
 
 @register_cell
@@ -66,7 +65,7 @@ class PeepholeLSTMCell(LSTMCell):
         h_prev, c_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size)
         gates = step.labelled(self.gates(step, x, h_prev, extra), f"{self.name}/gates_t", self.memory_optimization)
-        gate = dict(zip(GATES, split(gates, len(GATES), axis=-1), strict=True))
+        gate = by_gate(gates)
         see = {key: step.parameter(f"{self.name}/peephole_{key}", (self.hidden_size,), "zeros") for key in "ifo"}
         forget = sigmoid(gate["f"] + see["f"] * c_prev + self.forget_bias)
         c_t = forget * c_prev + sigmoid(gate["i"] + see["i"] * c_prev) * tanh(gate["g"])

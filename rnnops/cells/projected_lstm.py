@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES
+from rnnops.cells.gates import GATES, by_gate
 from rnnops.cells.lstm import LSTMCell
+from rnnops.cells.sized import count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.movement import split
 
 
 @register_cell
@@ -45,7 +45,7 @@ class ProjectedLSTMCell(LSTMCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: as `SizedCell`'s.
+        NetError: hidden_size or proj_size is no size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -59,7 +59,8 @@ class ProjectedLSTMCell(LSTMCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, proj_size: int | None = None, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.proj_size = (hidden_size + 1) // 2 if proj_size is None else proj_size
+        half = (count_of(hidden_size, "hidden_size", self.name) + 1) // 2
+        self.proj_size = half if proj_size is None else count_of(proj_size, "proj_size", self.name)
 
     def get_state_dims(self) -> list[int]:
         return [self.proj_size, self.hidden_size]
@@ -78,7 +79,7 @@ class ProjectedLSTMCell(LSTMCell):
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * H)
         gates = x + step.linear(h_prev, f"{self.name}/gates_t", P, len(GATES) * H, extra)
         step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
-        gate = dict(zip(GATES, split(gates, len(GATES), axis=-1), strict=True))
+        gate = by_gate(gates)
         c_t = sigmoid(gate["f"] + self.forget_bias) * c_prev + sigmoid(gate["i"]) * tanh(gate["g"])
         h_t = step.product(sigmoid(gate["o"]) * tanh(c_t), f"{self.name}/projection", H, P)
         new = self.kept(step, [h_t, c_t], states)

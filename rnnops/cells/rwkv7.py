@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from rnnops.blob import Blob
 from rnnops.cells.heads import HeadCell, outer, read, unit
+from rnnops.cells.sized import count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
@@ -69,7 +70,7 @@ class RWKV7Cell(HeadCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: rank is no size, or heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -83,7 +84,7 @@ class RWKV7Cell(HeadCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, rank: int = 16, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.rank = rank
+        self.rank = count_of(rank, "rank", self.name)
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/memory_t", f"{self.name}/input_t"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, count_of
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import softplus
@@ -55,7 +55,7 @@ class SelectiveSSMCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: as `SizedCell`'s.
+        NetError: hidden_size, state_size or rank is no size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -71,7 +71,9 @@ class SelectiveSSMCell(SizedCell):
         self, input_size: int, hidden_size: int, *, state_size: int = 16, rank: int | None = None, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.state_size, self.rank = state_size, -(-hidden_size // 16) if rank is None else rank
+        sixteenth = -(-count_of(hidden_size, "hidden_size", self.name) // 16)
+        self.rank = sixteenth if rank is None else count_of(rank, "rank", self.name)
+        self.state_size = count_of(state_size, "state_size", self.name)
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/channels_t"]

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
+import numpy as np
+
 from rnnops.blob import Blob
 from rnnops.cells.base import Initializer, RNNCell
 from rnnops.cells.step import Step
+from rnnops.errors import NetError
 from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
@@ -40,7 +43,9 @@ class SizedCell(RNNCell):
             `[N, H]` or `[1, N, H]` each; left out, they are parameters.
 
     Raises:
-        NetError: forget_bias is no number, or name is no name.
+        NetError: forget_bias is no number, name is no name, or initializer no function; when the cell is applied,
+            sizes that are no integers of 0 or more.
+        ArgumentError: arguments that the class does not have, or that it lacks.
 
     Example:
         >>> class Leaky(ro.cells.SizedCell):
@@ -118,6 +123,13 @@ class SizedCell(RNNCell):
             A list of blobs, one for each state.
         """
         return [step.masked(*pair, self.drop_states) for pair in zip(new, previous, strict=True)]
+
+
+def count_of(value: object, what: str, cell: str) -> int:
+    """The value itself. Raises NetError for what is no integer of 1 or more."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise NetError(f"{what} is no size", blob=cell, wanted="an integer of 1 or more", came=repr(value))
+    return int(value)
 
 
 def _joined(own: Signature, of_base: Signature) -> Signature:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES
+from rnnops.cells.gates import GATES, by_gate
 from rnnops.cells.heads import HeadCell
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
@@ -83,7 +83,7 @@ class SLSTMCell(HeadCell):
         h_prev, c_prev, n_prev, m_prev = states
         x = step.linear(x_t, self.input_name, self.input_size, len(GATES) * self.hidden_size, extra)
         gates = step.labelled(x + self._recurrent(step, h_prev), f"{self.name}/gates_t", self.memory_optimization)
-        gate = dict(zip(GATES, split(gates, len(GATES), axis=-1), strict=True))
+        gate = by_gate(gates)
         kept = m_prev - softplus(-(gate["f"] + self.forget_bias))
         m_t = maximum(kept, gate["i"])
         forget, enter = exp(kept - m_t), exp(gate["i"] - m_t)

@@ -236,3 +236,55 @@ def test_states_of_other_sizes_at_the_run() -> None:
         assert caught.value.net in ("bad", "gru/step")
     with pytest.raises(ro.TypeRuleError):
         on_device(net)({**params, "x": np.ones((T, N, D + 1), "float32"), "h0": np.ones(H, "float32")})
+
+
+def test_arguments_that_cells_do_not_have() -> None:
+    for cell in ro.cells.CELLS.values():
+        rejects(ro.ArgumentError, lambda c=cell: c(D, H, forget_bia=1.0), cell.__name__, "Did you mean forget_bias")
+        rejects(ro.ArgumentError, lambda c=cell: c(D), cell.__name__, "hidden_size")
+    gru = ro.cells.GRUCell(D, H)
+    rejects(ro.ArgumentError, lambda: ro.cells.DropoutCell(gru), "DropoutCell", "ratio")
+    rejects(ro.ArgumentError, lambda: ro.cells.MultiRNNCell([gru], residual=[0]), "MultiRNNCell", "residual")
+    rejects(ro.ArgumentError, lambda: ro.cells.CfCCell(D, H, elapse=1.0), "CfCCell", "Did you mean elapsed")
+
+
+def test_a_wrong_call_within_a_cell_of_a_users_own_stays_a_plain_type_error() -> None:
+    class Mine(ro.cells.LSTMCell):
+        def __init__(self, size: int) -> None:
+            super().__init__(size, size, nothing=1)  # type: ignore[call-arg]
+
+    with pytest.raises(TypeError, match="'nothing'") as caught:
+        Mine(3)
+    assert not isinstance(caught.value, ro.RnnopsError)
+
+
+SIZES: dict[str, tuple[str, ...]] = {
+    "cfc": ("backbone_size",),
+    "lmu": ("order",),
+    "ltc": ("unfolds",),
+    "ntm": ("slots", "width"),
+    "projected_lstm": ("proj_size",),
+    "rwkv7": ("rank",),
+    "selective_ssm": ("rank", "state_size"),
+}
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "ab", True])
+def test_options_that_are_no_sizes(size: Any) -> None:
+    for name, options in SIZES.items():
+        for option in options:
+            make = ro.cells.CELLS[name]
+            rejects(ro.NetError, lambda c=make, one=option: c(D, H, name="c", **{one: size}), "'c'", option)
+
+
+@pytest.mark.parametrize("size", [2.5, "ab", None])
+def test_hidden_sizes_of_cells_that_compute_with_them(size: Any) -> None:
+    for name in ("projected_lstm", "selective_ssm", "mlstm", "rwkv7", "gla"):
+        make = ro.cells.CELLS[name]
+        rejects(ro.NetError, lambda c=make: c(D, size, name="c"), "'c'", "hidden_size is no size", repr(size))
+
+
+def test_other_options_of_cells_out_of_range() -> None:
+    rejects(ro.NetError, lambda: ro.cells.LSTMCell(D, H, initializer=3), "'lstm'", "initializer is no function")
+    rejects(ro.NetError, lambda: ro.cells.SRUCell(D, H, highway_bias=1e3), "'sru'", "at most 80")
+    rejects(ro.NetError, lambda: ro.cells.LMUCell(D, H, theta=float("nan")), "'lmu'", "positive")
