@@ -48,6 +48,7 @@ def _rules(dark: bool) -> str:
     rules = [
         f".rnnops .paper {{ fill: {paper} }} .rnnops text {{ fill: {ink} }} .rnnops .soft {{ fill: {soft} }}",
         f".rnnops .way {{ stroke: {line} }} .rnnops .tip {{ fill: {line} }} .rnnops .grid {{ stroke: {grid} }}",
+        f".rnnops .halo {{ paint-order: stroke; stroke: {paper}; stroke-width: 3px }}",
         f".rnnops .mark {{ stroke: {ink} }} .rnnops .dot {{ fill: {ink}; stroke: {paper} }}",
     ]
     at = 2 if dark else 0

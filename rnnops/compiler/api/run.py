@@ -59,15 +59,18 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.stream import Stream
     from rnnops.compiler.export.export_native import ExportedFiles
     from rnnops.compiler.report import (
+        budget_curve as budget_curve,
         estimates as estimates,
         profile as profile,
         saved_residuals as saved_residuals,
     )
+    from rnnops.compiler.report.budget_curve import BudgetCurve
     from rnnops.compiler.report.estimates import Estimate, EstimateTable
     from rnnops.compiler.report.profile import Profile
     from rnnops.compiler.report.saved_residuals import SavedResiduals
 else:  # a first call does without
     bound_run = LazyModule("rnnops.compiler.api.bound_run")
+    budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     estimates = LazyModule("rnnops.compiler.report.estimates")
     profile = LazyModule("rnnops.compiler.report.profile")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
@@ -207,6 +210,18 @@ class Run(PrintedRun):
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
         """Bytes against predicted time for all that a budget chooses from; arguments as for `plan`."""
         return estimates.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+
+    def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
+        """Bytes against predicted time of what `memory_budget=` takes, down to the least; arguments as for `plan`.
+
+        Returns:
+            A picture; `print` says the same in words, and `rows` are the estimates.
+
+        Raises:
+            CheckpointError: where nothing fits what the run was compiled with, and what `plan` raises.
+        """
+        chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
+        return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
 
     def profile(
         self,

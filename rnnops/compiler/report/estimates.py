@@ -11,7 +11,10 @@ from rnnops.compiler.buffers.part_bytes import part_bytes
 from rnnops.compiler.report.memory_table import aligned, spaced
 from rnnops.compiler.saving.fit_budget import By, held_bytes, ways
 from rnnops.compiler.saving.predicted_time import predicted_time
+from rnnops.html import table
 from rnnops.recurrent.recurrence import runs_in_parts
+
+HEAD = ("policy", "time", "bytes")
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,15 @@ class EstimateTable:
 
     rows: tuple[Estimate, ...]
 
+    def cells(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of."""
+        return [(row.policy, f"{row.time:.2f}", spaced(row.nbytes)) for row in self.rows]
+
     def __str__(self) -> str:
-        lines = [(row.policy, f"{row.time:.2f}", spaced(row.nbytes)) for row in self.rows]
-        return "\n".join(aligned([("policy", "time", "bytes"), *lines]))
+        return "\n".join(aligned([HEAD, *self.cells()]))
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.cells(), "bytes held, and time over that of a step that does nothing twice")
 
 
 def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:

@@ -17,6 +17,7 @@ from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.memory_table import aligned, spaced
 from rnnops.compiler.report.memory_timeline import PART
 from rnnops.compiler.saving.choose_saved import runs_again
+from rnnops.html import table
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
@@ -61,9 +62,16 @@ class SavedResiduals:
         """Bytes kept between the passes, aliases of outputs included."""
         return sum(blob.nbytes for blob in self.blobs)
 
-    def __str__(self) -> str:
+    def cells(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of."""
         rows = [(b.status, b.name, b.of, b.dtype, str(list(b.shape)), spaced(b.nbytes)) for b in self.blobs]
-        return "\n".join(aligned([HEAD, *rows, ("total", "", "", "", "", spaced(self.total))]))
+        return [*rows, ("total", "", "", "", "", spaced(self.total))]
+
+    def __str__(self) -> str:
+        return "\n".join(aligned([HEAD, *self.cells()]))
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.cells(), "what is kept for the backward pass, and what is computed again")
 
 
 def saved_residuals(plan: TrainingPlan) -> SavedResiduals:
