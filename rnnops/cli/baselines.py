@@ -153,7 +153,7 @@ def _bz2_size(data: bytes) -> int:
 def _grams(text: Indices, length: int, alphabet_size: int) -> Keys:
     """Return every run of `length` characters as a number; the last character is the lowest digit."""
     dtype = np.uint32 if alphabet_size**length <= 2**32 else np.uint64
-    grams = np.zeros(len(text) - length + 1, dtype)
+    grams: Keys = np.zeros(len(text) - length + 1, dtype)
     for offset in range(length):
         grams *= dtype(alphabet_size)
         grams += text[offset : len(text) - length + 1 + offset]
