@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 SHELL = re.compile(r"```sh\n(.*?)```", re.S)
 
 
+NEEDS_TORCH = re.compile(r"^ *(?:import|from) (?:rnnops\.)?torch\b", re.M)
+
+
+def short_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "pytorch.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "pytorch.md"], ids=short_name)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where their files go
-    run_code_blocks(page)
+    run_code_blocks(page, [block for block in PYTHON.findall(page.read_text()) if not NEEDS_TORCH.search(block)])
 
 
 @pytest.mark.usefixtures("_clean_registry")
@@ -30,15 +37,17 @@ def test_picture_of_readme_is_what_its_code_draws(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("_clean_registry")
-def test_code_blocks_with_pytorch_run() -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if NEEDS_TORCH.search(page.read_text())], ids=short_name)
+def test_code_blocks_with_pytorch_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    run_code_blocks(ROOT / "docs" / "pytorch.md")
+    run_code_blocks(page, PYTHON.findall(page.read_text()))
 
 
-def run_code_blocks(page: Path) -> dict[str, Any]:
-    """Run a page's code in one namespace, and return that."""
+def run_code_blocks(page: Path, blocks: list[str] | None = None) -> dict[str, Any]:
+    """Run a page's code, all of it if no blocks are given, in one namespace, and return that."""
     namespace: dict[str, Any] = {"__name__": page.stem}
-    for block in PYTHON.findall(page.read_text()):
+    for block in PYTHON.findall(page.read_text()) if blocks is None else blocks:
         exec(compile(block, str(page), "exec"), namespace)  # our own documents
     return namespace
 
@@ -54,6 +63,27 @@ def test_continuous_integration_runs_the_readme_command() -> None:
     assert "\n" not in train
     assert "\n" not in test
     assert test in (ROOT / ".ci" / "run").read_text()
+
+
+def test_continuous_integration_builds_the_site() -> None:
+    _, site = re.findall(r"```text\n(python3 .*?)\n```", (ROOT / "docs" / "contributing.md").read_text())
+    assert site in (ROOT / ".ci" / "run").read_text()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """On a code host, where there is no site; `tests/test_site.py` follows those of the site."""
+    texts = {page: re.sub(r"```.*?```", "", page.read_text(), flags=re.S) for page in PAGES}
+    for page, text in texts.items():
+        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+            target = (page.parent / file).resolve() if file else page
+            assert target.exists(), f"{short_name(page)}: {file}"
+            assert not anchor or anchor in anchors(target.read_text()), f"{short_name(page)}: {file}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """Names of the headings of a page, as code hosts and MyST make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_architecture_names_every_folder_on_three_screens() -> None:

@@ -1,0 +1,110 @@
+"""The site of the docs: it builds without a warning, links of its pages lead somewhere, and it works in a browser."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from browser import brightness, page_after_scripts
+
+DOCS = Path(__file__).parent.parent / "docs"
+SPHINX = "import sys; from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
+pytestmark = pytest.mark.packages  # the extra `docs`
+
+
+class Page(HTMLParser):
+    """What a page links to, and the places in it that links can name."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors = {""}
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.links += [link for name in ("href", "src") if (link := found.get(name)) and tag != "form"]
+        self.anchors |= {found.get("id") or "", (found.get("name") or "") if tag == "a" else ""}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for package in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(package, reason="the extra `docs` is not installed")
+    return built(tmp_path_factory.mktemp("site"))
+
+
+def built(folder: Path, docs: Path = DOCS) -> Path:
+    """The site, made as the command of docs/contributing.md makes it."""
+    command = [sys.executable, "-c", SPHINX, "-W", "--keep-going", "-q", str(docs), str(folder / "site")]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return folder / "site"
+
+
+def broken(site: Path) -> list[str]:
+    """Links to files that are not there, to places that no page has, and addresses that are none."""
+    pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
+    found = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                fits = parts.scheme in ("http", "https") and "." in parts.netloc and " " not in link
+            else:
+                target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                known = pages.get(target)
+                fits = target.is_file() and (known is None or unquote(parts.fragment) in known.anchors)
+            if not fits:
+                found.append(f"{path.relative_to(site.resolve())}: {link}")
+    return found
+
+
+def test_links_lead_somewhere(site: Path) -> None:
+    assert len(list(site.rglob("*.html"))) > 30
+    assert not broken(site)
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<p id="here"><a href="#here"><a href="b.html#no"><a href="c.html"><a href="https:/x">'
+    )
+    (tmp_path / "b.html").write_text('<a name="yes"><a href="a.html#here"><img src="none.png">')
+    wrong = ["a.html: b.html#no", "a.html: c.html", "a.html: https:/x", "b.html: none.png"]
+    assert sorted(broken(tmp_path)) == wrong
+
+
+def test_a_wrong_link_of_a_page_ends_the_build(site: Path, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    shutil.copy(DOCS / "conf.py", docs)
+    (docs / "index.md").write_text("# A\n\n[b](b.md)\n")
+    with pytest.raises(AssertionError, match=r"b\.md"):
+        built(tmp_path, docs)
+
+
+def test_every_page_and_public_name_is_there(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        assert (site / page.relative_to(DOCS)).with_suffix(".html").is_file()
+    ops = (site / "reference" / "ops.html").read_text()
+    assert 'id="rnnops.tanh"' in ops
+    assert "Hyperbolic tangent" in ops
+    assert 'id="rnnops.torch.RNN"' in (site / "reference" / "torch.html").read_text()
+    assert (site / "_images" / "memory_budget.png").is_file()
+
+
+def test_the_first_page_and_the_search_work_in_a_browser(site: Path) -> None:
+    assert "Where to go" in page_after_scripts((site / "index.html").as_uri())
+    results = page_after_scripts(f"{(site / 'search.html').as_uri()}?q=LSTMCell")
+    assert "reference/cells.html#rnnops.cells.LSTMCell" in results
+
+
+def test_pages_are_light_or_dark_as_the_user_prefers(site: Path, tmp_path: Path) -> None:
+    page = (site / "reference" / "runs.html").as_uri()
+    assert brightness(page, tmp_path, dark=False) > 0.8
+    assert brightness(page, tmp_path, dark=True) < 0.3
