@@ -46,7 +46,13 @@ html_show_copyright = html_show_sphinx = False
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-signature", without_signature)
     app.connect("autodoc-process-docstring", as_plain_text, priority=400)  # before napoleon, which writes markup
+
+
+def without_signature(app: Sphinx, what: str, name: str, *more: Any) -> tuple[str, str] | None:
+    """Leave out the arguments of errors: those of the base are those of all."""
+    return ("", "") if what == "exception" and name != "rnnops.RnnopsError" else None
 
 
 def as_plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
