@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 
 import numba.extending
 import numpy as np
-from llvmlite import ir
 from numba import config, cuda, types
 
 from rnnops.errors import DeviceError
@@ -39,10 +38,12 @@ if SIMULATED:
     from rnnops.kernels.cuda.simulated_shared_memory import share_arrays
 
     share_arrays()
+    intrinsic: Any = None  # twins in Python take the place of what is written in LLVM IR
 else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
     from numba.cuda.cudadrv import driver
 
+    intrinsic = extending.intrinsic
     overload = getattr(extending, "overload", None)  # not where numba-cuda is missing or too old
     keep_in_cache_folder(dispatcher.CUDACacheImpl)
 
@@ -150,13 +151,9 @@ if SIMULATED:
         """A pointer to an element of an array of one axis: indexing it counts from there."""
         return array[offset:]
 
-    def copy_four(source: Any, first: int, target: Any, place: int) -> None:
-        """Four numbers, read at once: where they begin is a multiple of 16 bytes; float16 becomes float32."""
-        target[place : place + 4] = source[first : first + 4]
-
 else:
 
-    @extending.intrinsic
+    @intrinsic
     def at(_context: Any, array: Any, offset: Any) -> Any:
         """A pointer to an element of an array of one axis: indexing it counts from there."""
 
@@ -167,23 +164,6 @@ else:
             return builder.gep(data, [values[1]])
 
         return types.CPointer(array.dtype)(array, types.intp), address
-
-    @extending.intrinsic
-    def copy_four(_context: Any, source: Any, first: Any, target: Any, place: Any) -> Any:
-        """Four numbers, read at once: where they begin is a multiple of 16 bytes; float16 becomes float32."""
-        half = source.dtype == types.float16  # which numba has as whole numbers
-
-        def copy(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            memory = context.make_array(signature.args[2])(context, builder, values[2]).data
-            vector = ir.VectorType(context.get_data_type(signature.args[0].dtype), 4)
-            numbers = builder.load(builder.bitcast(builder.gep(values[0], [values[1]]), vector.as_pointer()))
-            numbers.align = 8 if half else 16
-            for i in range(4):
-                number = builder.extract_element(numbers, ir.Constant(ir.IntType(32), i))
-                number = builder.fpext(builder.bitcast(number, ir.HalfType()), ir.FloatType()) if half else number
-                builder.store(number, builder.gep(memory, [builder.add(values[3], ir.Constant(values[3].type, i))]))
-
-        return types.void(source, types.intp, target, types.intp), copy
 
 
 def scan_kernel(*dtypes: str) -> Callable[[Callable[..., None]], Kernel]:

@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import at, copy_four, cuda
+from rnnops.kernels.cuda.facade import at, cuda
+from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
 
-TILE = 4  # rows, and columns, of a lane; numbers of k that it reads at once
-SQUARE = TILE * TILE  # sums of a lane
 WARP = 32  # lanes that read neighbouring numbers
 number = np.float32  # of sums; modules that hold these functions define it for their dtype
 kept_number = np.float32  # of weights in shared memory, likewise
@@ -97,19 +96,6 @@ def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int,
                 staged[row * pitch + k] = number(0)
 
 
-def add_products(staged: Any, pitch: int, kept: Any, width: int, first: int, last: int, step: int, total: Any) -> None:
-    """`total` [TILE, TILE] grows by a lane's products, for k in `first ... last - 1`, four of every `step`."""
-    a, b = cuda.local.array(SQUARE, number), cuda.local.array(TILE, number)
-    for k in range(first, last, step):
-        for i in range(TILE):
-            copy_four(staged, i * pitch + k, a, i * TILE)
-        for q in range(TILE):
-            copy_four(kept, (k + q) * width, b, 0)
-            for i in range(TILE):
-                for j in range(TILE):
-                    total[i * TILE + j] += a[i * TILE + q] * b[j]
-
-
 def step_product(
     A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
@@ -131,8 +117,7 @@ def step_product(
         tile = lane - split * tiles
         y = quotient(first + tile, over)
         x = first + tile - y * over
-        for element in range(SQUARE):
-            total[element] = number(0)
+        clear_tile(total)
         for begin in range(0, inner, depth):
             size = min(depth, inner - begin)
             full = (size + TILE - 1) // TILE * TILE
@@ -141,10 +126,10 @@ def step_product(
             cuda.syncthreads()
             if split < splits:  # 2. its products
                 left, right = at(staged, y * TILE * (depth + TILE)), at(kept, begin * over * TILE + x * TILE)
-                add_products(left, depth + TILE, right, over * TILE, split * TILE, full, splits * TILE, total)
+                for k in range(split * TILE, full, splits * TILE):
+                    add_products(left, depth + TILE, right, over * TILE, k, total)
         if split < splits:  # 3. sums of the lanes that share a tile, added up
-            for element in range(SQUARE):
-                sums[(element * splits + split) * tiles + tile] = total[element]
+            keep_tile(total, sums, split * tiles + tile, splits * tiles)
         cuda.syncthreads()
         for element in range(split, SQUARE if split < splits else 0, splits):
             row, j = y * TILE + element // TILE, x * TILE + element % TILE
@@ -162,7 +147,7 @@ def step_product(
     cuda.syncthreads()
 
 
-FUNCTIONS = (quotient, load_columns, load_slice, add_products, step_product)
+FUNCTIONS = (quotient, load_columns, load_slice, step_product)
 
 
 def source(dtype: str, weights: str) -> str:

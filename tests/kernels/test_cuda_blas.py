@@ -198,6 +198,6 @@ def test_it_is_found_in_a_fresh_process() -> None:
     installed, products = run_compiler(FRESH)
     if installed == "False":
         pytest.skip("cuda.pathfinder is not installed")
-    if "not found" in products.lower():
+    if "not found" in products.lower() or "DynamicLibNotFoundError" in products:
         pytest.skip(f"no cuBLAS is installed: {products}")
     assert "cublasCreate of cuBLAS" in products or products.startswith("cuBLAS")

@@ -35,10 +35,6 @@ def kernel(functions):
 def uniform(y, seed, ordinal, t, n, element):
     y[0] = scalars.uniform(seed, ordinal, t, n, element)
 
-def places(y, rank, threads, count, block):
-    y[0], y[1] = scalars.part(rank, threads, count, block)
-    y[2] = scalars.inside(y[3], count)
-
 def facts(text):
     found = [".local" in text, bool(re.search(r"\\bcall\\b", text)), ".f64" in text]
     return [*found, *(word in text for word in ("fma.rn.f32", "cvt.rmi.f32.f32", "cvt.rzi.f32.f32"))]
@@ -50,8 +46,6 @@ def numbers(dtype, functions):
 words = (array_type("float64"), types.int64, types.int32, types.int64, types.int64, types.int64)
 result = {(dtype, tuple(functions)): facts(numbers(dtype, functions)) for dtype, functions in CASES}
 result["uniform"] = facts(ptx(uniform, words, (9, 0)))
-indices = (array_type("int64"), types.int32, types.int32, types.int64, types.int64)
-result["places"] = facts(ptx(places, indices, (9, 0)))
 print(result)
 """
 KEPT = {**OF_FLOATS, **OF_NUMBERS, "abs": 1}
@@ -80,5 +74,4 @@ def test_code_for_a_device() -> None:
     for dtype in INTEGERS:
         assert found[dtype, (*OF_NUMBERS, "abs")] == [False] * 6
     assert found["boolean", tuple(OF_BOOLS)] == [False] * 6
-    assert found["places"] == [False] * 6
     assert found["uniform"][:3] == [False, False, True]

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
-from rnnops.kernels.cuda.facade import at, copy_four
+from rnnops.kernels.cuda.facade import at
+from rnnops.kernels.cuda.tiles import add_products, clear_tile, keep_tile
 
 device_function = cuda.jit(device=True)
 

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
-from rnnops.kernels.cuda.facade import at, copy_four, scan_kernel
+from rnnops.kernels.cuda.facade import at, scan_kernel
 from rnnops.kernels.cuda.gemm import Matrix, Product
 from rnnops.kernels.cuda.scalars import (
     add_any_order, add_product, add_product_any_order, larger, smaller, uniform,
 )
+from rnnops.kernels.cuda.tiles import add_products, clear_tile, keep_tile
 {functions}
 
 device_function = cuda.jit(device=True)

@@ -11,6 +11,7 @@ COMPILE = """
 import rnnops as ro
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.modules import load_module
 
 T, N, D, H = 64, 16, 32, 256
 cell, dtype, weights = sys.argv[1:]
@@ -21,11 +22,12 @@ shapes = {**{spec.name: spec.shape for spec in net.parameters}, "x": (T, N, D), 
 tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024, weights=weights))
 plan = ro.compile(net, tuning=tuning).plan(shapes, dtype=dtype)
 for kernel in plan.plan.compiled.kernels:
-    module = load_module(kernel.compiled.text.text)
+    text_of_module = kernel.compiled.text.python()
+    module = load_module(text_of_module)
     for name in sorted(vars(module)):
         if name.startswith(("loop_", "unit_")):
             text = facade.ptx_of_scan(getattr(module, name), (9, 0))
-            body = kernel.compiled.text.text.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
+            body = text_of_module.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             found = (name, "step_product(" in body,
                      ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
                      ",".join(sorted(set(re.findall(r"\\.extern \\.shared \\.align (\\d+)", text)))) or "none",

@@ -11,6 +11,7 @@ import rnnops as ro
 from own_ops import OWN, reduce_log_add_exp, reduce_odd, reduce_prod, registered
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.modules import load_module
 
 dtype = sys.argv[1]
 kinds = {"bool": [reduce_odd], "int32": [reduce_prod]}.get(dtype, [reduce_prod, reduce_log_add_exp])
@@ -21,11 +22,11 @@ with registered(*OWN):
     tuning = Options(least_work=0, all_ops=True, device=Cuda(256, 132, 220 * 1024))
     plan = ro.compile(net, tuning=tuning).plan(x=(64, 700), dtype="float32", backward=False)
 for kernel in plan.plan.compiled.kernels:
-    module = kernel.compiled._module
+    module = load_module(kernel.compiled.text.python())
     for name in sorted(vars(module)):
         if name.startswith(("loop_", "unit_")):
             text = facade.ptx_of_scan(getattr(module, name), (9, 0))
-            print(len(re.findall(r"_fold_\\d\\(v", kernel.compiled.text.source)), ".f64" in text)
+            print(len(re.findall(r"_fold_\\d\\(v", kernel.compiled.text.python())), ".f64" in text)
 """
 
 

@@ -1,0 +1,85 @@
+"""What a step of a loop on a CUDA device should cost, in microseconds: a model, for devices that are not at hand.
+
+A step is a sum of parts that follow each other: each product reads its left side from L2 into shared memory and
+multiplies, blocks wait for each other, and some time goes to all the rest. Every constant has its source beside it. It
+is for an H100 and float32. Limits: no part hides behind another, blocks are as busy as the busiest, and L2 gives its
+latency whatever the traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.kernels.cuda.step_product import TILE, padded
+
+CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
+MULTIPROCESSORS = 132  # of an H100 SXM
+SHARED_BYTES = 232448  # of shared memory a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
+LANES = 256  # of our blocks (share_lanes.py)
+ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmarks
+L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
+FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
+BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guide)
+GRID_WAIT = 1.5  # microseconds of a cooperative grid's sync, published for an H100
+SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
+PREACTIVATION = 0.35  # some 600 cycles to memory that is not in L2
+DIVISIONS = 0.6  # nine divisions of 64 bits on the critical path, some 120 cycles each
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How the kernels do it.
+
+    Args:
+        load_bytes: that a lane reads at once of a left side.
+        in_flight: such reads before the first one is waited for.
+        wait: microseconds in which blocks wait for each other.
+        rest: microseconds of all that is not read, multiplied or waited for.
+    """
+
+    load_bytes: int
+    in_flight: int
+    wait: float
+    rest: float
+
+
+NOW = Habits(load_bytes=4, in_flight=2, wait=GRID_WAIT, rest=SMALL_WORK + PREACTIVATION + DIVISIONS)
+
+
+def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:
+    """Microseconds of a step.
+
+    Args:
+        loop: as blocks share it out.
+        batch: rows of all groups.
+    """
+    rows = padded(-(-batch // loop.groups))
+    time = len(loop.waits) * habits.wait + habits.rest
+    for region in loop.regions:
+        product = region.product
+        if product:
+            width = product.columns // region.period * -(-region.period // loop.members)
+            time += (read_cycles(rows, product.inner, habits) + multiply_cycles(rows, product.inner, width)) / CLOCK
+    return time
+
+
+def read_cycles(rows: int, inner: int, habits: Habits) -> float:
+    """Cycles in which a block reads a left side: rounds of reads in flight, or what L2 gives, whichever is longer."""
+    reads = -(-rows * inner * 4 // (LANES * habits.load_bytes))
+    return max(-(-reads // habits.in_flight) * ROUND_TRIP, rows * inner * 4 / L2_BYTES)
+
+
+def multiply_cycles(rows: int, inner: int, width: int) -> float:
+    """Cycles of a block's product: multiply-adds, or reads of shared memory, of lanes of `TILE` x `TILE` sums each."""
+    tiles = rows // TILE * (padded(width) // TILE)
+    cycles, left = 0.0, tiles
+    while left > 0:
+        together = min(LANES, left)
+        rounds = -(-padded(inner) // TILE // (LANES // together))  # of four numbers of k
+        warps = LANES // 32
+        multiply = warps * 32 * TILE**3 / FMAS
+        fetch = warps * TILE * (1 + 32 * TILE * 4 / BANK_BYTES)  # rows are broadcast, columns lie side by side
+        cycles += rounds * max(multiply, fetch)
+        left -= together
+    return cycles
