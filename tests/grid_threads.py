@@ -21,11 +21,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
+from happens_before import Clocks
 from numba.cuda.simulator.kernelapi import Dim3
 
 Site = tuple[tuple[str, int], ...]  # files and lines of a call, the innermost first
 READY, AT_BLOCK, AT_GRID, ENDED = "can run", "waits at syncthreads", "waits at a grid's sync", "has ended"
-INNER_MODULES = {"grid_threads", "race_check", "whole_grid", "threading", "contextlib"}
+INNER_MODULES = {"grid_threads", "race_check", "whole_grid", "ordering", "threading", "contextlib"}
 STAYS_FAVOURITE = 0.0, 0.9, 0.99  # probabilities at each turn, of which a seed chooses one
 
 
@@ -49,14 +50,12 @@ class Block:
     """What the threads of a block have in common.
 
     Args:
-        epoch: how many barriers lie behind its threads.
         shared: its shared arrays.
     """
 
     def __init__(self, index: tuple[int, ...]) -> None:
         self.index = Dim3(*index)
         self.threads: list[GridThread] = []
-        self.epoch = 0
         self.shared: Any = None
 
     def __str__(self) -> str:
@@ -71,6 +70,7 @@ class GridThread(threading.Thread):
         self.grid, self.block = grid, block
         self.blockIdx, self.threadIdx = block.index, Dim3(*index)
         self.thread_id = len(block.threads)
+        self.number = 0
         self.state = READY
         self.site: Site = ()
         self.error: BaseException | None = None
@@ -166,6 +166,9 @@ class Grid:
             for index in _indices(block_dim):
                 block.threads.append(GridThread(self, block, index))
         self.threads = [thread for block in self.blocks for thread in block.threads]
+        self.clocks = Clocks(len(self.threads))
+        for number, thread in enumerate(self.threads):
+            thread.number = number
         self.ready, self.favourite = list(self.threads), self.blocks[0]
         self.deadline = 0.0
 
@@ -219,7 +222,7 @@ class Grid:
         for block in blocks:
             if len({thread.site for thread in block.threads}) > 1:
                 raise DivergentBarrierError(self._message("threads wait at different barriers", block.threads))
-            block.epoch += 1
+        self.clocks.meet([thread.number for thread in threads])
         for thread in threads:
             thread.state = READY
         self.ready += threads

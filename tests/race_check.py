@@ -1,15 +1,17 @@
 """Races of a simulated kernel: every access to an element is noted, and compared with those it is not ordered with.
 
-Two accesses by different threads are ordered by a grid's `sync` between them, and within a block by `syncthreads` also.
-Where neither is there, they touch the same element, and not both read or both are atomic, there is a race. It need not
-have shown in this run: which threads took turns in which order is of no importance, only what each of them touched.
+Two accesses by different threads are ordered by a grid's `sync` between them, within a block by `syncthreads` also, and
+by a release after the one and an acquire of the same place before the other, as far as barriers of their blocks tell
+the threads of both (`happens_before.py`). Where nothing orders them, they touch the same element, and not both read or
+both are atomic, there is a race: on a device another block need not see what was written. It need not have shown in
+this run: which threads took turns in which order is of no importance, only what each of them touched.
 
 Memory is known by address, so that views, slices and arrays that overlap are the same elements. Of each thread
 and each kind of access it is enough to keep one, the first after the thread's latest barrier before it: whatever races
 with another one races with that, or has been found already.
 
-Limits: atomics order nothing, so that what is handed over by flags counts as a race; local arrays are not looked at;
-indices are integers and slices.
+Limits: atomics without release and acquire order nothing; local arrays are not looked at; indices are integers and
+slices.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Access(NamedTuple):
     """What a thread did last to a unit of memory.
 
     Args:
-        epoch: of its block.
+        epoch: by its own clock.
         value: what it wrote, where that matters.
     """
 
@@ -127,7 +129,7 @@ class Memory:
     def note(self, kind: int, address: int, element: np.ndarray, origin: Origin) -> None:
         """The current thread has read an element, or has written it. Raises RaceError."""
         thread: Any = threading.current_thread()
-        epoch, keep = thread.block.epoch, kind == WRITE and self.races.same_value_is_fine
+        epoch, keep = thread.grid.clocks.now(thread.number), kind == WRITE and self.races.same_value_is_fine
         for part in range(0, element.itemsize, self.unit):
             cell = self.cells.get(address + part)
             if cell is None:
@@ -148,7 +150,7 @@ class Memory:
     def _compare(self, cell: Cell, kind: int, thread: GridThread, now: Access, address: int, origin: Origin) -> None:
         for other_kind in CONFLICTS[kind]:
             for other, access in cell[other_kind].items():
-                ordered = other is thread or (other.block is thread.block and access.epoch != now.epoch)
+                ordered = other is thread or thread.grid.clocks.knows(thread.number, other.number, access.epoch)
                 if not ordered and not self._same(cell, kind, other_kind, thread, now, access):
                     barrier = "syncthreads" if other.block is thread.block else "sync of the grid"
                     raise RaceError(
@@ -224,6 +226,10 @@ class WatchedArray:
         result = operation(self._array, index, *operands)
         self._note(ATOMIC, index, self._array[index])
         return result
+
+    def place(self, index: int) -> int:
+        """The address of an element."""
+        return int(self._address + operator.index(index) * self._array.strides[0])
 
     def _view(self, view: np.ndarray) -> WatchedArray:
         if view.size and not np.may_share_memory(view, self._array):

@@ -15,6 +15,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import facade, gemm
 from rnnops.kernels.cuda.device_array import on_device
+from rnnops.kernels.cuda.ordering import add_release, load_acquire
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not facade.SIMULATED, reason="the check is for the simulator")]
 SEEDS = [None, 0, 1, 2]
@@ -236,3 +237,96 @@ def test_scans_of_the_library_have_no_races() -> None:
     tuning = Options(tile=2, least_work=0, device=Cuda(3))
     with whole_grid(check=True, seed=0, same_value_is_fine=True):
         ro.testing.check_devices(net, feeds, {"cuda": lambda net: ro.compile(net, device="cuda", tuning=tuning)})
+
+
+def added(counters: Any) -> None:
+    cuda.atomic.add(counters, 0, 1)
+
+
+def released(counters: Any) -> None:
+    add_release(counters, 0, 1)
+
+
+def polled(counters: Any) -> Any:
+    return cuda.atomic.add(counters, 0, 0)
+
+
+def acquired(counters: Any) -> Any:
+    return load_acquire(counters, 0)
+
+
+def handing_over(tell: Body, look: Callable[[Any], Any], before: bool = True, after: bool = True) -> Any:
+    """A kernel whose blocks write numbers, wait for each other by a counter, and read what another block wrote."""
+
+    @cuda.jit
+    def kernel(x: Any, y: Any, counters: Any) -> None:
+        x[cuda.grid(1)] = cuda.grid(1)
+        if before:
+            cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            tell(counters)
+            while look(counters) < cuda.gridDim.x:
+                pass
+        if after:
+            cuda.syncthreads()
+        y[cuda.grid(1)] = x[(cuda.grid(1) + cuda.blockDim.x) % cuda.gridsize(1)]
+
+    return kernel
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_released_and_acquired_is_visible(seed: int | None) -> None:
+    y = np.zeros(9)
+    with whole_grid(check=True, seed=seed):
+        facade.launch(handing_over(released, acquired), 3, 3, 0, 0, np.zeros(9), y, np.zeros(1, np.uint32))
+    np.testing.assert_array_equal(y, [3, 4, 5, 6, 7, 8, 0, 1, 2])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        handing_over(added, acquired),
+        handing_over(released, polled),
+        handing_over(released, acquired, before=False),
+        handing_over(released, acquired, after=False),
+    ],
+    ids=["no release", "no acquire", "no barrier before the release", "no barrier after the acquire"],
+)
+def test_a_write_is_invisible_until_it_was_released_and_acquired(kernel: Any, seed: int | None) -> None:
+    """The numbers that are read would be right in all of them: threads of the simulator have one memory."""
+    with whole_grid(check=True, seed=seed), pytest.raises(RaceError, match=r"race for x\["):
+        facade.launch(kernel, 3, 3, 0, 0, np.zeros(9), np.zeros(9), np.zeros(1, np.uint32))
+
+
+def test_what_a_block_was_told_it_tells_others() -> None:
+    """Block 0 tells block 1, which tells block 2: nothing is told by block 0 to block 2 itself."""
+
+    @cuda.jit
+    def kernel(x: Any, counters: Any) -> None:
+        block = cuda.blockIdx.x
+        if block > 0:
+            while load_acquire(counters, block) == 0:
+                pass
+        if block == 0:
+            x[0] = 7.0
+        if block == 2:
+            x[1] = x[0]
+        if block < 2:
+            add_release(counters, block + 1, 1)
+
+    x = np.zeros(2)
+    with whole_grid(check=True, seed=1):
+        facade.launch(kernel, 3, 1, 0, 0, x, np.zeros(3, np.uint32))
+    assert x[1] == 7.0
+
+
+@cuda.jit
+def reads_counters(counters: Any) -> None:
+    add_release(counters, 0, 1)
+    counters[0]
+
+
+def test_plain_reads_of_a_place_that_is_released_are_a_race() -> None:
+    with whole_grid(check=True), pytest.raises(RaceError, match=r"counters\[0\]"):
+        facade.launch(reads_counters, 2, 1, 0, 0, np.zeros(1, np.uint32))

@@ -35,6 +35,8 @@ from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
+from rnnops.kernels.cuda import ordering
+
 __all__ = ["BarrierError", "DeadlockError", "DivergentBarrierError", "RaceError", "whole_grid"]
 MOST_BLOCKS = 8  # for kernels that ask how many blocks can wait for each other
 GARBAGE = 0xFF  # in each byte: NaN, or -1
@@ -72,6 +74,7 @@ def whole_grid(
             ("FakeOverload.max_cooperative_grid_blocks", lambda overload, threads: most),
         ):
             patches.enter_context(mock.patch(f"{simulator.__name__}.{name}", value))
+        patches.enter_context(mock.patch.object(ordering, "simulated", OrderedMemory()))
         yield
 
 
@@ -162,6 +165,32 @@ class Atomics:
             first = (0,) * array.ndim
             return array.atomically(lambda plain, index, *values: operation(plain, *values), first, *operands)
         return array.atomically(operation, *operands)
+
+
+class OrderedMemory:
+    """Releases and acquires: before each other threads may take turns, as before atomic operations."""
+
+    def add_release(self, counters: Any, place: int, value: Any) -> None:
+        thread: Any = threading.current_thread()
+        thread.hand_over()
+        self._atomically(_added, counters, place, value)
+        if isinstance(counters, WatchedArray):
+            thread.grid.clocks.release(thread.number, counters.place(place))
+
+    def load_acquire(self, counters: Any, place: int) -> Any:
+        thread: Any = threading.current_thread()
+        thread.hand_over()
+        if isinstance(counters, WatchedArray):
+            thread.grid.clocks.acquire(thread.number, counters.place(place))
+        return self._atomically(lambda array, index: array[index], counters, place)
+
+    def _atomically(self, operation: Any, array: Any, *operands: Any) -> Any:
+        watched = isinstance(array, WatchedArray)
+        return array.atomically(operation, *operands) if watched else operation(array, *operands)
+
+
+def _added(array: Any, index: int, value: Any) -> None:
+    array[index] += value
 
 
 class SharedArrays:
