@@ -64,7 +64,8 @@ class Pullback(Attributes):
         """Run the backward pass.
 
         Args:
-            grads: output name -> gradient, zero for outputs not named; or one array, where there is one float output.
+            grads: output name -> gradient, zero for outputs not named; or one gradient, where there is one float
+                output. Gradients are arrays, or Python numbers of outputs without axes, as `{"loss": 1.0}`.
 
         Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
         no gradient, a wrong shape or dtype, and for a second use.
@@ -170,7 +171,8 @@ class Pullback(Attributes):
         if not isinstance(grads, Mapping):
             if len(names) != 1:
                 raise self._error(
-                    "one array is given, but there are several float outputs", wanted=f"a dict over {', '.join(names)}"
+                    "one gradient is given, but there are several float outputs",
+                    wanted=f"a dict over {', '.join(names)}",
                 )
             grads = {next(iter(names)): grads}
         return {output: self._checked_array(output, value) for output, value in grads.items()}
@@ -182,6 +184,8 @@ class Pullback(Attributes):
         if output in self._plan.gradient.refused:
             raise self._plan.gradient.refused[output].again()
         wanted = self._plan.backward.types[names[output]]
+        if type(value) in (int, float) and not wanted.shape:
+            return np.full((), value, wanted.dtype)
         array = np.asarray(value) if isinstance(value, np.generic) else self._array(output, value)
         if type_of(array) != wanted:
             raise self._error("a gradient of a wrong type", blob=output, wanted=wanted, came=type_of(array))

@@ -162,3 +162,18 @@ def test_one_of_two_threads_gets_the_pullback() -> None:
         results = list(pool.map(use, range(4)))
     assert sorted(results)[0] == "2"
     assert results.count("this pullback was used already") == 3
+
+
+def test_a_number_is_the_gradient_of_an_output_without_axes() -> None:
+    net = ro.Net("loss")
+    x = net.input("x")
+    net.outputs(loss=ro.reduce_sum(x * x, keepdims=0), y=x + 1.0)
+    feeds = {name: array.astype("float32") for name, array in random_arrays(x=(3,)).items()}
+    run = on_device(net)
+    for grad in (2, 2.0, np.float32(2.0), np.array(2.0, "float32")):
+        grads = run.vjp(feeds)[1]({"loss": grad})
+        assert grads["x"].dtype == np.float32
+        np.testing.assert_allclose(grads["x"], 4 * feeds["x"], rtol=1e-6)
+    for output, wrong in (("loss", True), ("loss", np.float64(2.0)), ("loss", [2.0]), ("y", 2.0)):
+        with pytest.raises(ro.GradientError, match=output):
+            run.vjp(feeds)[1]({output: wrong})
