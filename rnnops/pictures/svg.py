@@ -6,7 +6,9 @@ and the same in all pictures. Nothing is loaded from elsewhere, nothing has an i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from unicodedata import combining, east_asian_width
 
 from rnnops.lazy import LazyModule
@@ -68,14 +70,21 @@ STYLE = "\n".join([
 
 
 def text_width(text: str, size: float = SIZE) -> float:
-    """The width that a text takes at most; letters of East Asia count for two, marks over letters for none."""
-    letters = sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
-    return LETTER * size * letters
+    """The width that a text takes at most."""
+    return LETTER * size * sum(map(_letters, text))
+
+
+def _letters(sign: str) -> int:
+    """How many letters a sign is as wide as: one of East Asia as two, a mark over another as none."""
+    return 0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1
 
 
 def cut(text: str, letters: int) -> str:
-    """A text of at most so many letters, its end left out where it is longer."""
-    return text if len(text) <= letters else text[: max(letters - 1, 0)].rstrip() + "…"
+    """A text that is no wider than so many letters, its end left out where it is."""
+    widths = [*accumulate(map(_letters, text))]
+    if not text or widths[-1] <= letters:
+        return text
+    return text[: bisect_right(widths, letters - 1)].rstrip() + "…"
 
 
 def text(x: float, y: float, said: str, kind: str = "", anchor: str = "start", size: float = SIZE) -> str:

@@ -34,7 +34,7 @@ def picture_of(schedule: Schedule) -> str:
         parts += drawn
     scans = [part for one in schedule.passes for part in one.parts if isinstance(part, ScanSchedule)]
     lanes = {lane.when for scan in scans for lane in scan.lanes}
-    named = [(when, said) for when, said in SAID.items() if when in lanes]
+    named = [("tick" if when == STEP else when, said) for when, said in SAID.items() if when in lanes]
     named += [(kind.split()[0], kind) for kind in KINDS if any(kind in scan.nbytes for scan in scans)]
     if named:
         parts.append(legend(named, EDGE, y, WIDTH))
