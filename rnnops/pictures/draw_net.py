@@ -1,4 +1,4 @@
-"""Nets as drawings: a box for each input, op and output, recurrences with their cells in them, sizes where known."""
+"""Nets as drawings: a box for each input, op and output, nets that ops hold within their boxes, sizes where known."""
 
 from __future__ import annotations
 
@@ -133,31 +133,30 @@ class _Drawer:
         made = [name for name in op.outputs if name]
         shown = [name for name in made if self.net.is_capturable(name)] or made[:1]
         mark = self.marks.first_of(made) or ("checkpoint" if self.net.checkpoints & set(made) else "")
-        cell = op.attributes.get("cell")
-        if is_net(cell):
-            title = f"{op.type} of cell '{cell.name}'"  # type: ignore[union-attr]
+        inner = _net_within(op)
+        if inner is not None:
+            title = f"{op.type} of cell '{inner.name}'" if "cell" in op.attributes else op.type
             results = [name for name in made if name not in self.types or self.types[name].dtype != OPAQUE]
-            said = _attributes(op, HIDDEN)
-            return Box((title, *wrap(", ".join(results), WIDTH, **WHOLE)), "recurrence", self._cell(op), mark, said)
+            lines = (title, *wrap(", ".join(results), WIDTH, **WHOLE))
+            return Box(
+                lines, "recurrence" if "cell" in op.attributes else "fused", self._inner(op, inner), mark, _told(op)
+            )
         kind = "constant" if op.type == "Constant" else "op"
         shape = self._shape(made[0]) if len(made) == 1 else ""
         lines = (op.type + _shortened(op), f"{', '.join(shown)} {shape}".rstrip())
         return Box(lines, kind, None, mark, self.marks.note_of(made))
 
-    def _cell(self, op: Op) -> Drawing:
-        """The cell of a recurrence, with the sizes of one step."""
-        cell = op.attributes["cell"]
-        marks = self.marks.within.get(op.key, Marks())
-        again = dict.fromkeys(op.attributes.get("recompute", ()), "recomputed")
-        return draw_typed(
-            cell, self._step_types(op), self.opened, Marks(again).beside(marks), float_dtype=self.float_dtype
-        )
+    def _inner(self, op: Op, net: Net) -> Drawing:
+        """The net that an op holds, with the sizes of one step."""
+        again = Marks(dict.fromkeys(op.attributes.get("recompute", ()), "recomputed"))
+        marks = again.beside(self.marks.within.get(op.key, Marks()))
+        return draw_typed(net, self._types_within(op, net), self.opened, marks, float_dtype=self.float_dtype)
 
-    def _step_types(self, op: Op) -> Types:
+    def _types_within(self, op: Op, net: Net) -> Types:
         """Types of one step; of its inputs that declare them where those of the sequences are not known."""
         given = [self.types.get(name) for name in op.inputs]
         if any(name and kind is None for name, kind in zip(op.inputs, given, strict=True)):
-            return known_types(op.attributes["cell"], {})
+            return known_types(net, {})
         call, _ = infer_call(op, given, [None] * len(given), self.net.name, self.float_dtype)
         return schema_of(op.type).types_within(call)
 
@@ -168,7 +167,13 @@ def _shortened(op: Op) -> str:
     return f" {', '.join(said)}" if said else ""
 
 
-def _attributes(op: Op, hidden: tuple[str, ...]) -> str:
-    """What a recurrence was told, but for what its box shows."""
-    told = {name: value for name, value in op.attributes.items() if name not in hidden and not is_net(value)}
+def _told(op: Op) -> str:
+    """What an op that holds a net was told, but for what its box shows."""
+    told = {name: value for name, value in op.attributes.items() if name not in HIDDEN and not is_net(value)}
     return ", ".join(f"{name}={cut(format_value(value), LONGEST)}" for name, value in told.items())
+
+
+def _net_within(op: Op) -> Net | None:
+    """The cell of a recurrence, or the ops that are fused."""
+    found: Any = op.attributes.get("cell", op.attributes.get("body"))
+    return found if is_net(found) else None

@@ -13,7 +13,7 @@ from rnnops.pictures.picture import Picture
 from rnnops.pictures.svg import SMALL, TITLE, document, group, path, rect, text, text_width
 
 LINE, MARGIN, ABOVE = 15.0, 10.0, 8.0  # from line to line, around texts, and above the first one
-OPS = ("constant", "op", "recurrence")
+OPS = ("constant", "op", "recurrence", "fused")
 TIP = 3.5  # half of the width of an arrow's head
 Drawn = tuple[list[str], float, float]  # elements, width, height
 
@@ -23,7 +23,7 @@ class Box:
     """A box with lines of text, and what is drawn within it.
 
     Args:
-        kind: what it stands for: `input`, `parameter`, `constant`, `op`, `recurrence` or `output`.
+        kind: what it stands for: `input`, `parameter`, `constant`, `op`, `recurrence`, `fused` or `output`.
         mark: what is told of it by its colour, `""` for its kind: `checkpoint`, `kept`, `boundary` or `recomputed`.
         note: what is shown of it beside, where somebody points at it.
     """
@@ -151,11 +151,14 @@ def _box(box: Box, corner: Point, size: Size, inner: Drawn | None) -> str:
 
 
 def _way(points: Sequence[Point], arrow: bool) -> str:
-    """A smooth line through points, with the head of an arrow at its end."""
+    """A smooth line through points, straight where they lie below each other, with the head of an arrow at its end."""
     parts = [f"M {points[0][0]:.1f} {points[0][1]:.1f}"]
-    for (x, y), (a, b) in pairwise(points):
-        middle = (y + b) / 2
-        parts.append(f"C {x:.1f} {middle:.1f} {a:.1f} {middle:.1f} {a:.1f} {b:.1f}")
+    for i, ((x, y), (a, b)) in enumerate(pairwise(points), 2):
+        if x != a:
+            middle = (y + b) / 2
+            parts.append(f"C {x:.1f} {middle:.1f} {a:.1f} {middle:.1f} {a:.1f} {b:.1f}")
+        elif i == len(points) or points[i][0] != a:
+            parts.append(f"V {b:.1f}")
     a, b = points[-1]
     head = path(f"M {a - TIP:.1f} {b - 2 * TIP:.1f} L {a:.1f} {b:.1f} L {a + TIP:.1f} {b - 2 * TIP:.1f} Z", "tip")
     return path(" ".join(parts), "way") + (head if arrow else "")

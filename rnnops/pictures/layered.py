@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 SWEEPS = 8  # down and up in turn; pictures change little after
 GAP, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # between boxes, between layers, and the width of a place of an edge
+NEAR = 12  # places of an edge that are looked at for where it may go straight
 CORNER = 40.0  # from the sides of a box, where edges neither begin nor end
 
 Size = tuple[float, float]
@@ -157,21 +157,22 @@ def _straighten(
     widths: Mapping[str, float],
     centers: dict[str, float],
 ) -> None:
-    """Move the places of each long edge below each other, where there is room for that."""
+    """Move the places of each long edge below each other, as many at a time as there is room for."""
     beside: dict[str, tuple[str | None, str | None]] = {}
     for layer in layers:
         beside.update(zip(layer, zip([None, *layer], [*layer[1:], None], strict=False), strict=True))
-    for chain in chains.values():
-        places = [centers[key] for key in chain]
-        for x in sorted({*places}, key=partial(_moved, places[1:-1])):
-            if all(_has_room(x, key, beside[key], widths, centers) for key in chain[1:-1]):
-                centers.update(dict.fromkeys(chain[1:-1], x))
-                break
 
+    def straight(x: float, keys: Sequence[str]) -> int:
+        """How many places from the first on may lie there."""
+        free = takewhile(lambda key: _has_room(x, key, beside[key], widths, centers), keys)
+        return sum(1 for _ in free)
 
-def _moved(places: Sequence[float], x: float) -> float:
-    """How far places are moved that are all put at one."""
-    return sum(abs(x - place) for place in places)
+    for source, *between, target in chains.values():
+        while between:
+            near = [centers[key] for key in (source, target, *between[:NEAR])]
+            count, _, x = max((straight(x, between), -abs(x - centers[between[0]]), x) for x in near)
+            centers.update(dict.fromkeys(between[:count], x))
+            source, between = between[max(count, 1) - 1], between[max(count, 1) :]
 
 
 def _has_room(

@@ -24,6 +24,7 @@ COLOURS: Mapping[str, tuple[str, str, str, str]] = {
     "constant": ("#f8f9fa", "#c0c4c9", "#26292e", "#666b72"),
     "op": ("#ffffff", "#9aa0a6", "#2a2d32", "#80868b"),
     "recurrence": ("#fbfbfc", "#9aa0a6", "#23262a", "#80868b"),
+    "fused": ("#f4f7fb", "#8b9bb3", "#222933", "#8494ac"),
     "output": ("#fde8e4", "#cf7f70", "#45261f", "#e08b7a"),
     "checkpoint": ("#f0e6fb", "#9b6fcb", "#35234d", "#b78be6"),
     "kept": ("#d5efdc", "#3a9461", "#173a24", "#5cc489"),

@@ -48,9 +48,14 @@ def _has_cell(call: Call) -> bool:
     return call.op.type == "RecurrentNetwork"
 
 
+def _is_computed(call: Call) -> bool:
+    """Whether an op takes time."""
+    return call.op.type != "Constant" and not isinstance(form_of(call), View)
+
+
 def _marks(blobs: Iterable[SavedBlob], of: str, program: Program) -> Marks:
-    """Colours and notes of the blobs of one net; views are never computed, so that none is computed again."""
-    made = {name for call in program.calls if not isinstance(form_of(call), View) for name in call.op.outputs}
+    """Colours and notes of the blobs of one net; views and constants are never computed, so not again."""
+    made = {name for call in program.calls if _is_computed(call) for name in call.op.outputs}
     told = [one for one in blobs if one.of == of and (one.status != "recomputed" or one.name in made)]
     borders = [one for one in told if one.status == "boundary"]
     if borders:  # all steps run again from there, whatever is kept of a part meanwhile

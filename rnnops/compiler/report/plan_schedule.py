@@ -175,7 +175,8 @@ def _shares(compiled: CompiledScan) -> dict[str, tuple[Share, ...]]:
         return {}
     rows = scan.batch * plan.heads if plan.batch_axes else 1
     together = rows_of_sum(scan.batch) if scan.batch > SUM_PARTS else 1
-    shares = {"places of rows by length" if plan.lengths else "rows": share_out(rows, threads, together)}
+    what = "places of rows by length" if plan.lengths else "heads of rows" if plan.heads > 1 else "rows"
+    shares = {what: share_out(rows, threads, together)}
     if compiled.team.by_columns:
         loops = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, Product)]
         shares |= {f"{node.columns} columns": share_out(node.columns, threads, COLUMNS) for node in loops}

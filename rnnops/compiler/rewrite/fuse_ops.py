@@ -50,6 +50,9 @@ class FusedOps(OpSchema):
         execute(program, workspace, context)
         return tuple(workspace[blob] for blob in program.net.output_blobs.values())
 
+    def types_within(self, call: Call) -> Mapping[str, Type]:
+        return body_program(call).types
+
 
 fused_ops = register(FusedOps())
 

@@ -63,6 +63,16 @@ def test_sizes_are_those_of_a_step_in_floats_of_the_run() -> None:
     assert "s/gates_t [2, 20]" in drawing.text
 
 
+def test_fused_ops_show_what_they_are() -> None:
+    net = ro.Net("chain")
+    net.outputs(y=ro.tanh(ro.exp(net.input("x") * 2.0)))
+    run = ro.compile(net, device="cpu", tuning=Options(compiled=False, least_work=0))
+    (box,) = (box for box in run.plan(x=(40, 8), backward=False).draw_net().boxes.values() if box.kind == "fused")
+    assert box.inner is not None
+    assert [one.lines[-1] for one in box.inner.boxes.values() if one.kind == "op"][-1].endswith("[40, 8]")
+    assert "fused" not in run.plan(x=(40, 8)).draw_net().text, "what is trained is shown before it is fused"
+
+
 def test_nets_of_all_kinds_are_drawn() -> None:
     for make in NETS.values():
         net = make()
