@@ -35,16 +35,16 @@ class Encoder:
 class AttentionCell(RNNCell):
     """A decoder cell that reads a context of the encoder and attends to the encoder anew at every step.
 
-    A step of the decoder reads x and the context before, `ctx'`; from its output h, energies of all encoder steps s
+    A step of the decoder reads x and the context before, `ctx_prev`; from its output h, energies of all encoder steps s
     make weights, and these a new context::
 
         e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d)                        # "regular"
-        e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d + W_c ctx' + b_c)       # "recurrent"
+        e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d + W_c ctx_prev + b_c)       # "recurrent"
         e_s = enc_s . h, or enc_s . (W_d h + b_d) where sizes differ         # "dot"
         e_s = v . tanh(W_e enc_s + b_e + W_d h + b_d
-                       + cov'_s (W_cov enc_s + b_cov))                       # "soft_coverage"
+                       + cov_prev_s (W_cov enc_s + b_cov))                       # "soft_coverage"
         a = softmax(e) over the valid steps
-        ctx = sum of a_s enc_s,   cov = cov' + a
+        ctx = sum of a_s enc_s,   cov = cov_prev + a
 
     Regular: Bahdanau, Cho and Bengio 2014, arXiv 1409.0473; recurrent: arXiv 1601.03317; dot: Luong, Pham and Manning
     2015, arXiv 1508.04025; soft coverage: Tu and others 2016, arXiv 1601.04811.
@@ -57,7 +57,7 @@ class AttentionCell(RNNCell):
     The output is the decoder's and the context joined, `[N, H + E]`, which is no state. Past a decoder row's end the
     decoder's states stay; the context goes on.
 
-    Parameters, below the cell's name, beside the decoder's, whose recurrent product has E more columns:
+    Trained parameters, below the cell's name, beside the decoder's, whose recurrent product has E more columns:
 
     - `weighted_encoder_outputs_w [E, E]`, `weighted_encoder_outputs_b [E]`: W_e, b_e, but for dot and where they are
       given
@@ -70,7 +70,7 @@ class AttentionCell(RNNCell):
     Weights start as xavier, biases with zeros.
 
     Args:
-        encoder_output_dim: E.
+        encoder_output_dim: features of the encoder's outputs, E.
         encoder_outputs: [S, N, E].
         encoder_lengths: [N] int32, None where all rows have length S; a row of length 0 has a context of zeros.
         decoder_cell: any cell whose product reads `extra`.
@@ -275,8 +275,8 @@ class LSTMWithAttentionCell(AttentionCell):
 
     Args:
         encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
-        decoder_input_dim: D.
-        decoder_state_dim: H.
+        decoder_input_dim: features of x, D.
+        decoder_state_dim: size of the decoder's output, H.
         attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
         forget_bias: of the LSTM.
         lstm_memory_optimization: `memory_optimization` of the LSTM.
@@ -342,8 +342,8 @@ class MILSTMWithAttentionCell(LSTMWithAttentionCell):
 
     Args:
         encoder_output_dim, encoder_outputs, encoder_lengths: as `AttentionCell`'s.
-        decoder_input_dim: D.
-        decoder_state_dim: H.
+        decoder_input_dim: features of x, D.
+        decoder_state_dim: size of the decoder's output, H.
         attention_type, weighted_encoder_outputs, attention_memory_optimization: as `AttentionCell`'s.
         forget_bias: of the MILSTM.
         lstm_memory_optimization: `memory_optimization` of the MILSTM.

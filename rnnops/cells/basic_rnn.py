@@ -21,7 +21,7 @@ class BasicRNNCell(SizedCell):
 
     It computes::
 
-        h = activation(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b)
+        h = activation(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b)
 
     Elman 1990, "Finding structure in time", Cognitive Science 14(2).
 
@@ -29,14 +29,14 @@ class BasicRNNCell(SizedCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
     - `i2h_b [H]`, `gates_t_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: not read; there is no gate.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
         activation: `"tanh"` or `"relu"`.

@@ -20,7 +20,7 @@ class CfCCell(SizedCell):
 
     The parts of the heads are in this order, g, k, a, b::
 
-        z = 1.7159 * tanh(0.666 * (x @ i2h_w.T + i2h_b + h' @ hidden_w.T))
+        z = 1.7159 * tanh(0.666 * (x @ i2h_w.T + i2h_b + h_prev @ hidden_w.T))
         g, k, a, b = split(z @ heads_w.T + heads_b, 4)
         p = sigmoid(elapsed * a + b)
         h = (1 - p) * tanh(g) + p * tanh(k)
@@ -32,14 +32,14 @@ class CfCCell(SizedCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [U, D]`, `hidden_w [U, H]`, `heads_w [4H, U]`: xavier
     - `i2h_b [U]`, `heads_b [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         backbone_size: U, features that candidates and gate share; H if left out.
         elapsed: time from step to step.
         forget_bias: not read.

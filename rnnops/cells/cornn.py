@@ -19,9 +19,9 @@ class CoRNNCell(SizedCell):
 
     The damping is explicit in time::
 
-        force = x @ i2h_w.T + i2h_b + concat([y', z'], axis=-1) @ hidden_w.T
-        z = z' + dt * (tanh(force) - gamma * y' - epsilon * z')
-        y = y' + dt * z
+        force = x @ i2h_w.T + i2h_b + concat([y_prev, z_prev], axis=-1) @ hidden_w.T
+        z = z_prev + dt * (tanh(force) - gamma * y_prev - epsilon * z_prev)
+        y = y_prev + dt * z
 
     Rusch and Mishra 2021, "Coupled oscillatory recurrent neural network", arXiv 2010.00951, equation 3.
 
@@ -30,14 +30,14 @@ class CoRNNCell(SizedCell):
     - `hidden_t [N, H]`: y, the output
     - `velocity_t [N, H]`: z
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `hidden_w [H, 2H]`: xavier
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         dt: length of a step in time; this and the next two are those of the paper for sequential MNIST.
         gamma: how strongly a place is drawn back.
         epsilon: damping of the velocity.

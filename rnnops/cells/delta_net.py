@@ -24,7 +24,7 @@ class DeltaNetCell(HeadCell):
         q, k, v = split(x @ i2h_w.T + i2h_b, 3)
         q, k = unit(swish(q)), unit(swish(k))
         b = sigmoid(x @ beta_w.T + beta_b)
-        S = S' + outer(k, b * (v - S'.T @ k))
+        S = S_prev + outer(k, b * (v - S_prev.T @ k))
         o = S.T @ q
         y = o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
@@ -38,15 +38,15 @@ class DeltaNetCell(HeadCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [3H, D]`, `beta_w [heads, D]`: xavier
     - `i2h_b [3H]`, `beta_b [heads]`: zeros
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
@@ -94,12 +94,16 @@ class DeltaNetCell(HeadCell):
 class GatedDeltaNetCell(DeltaNetCell):
     """DeltaNet with a decay of each head's memory and a gate of its output.
 
-    As `DeltaNetCell`, with a fourth part of `i2h`, the gate g, and a decay a, one number for each head::
+    The parts are in the order of query, key, value and gate; a and b are one number for each head, all else is as in
+    `DeltaNetCell`::
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
+        q, k = unit(swish(q)), unit(swish(k))
+        b = sigmoid(x @ beta_w.T + beta_b)
         a = exp(-exp(decay_log) * softplus(x @ decay_w.T + decay_b))
-        S = a * S' + outer(k, b * (v - a * S'.T @ k))
-        y = g * sigmoid(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
+        S = a * S_prev + outer(k, b * (v - a * S_prev.T @ k))
+        o = S.T @ q
+        y = swish(g) * o / sqrt(mean(o ** 2) + 0.00001) * norm_scale
 
     Yang, Kautz and Hatamizadeh 2025, "Gated delta networks", arXiv 2412.06464, equation 10; without the short
     convolutions and the last projection, which layers around the cell can be.
@@ -110,7 +114,7 @@ class GatedDeltaNetCell(DeltaNetCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `beta_w [heads, D]`, `decay_w [heads, D]`: xavier
     - `i2h_b [4H]`, `beta_b [heads]`: zeros
@@ -119,8 +123,8 @@ class GatedDeltaNetCell(DeltaNetCell):
     - `decay_log [heads]`: uniform in [0, 2.77], for rates of 1 to 16
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

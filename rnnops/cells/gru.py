@@ -17,16 +17,16 @@ from rnnops.ops.activation import sigmoid, tanh
 class GRUCell(SizedCell):
     """Gated recurrent unit.
 
-    With `xr`, `xu` and `xo` the three parts of `x @ i2h_w.T + i2h_b`, in this order::
+    The parts of the input are in this order, reset, update, output::
 
-        r = sigmoid(xr + h' @ reset_gate_t_w.T + reset_gate_t_b)
-        u = sigmoid(xu + h' @ update_gate_t_w.T + update_gate_t_b)
-        o = tanh(xo + (r * h') @ output_gate_t_w.T + output_gate_t_b)
-        h = u * h' + (1 - u) * o
+        xr, xu, xo = split(x @ i2h_w.T + i2h_b, 3)
+        r = sigmoid(xr + h_prev @ reset_gate_t_w.T + reset_gate_t_b)
+        u = sigmoid(xu + h_prev @ update_gate_t_w.T + update_gate_t_b)
+        o = tanh(xo + (r * h_prev) @ output_gate_t_w.T + output_gate_t_b)
+        h = u * h_prev + (1 - u) * o
 
-    With `linear_before_reset`, as cuDNN, PyTorch and, by an attribute of that name, ONNX have it::
-
-        o = tanh(xo + r * (h' @ output_gate_t_w.T + output_gate_t_b))
+    With `linear_before_reset`, as cuDNN, PyTorch and, by an attribute of that name, ONNX have it, the candidate is
+    `o = tanh(xo + r * (h_prev @ output_gate_t_w.T + output_gate_t_b))`.
 
     Cho and others 2014, "Learning phrase representations using RNN encoder-decoder", arXiv 1406.1078, equations 5 to 8.
 
@@ -34,14 +34,14 @@ class GRUCell(SizedCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [3H, D]`, `reset_gate_t_w [H, H]`, `update_gate_t_w [H, H]`, `output_gate_t_w [H, H]`: xavier
     - `i2h_b [3H]`, `reset_gate_t_b [H]`, `update_gate_t_b [H]`, `output_gate_t_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: not read; there is no forget gate.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
         linear_before_reset: whether the reset gate comes after the recurrent product.

@@ -21,8 +21,8 @@ class HeadCell(SizedCell):
     """A cell of heads of `d = H / heads` features, with a memory `[heads, d, d]` of keys by values.
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         **options: as `SizedCell`'s.
 

@@ -18,7 +18,7 @@ class IndRNNCell(SizedCell):
 
     It computes::
 
-        h = activation(x @ i2h_w.T + i2h_b + recurrent_w * h')
+        h = activation(x @ i2h_w.T + i2h_b + recurrent_w * h_prev)
 
     Li and others 2018, "Independently recurrent neural network", arXiv 1803.04831, equation 2.
 
@@ -26,15 +26,15 @@ class IndRNNCell(SizedCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`: xavier
     - `i2h_b [H]`: zeros
     - `recurrent_w [H]`: uniform in [0, 1], as in section 4.1
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         activation: `"relu"` or `"tanh"`.
         forget_bias: not read; there is no gate.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

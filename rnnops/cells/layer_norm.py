@@ -23,7 +23,7 @@ class LayerNormLSTMCell(LSTMCell):
 
         n = (z - mean(z)) / sqrt(variance(z) + 0.0001) * gates_t_norm_scale + gates_t_norm_bias
         i, f, o, g = split(n, 4)
-        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
     Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. The paper normalizes the two products apart and
@@ -34,15 +34,15 @@ class LayerNormLSTMCell(LSTMCell):
     - `hidden_t [N, H]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
     - `gates_t_norm_scale [4H]`: ones
     - `i2h_b [4H]`, `gates_t_b [4H]`, `gates_t_norm_bias [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f, after the normalization.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
@@ -80,15 +80,15 @@ class LayerNormMILSTMCell(MILSTMCell):
     - `hidden_t [N, H]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `prev_t_w [4H, H]`: xavier
     - `alpha [4H]`, `beta1 [4H]`, `beta2 [4H]`, `gates_t_norm_scale [4H]`: ones
     - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`, `gates_t_norm_bias [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f, after the normalization.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

@@ -51,7 +51,7 @@ class RetentionCell(LinearAttentionCell):
     each::
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
-        S = (1 - 2 ** (-5 - head)) * S' + outer(k, v)
+        S = (1 - 2 ** (-5 - head)) * S_prev + outer(k, v)
         o = S.T @ q / sqrt(d)
         y = g * sigmoid(g) * normalized(o) * norm_scale
 
@@ -66,15 +66,15 @@ class RetentionCell(LinearAttentionCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`: xavier
     - `i2h_b [4H]`: zeros
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read; the decay is fixed.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
@@ -106,7 +106,7 @@ class GLACell(LinearAttentionCell):
 
         q, k, v, g = split(x @ i2h_w.T + i2h_b, 4)
         a = sigmoid(x @ low_w.T @ decay_w.T + decay_b + forget_bias) ** (1 / 16)
-        S = diag(a) @ S' + outer(k, v)
+        S = diag(a) @ S_prev + outer(k, v)
         o = S.T @ q / sqrt(d)
         y = g * sigmoid(g) * normalized(o) * norm_scale
 
@@ -121,15 +121,15 @@ class GLACell(LinearAttentionCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `low_w [16, D]`, `decay_w [H, 16]`: xavier
     - `i2h_b [4H]`, `decay_b [H]`: zeros
     - `norm_scale [H]`: ones
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to the decay before its sigmoid.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

@@ -25,9 +25,9 @@ class LMUCell(SizedCell):
     The memory holds the signal u as d Legendre polynomials; A and B are the paper's closed form in continuous time,
     made discrete by holding u for a step::
 
-        u = x @ signal_x_w.T + h' @ signal_h_w.T + m' @ signal_m_w.T
-        m = m' @ A.T + u * B
-        h = tanh(x @ i2h_w.T + i2h_b + h' @ hidden_w.T + m @ memory_w.T)
+        u = x @ signal_x_w.T + h_prev @ signal_h_w.T + m_prev @ signal_m_w.T
+        m = m_prev @ A.T + u * B
+        h = tanh(x @ i2h_w.T + i2h_b + h_prev @ hidden_w.T + m @ memory_w.T)
 
     Voelker, Kajić and Eliasmith 2019, "Legendre memory units", NeurIPS, equations 1 to 7.
 
@@ -36,7 +36,7 @@ class LMUCell(SizedCell):
     - `hidden_t [N, H]`: h, the output
     - `memory_t [N, d]`: m
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `hidden_w [H, H]`, `memory_w [H, d]`: xavier
     - `signal_x_w [1, D]`, `signal_h_w [1, H]`: xavier
@@ -44,8 +44,8 @@ class LMUCell(SizedCell):
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         order: d; H if left out.
         theta: how many steps the memory reaches back, more than 0.
         forget_bias: not read; there is no gate.

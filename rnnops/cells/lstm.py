@@ -19,8 +19,8 @@ class LSTMCell(SizedCell):
 
     The parts of the gates are in this order, i, f, o, g::
 
-        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
-        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
     Hochreiter and Schmidhuber 1997, "Long short-term memory", Neural Computation 9(8); the forget gate: Gers,
@@ -31,14 +31,14 @@ class LSTMCell(SizedCell):
     - `hidden_t [N, H]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f; `rnnops train` gives 1.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

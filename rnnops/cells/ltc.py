@@ -20,8 +20,8 @@ class LTCCell(SizedCell):
     `dv/dt = -(leak + f) v + f target`, by the paper's fused solver, in `unfolds` parts of a step of the length
     `elapsed`; f is positive, so that states stay bounded (theorem 2)::
 
-        dt, v = elapsed / unfolds, v'
-        repeat unfolds times:
+        dt, v = elapsed / unfolds, v_prev
+        for _ in range(unfolds):
             f = sigmoid(x @ i2h_w.T + i2h_b + v @ gates_t_w.T)
             v = (v + dt * f * target) / (1 + dt * (softplus(leak) + f))
 
@@ -32,15 +32,15 @@ class LTCCell(SizedCell):
 
     - `hidden_t [N, H]`: v, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
     - `i2h_b [H]`, `leak [H]`: zeros
     - `target [H]`: uniform in [-1, 1]
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         unfolds: parts of a step, 1 or more; L in the paper.
         elapsed: time from step to step.
         forget_bias: not read.

@@ -19,9 +19,9 @@ class MILSTMCell(LSTMCell):
     The parts are in LSTM's order::
 
         a = x @ i2h_w.T + i2h_b
-        p = h' @ prev_t_w.T + prev_t_b
+        p = h_prev @ prev_t_w.T + prev_t_b
         i, f, o, g = split((alpha * a + beta1) * p + beta2 * a + b, 4)
-        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
     Wu and others 2016, "On multiplicative integration with recurrent neural networks", arXiv 1606.06630, in its general
@@ -32,15 +32,15 @@ class MILSTMCell(LSTMCell):
     - `hidden_t [N, H]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `prev_t_w [4H, H]`: xavier
     - `alpha [4H]`, `beta1 [4H]`, `beta2 [4H]`: ones
     - `i2h_b [4H]`, `prev_t_b [4H]`, `b [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

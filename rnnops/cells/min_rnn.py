@@ -42,7 +42,7 @@ class MinGRUCell(MinimalCell):
 
         u, v = split(x @ i2h_w.T + i2h_b, 2)
         z = sigmoid(u - forget_bias)
-        h = (1 - z) * h' + z * g(v)
+        h = (1 - z) * h_prev + z * g(v)
 
     `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
 
@@ -52,14 +52,14 @@ class MinGRUCell(MinimalCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [2H, D]`: xavier
     - `i2h_b [2H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         positive: whether candidates go through g, so that states stay positive where they begin so.
         forget_bias: taken off the gate that lets the candidate in, so that the state is kept.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
@@ -94,7 +94,7 @@ class MinLSTMCell(MinimalCell):
 
         f, i, v = split(x @ i2h_w.T + i2h_b, 3)
         f, i = sigmoid(f + forget_bias), sigmoid(i)
-        h = f / (f + i) * h' + i / (f + i) * g(v)
+        h = f / (f + i) * h_prev + i / (f + i) * g(v)
 
     `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
 
@@ -104,14 +104,14 @@ class MinLSTMCell(MinimalCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [3H, D]`: xavier
     - `i2h_b [3H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         positive: whether candidates go through g, so that states stay positive where they begin so.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

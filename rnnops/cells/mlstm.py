@@ -26,10 +26,10 @@ class MLSTMCell(HeadCell):
         q, k, v, o = split(x @ i2h_w.T + i2h_b, 4)
         i, f = split(x @ gates_t_w.T + concat([enter_b, forget_b]), 2)
         k = k / sqrt(d)
-        a = log(sigmoid(f + forget_bias)) + m'
+        a = log(sigmoid(f + forget_bias)) + m_prev
         m = max(a, i)
-        C = exp(a - m) * C' + exp(i - m) * outer(k, v)
-        n = exp(a - m) * n' + exp(i - m) * k
+        C = exp(a - m) * C_prev + exp(i - m) * outer(k, v)
+        n = exp(a - m) * n_prev + exp(i - m) * k
         y = sigmoid(o) * (C.T @ q) / max(abs(dot(n, q)), exp(-m))
 
     Beck and others 2024, "xLSTM: extended long short-term memory", arXiv 2405.04517, equations 19 to 27.
@@ -42,15 +42,15 @@ class MLSTMCell(HeadCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [2 heads, D]`: xavier
     - `i2h_b [4H]`, `enter_b [heads]`: zeros
     - `forget_b [heads]`: uniform in [3, 6], about as the authors' code has it
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

@@ -26,22 +26,22 @@ class NTMCell(SizedCell):
 
     The LSTM reads x and what was read before; its parts are in LSTM's order::
 
-        i, f, o, g = split(x @ i2h_w.T + i2h_b + concat([h', s']) @ gates_t_w.T, 4)
-        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + concat([h_prev, s_prev]) @ gates_t_w.T, 4)
+        c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = sigmoid(o) * tanh(c)
 
     `h @ heads_w.T + heads_b` has, for the reading head, then for the writing head, the key `[width]`, the strength, the
     gate, the shift `[3]` and the power, and last what is erased and added, `[width]` each. From a head's place before,
-    `w'`, its place in a memory M is::
+    `w_prev`, its place in a memory M is::
 
         content = softmax(softplus(strength) * cosine(tanh(key), M))
-        mixed = sigmoid(gate) * content + (1 - sigmoid(gate)) * w'
+        mixed = sigmoid(gate) * content + (1 - sigmoid(gate)) * w_prev
         shifted = mixed moved round by -1, 0 and 1 slots, weighted by softmax(shift)
         w = shifted ** (1 + softplus(power)), over its sum
 
-    The writing head is placed in `M'`, the reading head in M::
+    The writing head is placed in `M_prev`, the reading head in M::
 
-        M = M' * (1 - outer(w_write, sigmoid(erase))) + outer(w_write, tanh(add))
+        M = M_prev * (1 - outer(w_write, sigmoid(erase))) + outer(w_write, tanh(add))
         s = w_read @ M
         y = concat([h, s])
 
@@ -58,14 +58,14 @@ class NTMCell(SizedCell):
 
     The output is `y [N, H + width]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [4H, H + width]`, `heads_w [4 width + 12, H]`: xavier
     - `i2h_b [4H]`, `heads_b [4 width + 12]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         slots: rows of the memory.
         width: of a row.
         forget_bias: added to f.

@@ -19,8 +19,8 @@ class PeepholeLSTMCell(LSTMCell):
 
     The parts are in LSTM's order::
 
-        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
-        c = sigmoid(f + peephole_f * c' + forget_bias) * c' + sigmoid(i + peephole_i * c') * tanh(g)
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + peephole_f * c_prev + forget_bias) * c_prev + sigmoid(i + peephole_i * c_prev) * tanh(g)
         h = sigmoid(o + peephole_o * c) * tanh(c)
 
     Gers and Schmidhuber 2000, "Recurrent nets that time and count", IJCNN, in the form of Graves 2013, arXiv 1308.0850,
@@ -31,15 +31,15 @@ class PeepholeLSTMCell(LSTMCell):
     - `hidden_t [N, H]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [4H, H]`: xavier
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
     - `peephole_i [H]`, `peephole_f [H]`, `peephole_o [H]`: zeros, so that it starts as an LSTM
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

@@ -74,8 +74,8 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         seq_lengths: [N] int32, None for full length; past a row's end states stay.
         initial_states: of each layer its states, bottom first, `[H]`, `[N, H]` or `[1, N, H]`; None for parameters
             that start with zeros.
-        dim_in: D.
-        dim_out: H, or a list with one of each layer, bottom first.
+        dim_in: features of the input, D.
+        dim_out: number of units, H, or a list with one of each layer, bottom first.
         scope: prefix of parameter and result names; a free one is made up if left out.
         outputs_with_grads: positions in the last layer's results that may get gradients; all if left out.
         return_params: whether `{{"input": [...], "recurrent": [...]}}`, the parameter blobs, comes behind the states.

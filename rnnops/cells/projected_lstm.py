@@ -18,10 +18,10 @@ from rnnops.ops.activation import sigmoid, tanh
 class ProjectedLSTMCell(LSTMCell):
     """LSTM whose hidden state, its output, has fewer features than its cell state.
 
-    The parts are in LSTM's order; gates read the smaller `h'`::
+    The parts are in LSTM's order; gates read the smaller `h_prev`::
 
-        i, f, o, g = split(x @ i2h_w.T + i2h_b + h' @ gates_t_w.T + gates_t_b, 4)
-        c = sigmoid(f + forget_bias) * c' + sigmoid(i) * tanh(g)
+        i, f, o, g = split(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b, 4)
+        c = sigmoid(f + forget_bias) * c_prev + sigmoid(i) * tanh(g)
         h = (sigmoid(o) * tanh(c)) @ projection_w.T
 
     Sak, Senior and Beaufays 2014, arXiv 1402.1128, LSTMP of section 2, without its second, non-recurrent projection,
@@ -32,14 +32,14 @@ class ProjectedLSTMCell(LSTMCell):
     - `hidden_t [N, P]`: h, the output
     - `cell_t [N, H]`: c
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, `gates_t_w [4H, P]`, `projection_w [P, H]`: xavier
     - `i2h_b [4H]`, `gates_t_b [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         proj_size: P, features of the hidden state; left out, half of H, rounded up.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

@@ -16,11 +16,11 @@ from rnnops.ops.activation import sigmoid, tanh
 class QRNNCell(SizedCell):
     """Quasi-recurrent cell: a convolution of width 2 over time, and fo-pooling.
 
-    With `x'` the input of the step before; the parts are in this order, candidate, forget, output::
+    With `x_prev` the input of the step before; the parts are in this order, candidate, forget, output::
 
-        v, f, o = split(concat([x, x'], axis=-1) @ i2h_w.T + i2h_b, 3)
+        v, f, o = split(concat([x, x_prev], axis=-1) @ i2h_w.T + i2h_b, 3)
         f = sigmoid(f + forget_bias)
-        c = f * c' + (1 - f) * tanh(v)
+        c = f * c_prev + (1 - f) * tanh(v)
         y = sigmoid(o) * c
 
     Bradbury and others 2017, "Quasi-recurrent neural networks", arXiv 1611.01576, equations 1 and 4.
@@ -28,18 +28,18 @@ class QRNNCell(SizedCell):
     States:
 
     - `cell_t [N, H]`: c
-    - `input_t [N, D]`: x, which is `x'` in the next step; it begins with zeros in the paper
+    - `input_t [N, D]`: x, which is `x_prev` in the next step; it begins with zeros in the paper
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [3H, 2D]`: xavier
     - `i2h_b [3H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

@@ -27,7 +27,7 @@ class RGLRUCell(SizedCell):
         u = x @ i2h_w.T + i2h_b
         r, i = split(sigmoid(u @ gates_t_w.T + gates_t_b), 2)
         a = sigmoid(recurrent_w) ** (8 * r)
-        h = a * h' + sqrt(1 - a ** 2) * (i * u)
+        h = a * h_prev + sqrt(1 - a ** 2) * (i * u)
 
     De and others 2024, "Griffin", arXiv 2402.19427, equations 1 to 4, without the block's convolution and gate, which
     are layers around the cell.
@@ -36,7 +36,7 @@ class RGLRUCell(SizedCell):
 
     - `hidden_t [N, H]`: h, the output
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `gates_t_w [2H, H]`: xavier
     - `i2h_b [H]`, `gates_t_b [2H]`: zeros
@@ -44,8 +44,8 @@ class RGLRUCell(SizedCell):
       paper's
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: not read.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 

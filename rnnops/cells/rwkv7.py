@@ -25,8 +25,8 @@ SLOWEST = exponential(-0.5)  # of decays, so that exp(-SLOWEST) is the least
 class RWKV7Cell(HeadCell):
     """Time mix of RWKV-7: a memory for each head, with decays, removals and replacements of each key's features.
 
-    Six products read each its own mix of x and the input before, `mixed(name) = x + (x' - x) * name_mix`. Products by
-    `low_w` and `w` are two of a low rank. With r, k, v, w, a and z by head, d = H / heads features each, and
+    Six products read each its own mix of x and the input before, `mixed(name) = x + (x_prev - x) * name_mix`. Products
+    by `low_w` and `w` are two of a low rank. With r, k, v, w, a and z by head, d = H / heads features each, and
     `unit(a) = a / sqrt(sum(a ** 2) + 0.000001)`::
 
         r = mixed(receptance) @ receptance_w.T
@@ -36,7 +36,7 @@ class RWKV7Cell(HeadCell):
         a = sigmoid(mixed(rate) @ rate_low_w.T @ rate_w.T + rate_b)
         z = unit(k * removal_scale)
         k = k * (1 + (a - 1) * replace_scale)
-        S = diag(w) @ S' - outer(a * z, S'.T @ z) + outer(k, v)
+        S = diag(w) @ S_prev - outer(a * z, S_prev.T @ z) + outer(k, v)
         o = normalized(S.T @ r) * norm_scale + norm_bias + sum(r * bonus * k) * v
         y = o * (sigmoid(mixed(gate) @ gate_low_w.T) @ gate_w.T)
 
@@ -48,11 +48,11 @@ class RWKV7Cell(HeadCell):
     States:
 
     - `memory_t [N, heads, d, d]`: S, keys by rows
-    - `input_t [N, D]`: x, which is `x'` in the next step
+    - `input_t [N, D]`: x, which is `x_prev` in the next step
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `receptance_mix [D]`, `decay_mix [D]`, `key_mix [D]`, `value_mix [D]`, `rate_mix [D]`, `gate_mix [D]`: 0.5
     - `receptance_w [H, D]`, `key_w [H, D]`, `value_w [H, D]`: xavier
@@ -62,8 +62,8 @@ class RWKV7Cell(HeadCell):
     - `removal_scale [H]`, `replace_scale [H]`, `norm_scale [H]`: ones
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         rank: of the products that give decay, rate and gate.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: not read.

@@ -26,8 +26,8 @@ class SelectiveSSMCell(SizedCell):
         u = x @ i2h_w.T + i2h_b
         low, B, C = split(u @ select_w.T, [rank, S, S])
         step = softplus(low @ delta_w.T + delta_b)
-        A = -exp(decay_log) * [1, 2, ..., S]
-        h = exp(outer(step, 1) * A) * h' + outer(step * u, B)
+        A = -exp(decay_log) * arange(1, S + 1)
+        h = exp(outer(step, 1) * A) * h_prev + outer(step * u, B)
         y = h @ C + pass_w * u
 
     Gu and Dao 2023, "Mamba", arXiv 2312.00752, equation 2 and algorithm 2, without the block's convolution and gate,
@@ -39,7 +39,7 @@ class SelectiveSSMCell(SizedCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `select_w [rank + 2S, H]`, `delta_w [H, rank]`: xavier
     - `i2h_b [H]`, `decay_log [H, S]`: zeros
@@ -47,9 +47,9 @@ class SelectiveSSMCell(SizedCell):
     - `pass_w [H]`: ones
 
     Args:
-        input_size: D.
-        hidden_size: H.
-        state_size: S.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        state_size: numbers of a channel, S.
         rank: of the product that gives steps; H / 16, rounded up, if left out.
         forget_bias: not read.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

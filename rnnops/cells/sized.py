@@ -19,10 +19,10 @@ from rnnops.ops.movement import split
 class SizedCell(RNNCell):
     """Base of the cells of an input size D and a hidden size H.
 
-    On the page of each cell: `x [N, D]` is the input of a step, a prime marks a state before it (`h'`), `@` is a
-    product of matrices and `*` one by elements. A state that is no vector has more axes than `[N, H]`. Parameters are
-    named below the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either
-    side of 0, the inputs being the last axis.
+    On the page of each cell: `x [N, D]` is the input of a step, `h_prev` is the state h before it, `@` is a product of
+    matrices and `*` one by elements. A state that is no vector has more axes than `[N, H]`. Parameters are named below
+    the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either side of 0, the
+    inputs being the last axis.
 
     Each state has a parameter beside those listed, its value before the first step, where none is given: for `hidden_t`
     it is `initial_hidden_state [H]`, and starts with zeros.
@@ -31,8 +31,8 @@ class SizedCell(RNNCell):
     hands them on. Its signature then has both. `training_options` are those with which `rnnops train` makes the cell.
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         forget_bias: added to the forget gate before its sigmoid, by cells that have one.
         memory_optimization: gates are computed again on the backward pass; of a step, states alone are stored.
         drop_states: past a row's end states are zero, instead of what they were at the end.

@@ -23,12 +23,12 @@ class SLSTMCell(HeadCell):
     The parts are in LSTM's order, H each, of which a head has d = H / heads::
 
         zx = split(x @ i2h_w.T + i2h_b, 4)
-        zh = split(h' @ gates_<head>_w.T, 4), of each head's h' for that head
+        zh = split(h_prev @ gates_<head>_w.T, 4)    # of a head's part of h_prev, for that head
         i, f, o, g = zx + zh
-        k = log(sigmoid(f + forget_bias)) + m'
+        k = log(sigmoid(f + forget_bias)) + m_prev
         m = max(k, i)
-        c = exp(k - m) * c' + exp(i - m) * tanh(g)
-        n = exp(k - m) * n' + exp(i - m)
+        c = exp(k - m) * c_prev + exp(i - m) * tanh(g)
+        n = exp(k - m) * n_prev + exp(i - m)
         h = sigmoid(o) * c / n
 
     Beck and others 2024, "xLSTM: extended long short-term memory", arXiv 2405.04517, equations 8 to 17.
@@ -40,14 +40,14 @@ class SLSTMCell(HeadCell):
     - `normalizer_t [N, H]`: n
     - `exponent_t [N, H]`: m, the largest exponent so far, which keeps the others small
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [4H, D]`, and one of each head, `gates_0_w [4d, d]`, `gates_1_w [4d, d]`, ...: xavier
     - `i2h_b [4H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         heads: that H is shared out among; left out, 4, or what H and 4 are both divisible by.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

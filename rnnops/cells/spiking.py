@@ -23,9 +23,9 @@ class LIFCell(SizedCell):
 
     It computes::
 
-        current = x @ i2h_w.T + i2h_b + z' @ spikes_w.T
-        v = decay * v' + (1 - decay) * current - threshold * z'
-        z = 1 where v > threshold, else 0
+        current = x @ i2h_w.T + i2h_b + z_prev @ spikes_w.T
+        v = decay * v_prev + (1 - decay) * current - threshold * z_prev
+        z = where(v > threshold, 1, 0)
 
     On the backward pass the slope of z by `u = (v - threshold) / threshold` counts as
     `dampening * max(0, 1 - abs(u))`.
@@ -38,14 +38,14 @@ class LIFCell(SizedCell):
     - `spikes_t [N, H]`: z, the output
     - `potential_t [N, H]`: v
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `spikes_w [H, H]`: xavier
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         decay: of the potential; the default is `exp(-1 / 20)`, a membrane of 20 steps.
         threshold: above which a neuron spikes, and which a spike takes off its potential; more than 0.
         dampening: of the surrogate slope.
@@ -127,11 +127,11 @@ class ALIFCell(LIFCell):
 
     It computes::
 
-        current = x @ i2h_w.T + i2h_b + z' @ spikes_w.T
-        u = adaptation * u' + (1 - adaptation) * z'
-        v = decay * v' + (1 - decay) * current - (threshold + strength * u') * z'
+        current = x @ i2h_w.T + i2h_b + z_prev @ spikes_w.T
+        u = adaptation * u_prev + (1 - adaptation) * z_prev
+        v = decay * v_prev + (1 - decay) * current - (threshold + strength * u_prev) * z_prev
         B = threshold + strength * u
-        z = 1 where v > B, else 0
+        z = where(v > B, 1, 0)
 
     On the backward pass the slope of z by `w = (v - B) / B` counts as `dampening * max(0, 1 - abs(w))`.
 
@@ -144,14 +144,14 @@ class ALIFCell(LIFCell):
     - `potential_t [N, H]`: v
     - `adaptation_t [N, H]`: u
 
-    Parameters, below the cell's name:
+    Trained parameters, below the cell's name:
 
     - `i2h_w [H, D]`, `spikes_w [H, H]`: xavier
     - `i2h_b [H]`: zeros
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         adaptation: of u; the default is `exp(-1 / 200)`, 200 steps.
         strength: how far u raises the threshold.
         decay, threshold, dampening: as `LIFCell`'s.

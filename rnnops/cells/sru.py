@@ -22,13 +22,13 @@ LARGEST_BIAS = 80.0  # the root of its exponential is a float32
 class SRUCell(SizedCell):
     """Simple recurrent unit: a recurrence by elements, and a highway from the input to the output.
 
-    The parts are in this order, candidate, forget, highway and, where D is not H, what takes the place of x::
+    The parts are in this order, candidate, forget, highway and what takes the place of x; where D is H there are three,
+    and p is x::
 
-        v, f, r = split(x @ i2h_w.T, 3)    # where D is H, and p is x
-        v, f, r, p = split(x @ i2h_w.T, 4) # else
-        f = sigmoid(f + forget_v * c' + forget_b + forget_bias)
-        r = sigmoid(r + highway_v * c' + highway_b)
-        c = f * c' + (1 - f) * v
+        v, f, r, p = split(x @ i2h_w.T, 4)
+        f = sigmoid(f + forget_v * c_prev + forget_b + forget_bias)
+        r = sigmoid(r + highway_v * c_prev + highway_b)
+        c = f * c_prev + (1 - f) * v
         y = r * c + (1 - r) * p * sqrt(1 + 2 * exp(highway_bias))
 
     Lei and others 2018, "Simple recurrent units for highly parallelizable recurrence", arXiv 1709.02755, equations 1 to
@@ -40,7 +40,7 @@ class SRUCell(SizedCell):
 
     The output is `y [N, H]`, which is no state.
 
-    Parameters, below the cell's name, where D is not H:
+    Trained parameters, below the cell's name, where D is not H:
 
     - `i2h_w [4H, D]`: xavier; it has 3H rows where D is H
     - `forget_v [H]`, `highway_v [H]`: xavier
@@ -48,8 +48,8 @@ class SRUCell(SizedCell):
     - `highway_b [H]`: `highway_bias`
 
     Args:
-        input_size: D.
-        hidden_size: H.
+        input_size: features of x, D.
+        hidden_size: number of units, H.
         highway_bias: where `highway_b` starts, at most 80; it scales the highway.
         forget_bias: added to f.
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.

@@ -17,8 +17,8 @@ class ZoneoutCell(WrapperCell):
 
     With a new state h of the cell inside, and a random mask of ones with the probability `1 - rate`::
 
-        h = h' + mask * (h - h')          # in training
-        h = h' + (1 - rate) * (h - h')    # else, and for a cell that is forward_only
+        h = h_prev + mask * (h - h_prev)          # in training
+        h = h_prev + (1 - rate) * (h - h_prev)    # else, and for a cell that is forward_only
 
     What a step of the cell inside computes from another new state (an LSTM its hidden state from its cell state), it
     computes before that is zoned out, as in the paper. Where the output is a state, it is the state zoned out.

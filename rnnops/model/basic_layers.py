@@ -23,8 +23,8 @@ def check_size(layer: str, what: str, value: object) -> int:
 class Dense(Layer):
     """A product with a matrix, a bias, and an activation: `activation(x @ w.T + b)`.
 
-    Parameters, below the layer's name: `w [U, D]`, uniform within `sqrt(3 / D)` on either side of 0, and `b [U]`,
-    zeros.
+    Trained parameters, below the layer's name: `w [U, D]`, uniform within `sqrt(3 / D)` on either side of 0, and
+    `b [U]`, zeros.
 
     Args:
         units: features of the output, U.
@@ -69,7 +69,7 @@ class Dense(Layer):
 class Embedding(Layer):
     """Rows of a table by index.
 
-    Parameter, below the layer's name: `table [V, E]`, normal with a mean of 0.
+    Trained parameter, below the layer's name: `table [V, E]`, normal with a mean of 0.
 
     Args:
         count: rows of the table, V; an index outside 0 to V - 1 is an error of the run, negative ones included.
@@ -149,8 +149,8 @@ class Dropout(Layer):
 class LayerNorm(Layer):
     """Normalizes the last axis, then scales and shifts it: `(x - mean) / sqrt(variance + epsilon) * scale + b`.
 
-    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. Parameters, below the layer's name: `scale [D]`,
-    ones, and `b [D]`, zeros.
+    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. Trained parameters, below the layer's name:
+    `scale [D]`, ones, and `b [D]`, zeros.
 
     Args:
         epsilon: added to the variance.

@@ -96,10 +96,10 @@ class CRF(Layer):
     of `end` of its last; the loss is `log_partition` less the score of the tags. Lafferty, McCallum and Pereira 2001,
     "Conditional random fields", ICML.
 
-    Parameters, below the layer's name, zeros: `transitions [K, K]`, from by to, `start [K]` and `end [K]`.
+    Trained parameters, below the layer's name, zeros: `transitions [K, K]`, from by to, `start [K]` and `end [K]`.
 
     Args:
-        tags: K.
+        tags: how many there are, K.
 
     Raises:
         ModelError: tags is no size.
@@ -151,13 +151,13 @@ class CRF(Layer):
 class HMM(Layer):
     """A hidden Markov model of symbols; its value is the log likelihood of each row.
 
-    Rabiner 1989, "A tutorial on hidden Markov models". Parameters, below the layer's name, normal with a deviation of
-    1, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`, from by to, and
-    `emissions [K, V]`.
+    Rabiner 1989, "A tutorial on hidden Markov models". Trained parameters, below the layer's name, normal with a
+    deviation of 1, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`, from
+    by to, and `emissions [K, V]`.
 
     Args:
-        states: K.
-        symbols: V.
+        states: how many there are, K.
+        symbols: how many there are, V.
 
     Raises:
         ModelError: states or symbols is no size.

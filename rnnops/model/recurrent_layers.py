@@ -107,7 +107,7 @@ class RNN(Layer):
         """Feature axes of the states, in the order in which `forward` takes and gives them.
 
         Args:
-            input_size: D.
+            input_size: features of x, D.
 
         Returns:
             A list of shapes, such as `(H,)`; a state is [1, N, ...].

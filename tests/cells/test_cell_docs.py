@@ -1,11 +1,15 @@
-"""What the docstrings of cells say of states and parameters, names, shapes and start values, is what the cells have."""
+"""What the docstrings of cells say is so: states, parameters with shapes and start values, and equations, which run."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import prod
+from textwrap import dedent
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from docstrings import own_doc
 from each import check_each
 
@@ -51,9 +55,9 @@ def listed(cell: str, heading: str) -> list[tuple[str, tuple[int, ...], str]]:
     return [(name, shape_of(text, sizes), said[2:]) for names, said in parts for name, text in NAMED.findall(names)]
 
 
-def written(cell: str) -> tuple[ro.cells.RNNCell, dict[str, Any]]:
+def written(cell: str, options: Mapping[str, Any] = MappingProxyType({})) -> tuple[ro.cells.RNNCell, dict[str, Any]]:
     """A cell, and the parameters that it has in a net, but for initial states."""
-    made = ro.cells.CELLS[cell](D, H, name="c", **OPTIONS.get(cell, {}))
+    made = ro.cells.CELLS[cell](D, H, name="c", **{**OPTIONS.get(cell, {}), **options})
     net = ro.Net("net", sizes_for="float32")
     made.apply_over_sequence(net, net.input("x", shape=(3, N, D)))
     initial = [initial_name(state) for state in made.get_state_names()]
@@ -75,7 +79,7 @@ def plain(init: Initializer) -> Initializer:
 
 def check_parameters(cell: str) -> None:
     _, there = written(cell)
-    said = {f"c/{name}": (shape, start_of(start)) for name, shape, start in listed(cell, "Parameters")}
+    said = {f"c/{name}": (shape, start_of(start)) for name, shape, start in listed(cell, "Trained parameters")}
     assert said == {name: (spec.shape, plain(spec.initializer)) for name, spec in there.items()}
 
 
@@ -92,6 +96,96 @@ def test_parameters_are_those_of_the_docstring() -> None:
 
 def test_states_are_those_of_the_docstring() -> None:
     check_each(own_cells(), check_states)
+
+
+# -- equations -------------------------------------------------------------------------------------------------------
+
+BY_HEAD = ("slstm", "mlstm", "retention", "gla", "delta_net", "gated_delta_net", "rwkv7")
+NOT_CODE = ("ntm", "layer_norm_milstm")  # places are told in words; what two others say is not said again
+ACTIVATIONS: dict[str, Any] = {"basic_rnn": np.tanh, "indrnn": lambda a: np.maximum(a, 0)}
+
+
+def unit(a: np.ndarray) -> np.ndarray:
+    return np.asarray(a / np.sqrt((a**2).sum() + 1e-6))
+
+
+def normalized(a: np.ndarray, epsilon: float) -> np.ndarray:
+    return np.asarray((a - a.mean()) / np.sqrt(a.var() + epsilon))
+
+
+def split(a: np.ndarray, parts: int | list[int]) -> list[np.ndarray]:
+    return np.split(a, parts if isinstance(parts, int) else np.cumsum(parts)[:-1], axis=-1)
+
+
+FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ("tanh", "sqrt", "exp", "log", "where", "arange", "outer", "diag", "dot")},
+    **{name: name for name in ("receptance", "key", "value", "decay", "rate", "gate")},  # of mixed(...)
+    "max": np.maximum,
+    "head": 0,
+    "unit": unit,
+    "swish": lambda a: a / (1 + np.exp(-a)),
+    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+    "softplus": lambda a: np.log(1 + np.exp(a)),
+    "concat": lambda parts, axis=-1: np.concatenate(parts, axis),
+    "split": split,
+    "mean": lambda a: a.mean(axis=-1, keepdims=True),
+    "variance": lambda a: a.var(axis=-1, keepdims=True),
+    "g": lambda a: a,  # candidates of minimal cells, where they are not positive
+}
+
+
+def by_cell(name: str) -> tuple[ro.cells.RNNCell, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """A cell, feeds of one step, and its results by what the docstring calls them, all without axes of length 1."""
+    rng, rows = np.random.default_rng(0), N if name in BY_ROWS else 1
+    made, there = written(name, {"heads": 1} if name in BY_HEAD else {})
+    net = ro.Net("net", sizes_for="float64")
+    letters = [said.split(",")[0] for _, _, said in listed(name, "States")]
+    shapes = zip(letters, made.get_state_shapes(), strict=True)
+    states = [net.input(f"{letter}_prev", shape=(rows, *shape)) for letter, shape in shapes]
+    output, new = made.apply(net, net.input("x", shape=(rows, D)), None, states)
+    net.outputs(**{f"out_{letter}": blob for letter, blob in zip(letters, new, strict=True)})
+    if named := re.search(r"The output is `(\w+) \[", own_doc(type(made))):
+        net.outputs(**{f"out_{named[1]}": output})
+    feeds = {key: rng.normal(size=spec.shape) for key, spec in there.items()}
+    feeds |= {blob.name: rng.uniform(size=blob.shape) for blob in states}  # adaptations are not negative
+    feeds["x"] = rng.normal(size=(rows, D))
+    out = {key.removeprefix("out_"): a for key, a in ro.compile(net, device="reference")(feeds).items()}
+    params = {key.removeprefix("c/"): a for key, a in feeds.items() if key in there}
+    return made, {**params, **{key: a.squeeze() for key, a in feeds.items() if key not in there}}, out
+
+
+def meanings(name: str, made: ro.cells.RNNCell, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What stands in equations: functions, options, sizes, feeds, and what the text around them explains."""
+    d = H if name in BY_HEAD else 5
+    sizes = {"S": 5, "d": d}
+    known: dict[str, Any] = {**FUNCTIONS, **vars(made), **sizes, **feeds, "activation": ACTIVATIONS.get(name)}
+    known["normalized"] = lambda a: normalized(a, 1e-5 * (d if name == "rwkv7" else 1))
+    known["mixed"] = lambda mix: feeds["x"] + (feeds["x_prev"] - feeds["x"]) * feeds[f"{mix}_mix"]
+    if name == "lmu":
+        known |= dict(zip("AB", ro.cells.lmu.memory_matrices(5, 64.0), strict=True))
+    if name == "layer_norm_lstm":
+        gates = feeds["x"] @ feeds["i2h_w"].T + feeds["i2h_b"] + feeds["h_prev"] @ feeds["gates_t_w"].T
+        known["z"] = gates + feeds["gates_t_b"]
+    return known
+
+
+def check_equations(name: str) -> None:
+    made, feeds, results = by_cell(name)
+    blocks = re.findall(r"::\n\n((?:    .*\n)+)", own_doc(type(made)))
+    code = (
+        "\n".join(map(dedent, blocks)).replace("<head>", "0").replace("= zx + zh", "= [a + b for a, b in zip(zx, zh)]")
+    )
+    known = meanings(name, made, feeds)
+    exec(compile(code, name, "exec"), known)  # our own documents
+    for letter, wanted in results.items():
+        np.testing.assert_allclose(known[letter], wanted.squeeze(), rtol=1e-9, atol=1e-12, err_msg=letter)
+
+
+BY_ROWS = [name for name in ro.cells.CELLS if name not in (*BY_HEAD, *NOT_CODE, "selective_ssm")]
+
+
+def test_equations_compute_what_the_cell_computes() -> None:
+    check_each([name for name in own_cells() if name not in NOT_CODE], check_equations)
 
 
 def own_cells() -> list[str]:
