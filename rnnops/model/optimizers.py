@@ -80,7 +80,7 @@ class Optimizer(ABC):
             params: arrays by name.
 
         Returns:
-            Arrays by name: `step`, and for each parameter what is kept of it, as `velocity/<name>`.
+            Arrays by name, `step` and for each parameter what is kept of it, as `velocity/<name>`.
         """
         return {name: np.zeros(kind.shape, kind.dtype) for name, kind in self.state_types(params).items()}
 

@@ -79,7 +79,7 @@ class RNN(Layer):
                 zeros.
 
         Returns:
-            The output, [T, N, H] (2H for both directions), and a tuple of the last states, [1, N, H]: layer by layer,
+            The output, [T, N, H] (2H for both directions), and a tuple of the last states, [1, N, H]; layer by layer,
             in a layer direction by direction, of each the cell's states.
 
         Raises:

@@ -46,12 +46,16 @@ def shape_of(text: str, sizes: dict[str, int]) -> tuple[int, ...]:
 
 
 def listed(cell: str, heading: str) -> list[tuple[str, tuple[int, ...], str]]:
+    """What the docstring of a cell lists below a heading."""
+    return listed_in(own_doc(ro.cells.CELLS[cell]), heading, sizes_of(cell))
+
+
+def listed_in(doc: str, heading: str, sizes: dict[str, int]) -> list[tuple[str, tuple[int, ...], str]]:
     """Name, shape and what is said of each line's names below a heading."""
-    doc = own_doc(ro.cells.CELLS[cell]).split(f"\n{heading}")[1].split("\n\n", 2)[1]
+    doc = doc.split(f"\n{heading}")[1].split("\n\n", 2)[1]
     items = [" ".join(item.split()) for item in re.split(r"^- ", doc, flags=re.M) if item]
     parts = [(item.rpartition("]`")[0] + "]`", item.rpartition("]`")[2].removeprefix(", ...")) for item in items]
     assert all(said.startswith(": ") for _, said in parts), items
-    sizes = sizes_of(cell)
     return [(name, shape_of(text, sizes), said[2:]) for names, said in parts for name, text in NAMED.findall(names)]
 
 
@@ -96,6 +100,25 @@ def test_parameters_are_those_of_the_docstring() -> None:
 
 def test_states_are_those_of_the_docstring() -> None:
     check_each(own_cells(), check_states)
+
+
+def test_parameters_of_attention_are_those_of_the_docstring() -> None:
+    """Of all kinds together, of which each has some."""
+    E, there = 5, {}
+    for kind in ("regular", "recurrent", "dot", "soft_coverage"):
+        net = ro.Net("net", sizes_for="float32")
+        x, encoded = net.input("x", shape=(3, N, D)), net.input("encoded", shape=(4, N, E))
+        decoder = ro.cells.GRUCell(D, H, name="decoder")
+        cell = ro.cells.AttentionCell(E, encoded, None, decoder, H, kind, name="c")
+        cell.apply_over_sequence(net, x)
+        there |= {
+            spec.name: spec for spec in net.parameters if spec.name.startswith("c/") and "/initial" not in spec.name
+        }
+        columns = [spec.shape for spec in net.parameters if spec.name == "decoder/reset_gate_t_w"]
+        assert columns == [(H, H + E)]
+    said = listed_in(own_doc(ro.cells.AttentionCell), "Trained parameters", {"E": E, "H": H})
+    assert {f"c/{name}": shape for name, shape, _ in said} == {name: spec.shape for name, spec in there.items()}
+    assert all(spec.initializer.kind == ("zeros" if name.endswith("_b") else "xavier") for name, spec in there.items())
 
 
 # -- equations -------------------------------------------------------------------------------------------------------
