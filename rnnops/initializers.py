@@ -76,13 +76,26 @@ def _distribution(init: Initializer, net: str, name: str) -> Initializer:
 def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:
     """Start values of all parameters of a net.
 
-    Each array depends on (seed, name) only, so neither order nor other parameters matter.
+    Each array depends on seed and name alone, so neither order nor other parameters matter.
 
     Args:
+        net: whose `net.parameters` are wanted, those of cells in it among them.
         seed: an integer of 0 or more.
-        dtype: float32 or float64.
+        dtype: float32 or float64; the float64 values, rounded.
 
-    Returns: name -> array.
+    Returns:
+        Parameter name -> array of its shape.
+
+    Raises:
+        NetError: net is no net.
+        FeedError: dtype is no float, or seed is no such integer.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> w = net.parameter("w", [2, 3], ("uniform", -0.1, 0.1))
+        >>> ro.init_params(net, seed=0)
+        {'w': array([[ 0.0044, -0.0228, -0.0241],
+               [-0.0484,  0.0266, -0.0689]], dtype=float32)}
     """
     if not hasattr(net, "parameters"):
         raise NetError("this is no net", wanted="a ro.Net", came=type(net).__name__)

@@ -53,7 +53,27 @@ class Token(NamedTuple):
 
 
 def parse_net(text: str) -> Net:
-    """The net that a text describes, open for more ops. Raises ParseError where the text is no net."""
+    """The net that a text describes, as `str(net)` prints it; open for more ops.
+
+    Args:
+        text: of one net, with its cells; names are taken as they stand, whatever name scope is open.
+
+    Returns:
+        A `ro.Net`.
+
+    Raises:
+        ParseError: the text is no net; it names the line.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.tanh(net.input("x", shape=[2])))
+        >>> print(net)
+        net n(x: float[2])
+            tanh_0 = Tanh(x)
+            return y=tanh_0
+        >>> str(ro.parse_net(str(net))) == str(net)
+        True
+    """
     if not isinstance(text, str):
         raise ParseError("only text can be read", wanted="a string", came=type(text).__name__)
     reader = _Reader(_tokens(text))

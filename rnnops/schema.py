@@ -340,5 +340,13 @@ def is_number(value: object) -> bool:
 
 
 def op_names() -> list[str]:
-    """Names of all public ops."""
+    """Names of all ops, as ONNX and printed nets have them, those that users registered included.
+
+    Returns:
+        Sorted names; of most `ro.<name>` is the function, in small letters and with underscores.
+
+    Example:
+        >>> ro.op_names()[:3]
+        ['Abs', 'Add', 'And']
+    """
     return sorted(name for name, schema in REGISTRY.items() if not schema.internal)

@@ -14,7 +14,26 @@ _PREFIX: ContextVar[str] = ContextVar("rnnops_name_scope", default="")
 
 @contextmanager
 def name_scope(name: str) -> Iterator[str]:
-    """Prefix new names with `<name>/`; scopes nest. Yields the whole prefix. Raises NetError for an empty name."""
+    """Prefix names with `<name>/` that nets give, and are given, inside; scopes nest.
+
+    A net leaves out the scopes in which it was made, so that a cell can be written inside one.
+
+    Args:
+        name: a non-empty string; slashes at its ends are left out.
+
+    Yields:
+        The whole prefix, those of outer scopes included.
+
+    Raises:
+        NetError: the name is empty or no string.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> with ro.name_scope("encoder") as prefix:
+        ...     x = net.input("x")
+        >>> prefix, x.name
+        ('encoder/', 'encoder/x')
+    """
     if not isinstance(name, str) or not name.strip("/"):
         raise NetError("a name scope needs a name", wanted="a non-empty string", came=repr(name))
     token = _PREFIX.set(scoped(name.strip("/")) + "/")

@@ -35,10 +35,14 @@ def recurrent_net(
 ) -> tuple[Blob, ...]:
     """Step a cell over time: for t = 0..T-1 it reads `x_t = xs[t]` and its states, and writes its outputs.
 
+    `ro.scan` does this with a cell that was written as a function.
+
     Args:
-        inputs: (cell input, sequence `[T, N, ...]`), any number.
+        net: that gets the recurrence.
+        cell_net: a net of one step; later changes of it do not matter.
+        inputs: (cell input, sequence `[T, N, ...]`), any number; the cell reads `[N, ...]`.
         initial_cell_inputs: (state input, initial value `[D]`, `[N, D]` or `[L, N, D]`), one for each state, in order.
-        links: state input -> the cell output that it reads one step later, or a `Link`.
+        links: state input -> the cell output that it reads one step later, or a `ro.Link`.
         timestep: the cell input (int32) that gets `[t]`.
         scope: prefix of the results' names and of inputs made for the cell's references.
         outputs_with_grads: positions or names of results that may get a gradient; left out, all may.
@@ -50,8 +54,24 @@ def recurrent_net(
         reverse: run from T-1 to 0; `_all[t]` still belongs to time t.
         state_shapes: state input -> sizes of its feature axes, where they are not one axis `D`.
 
-    Returns: `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.
-    Raises RecurrentError where names, links, states or lists do not fit the cell.
+    Returns:
+        `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.
+
+    Raises:
+        RecurrentError: names, links, states or lists do not fit the cell.
+        NetError: a blob is of another net, or a name is taken.
+        TypeRuleError: once shapes are known, they do not fit the cell.
+
+    Example:
+        >>> cell = ro.Net("cell")
+        >>> x, h = cell.inputs("x", "h")
+        >>> cell.outputs(h_t=x + 0.5 * h)
+        >>> net = ro.Net("n")
+        >>> xs, h0 = net.inputs("xs", "h0")
+        >>> h_all, h_last = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0)], links={"h": "h_t"})
+        >>> net.outputs(y=h_all)
+        >>> ro.compile(net, device="reference")({"xs": np.ones((3, 1, 1)), "h0": np.zeros((1, 1))})["y"][:, 0, 0]
+        array([1.  , 1.5 , 1.75])
     """
     if not isinstance(net, Net):
         raise RecurrentError("the outer net is no net", wanted="a ro.Net", came=type(net).__name__)

@@ -132,11 +132,7 @@ def cell(
     timestep: str | None = None,
     dtypes: Mapping[str, str] | None = None,
 ) -> Any:
-    """Make a cell of a function of one step, for `scan`; a decorator, with options or without.
-
-        @ro.cell
-        def step(x, h, *, w_x, w_h):
-            return dict(h=ro.tanh(x @ w_x + h @ w_h))
+    """Make a cell of a function of one step, for `ro.scan`; a decorator, with options or without.
 
     Args:
         function: of blobs: sequences and states first, parameters after `*`; what has a default stays a value of
@@ -145,7 +141,22 @@ def cell(
         timestep: name of an argument that gets the number of the step, int32 `[1]`.
         dtypes: argument -> dtype, where that is not float.
 
-    Returns: a `CellFunction`. Raises RecurrentError for functions that are no cells.
+    Returns:
+        A `CellFunction`: called with blobs it appends its ops to their net, `net` is the cell for
+        `ro.recurrent_net`, and it
+        prints as that.
+
+    Raises:
+        RecurrentError: the function is no cell: what it takes or returns does not fit the rules above.
+
+    Example:
+        >>> @ro.cell
+        ... def step(x, h, *, w_x, w_h):
+        ...     return dict(h=ro.tanh(x @ w_x + h @ w_h))
+        >>> step
+        <cell step: sequences x; states h; parameters w_x, w_h>
+        >>> step.sequences, step.states, step.parameters
+        (('x',), ('h',), ('w_x', 'w_h'))
     """
     if function is None:
         return lambda written: CellFunction(written, timestep, dtypes or {})

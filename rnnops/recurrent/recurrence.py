@@ -30,13 +30,31 @@ def runs_in_parts(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Link:
-    """A state input reads earlier values of a step output.
+    """Which earlier values of a step output a state input reads; in `links=` of `ro.recurrent_net`.
 
     Args:
         output: the cell's output that the state input follows.
         window: how many steps it sees at once; more than one adds a leading axis `[window, N, ...]`.
-        offset: first step it sees, counted in the state tensor `[L + T, N, ...]`; left out, the initial state must
-            have exactly `window` steps, so that the input sees the steps just before t.
+        offset: first step it sees, counted in the state tensor `[L + T, N, ...]`, whose first L are initial values;
+            left out, L must be `window`, so that the input sees the steps just before t.
+
+    Raises:
+        RecurrentError: in `ro.recurrent_net`, where the cell has no such output, or the window does not fit the initial
+            state.
+
+    Example:
+        Each output is the mean of an input and the last two outputs:
+
+        >>> cell = ro.Net("average")
+        >>> x, last = cell.inputs("x", "last")
+        >>> cell.outputs(y=(x + last.sum(axis=0)) / 3.0)
+        >>> net = ro.Net("n")
+        >>> xs, h0 = net.inputs("xs", "h0")
+        >>> links = {"last": ro.Link("y", window=2)}
+        >>> y, _ = ro.recurrent_net(net, cell, [("x", xs)], [("last", h0)], links)
+        >>> net.outputs(y=y)
+        >>> ro.compile(net, device="reference")({"xs": np.ones((3, 1, 1)), "h0": np.zeros((2, 1, 1))})["y"][:, 0, 0]
+        array([0.3333, 0.4444, 0.5926])
     """
 
     output: str

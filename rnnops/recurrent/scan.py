@@ -47,9 +47,26 @@ def scan(
             parameters. One that is not given is found in the net by its name, `<scope>/<name>` with a scope, or becomes
             an input of that name.
 
-    Returns: the last states by name, and all steps `[T, N, ...]` of what the cell returned as `y`; of all it returned
+    Returns:
+        The last states `[N, ...]` by name, and all steps `[T, N, ...]` of what the cell returned as `y`; of all it
+        returned
         besides states, by name, where that is more or other than `y`; of its states, by name, where it is nothing.
-    Raises RecurrentError for arguments that do not fit the cell.
+
+    Raises:
+        RecurrentError: arguments do not fit the cell.
+        NetError: none of the arguments is a blob, they are of several nets, or a name is taken.
+        TypeRuleError: once shapes are known, they do not fit the cell.
+
+    Example:
+        >>> @ro.cell
+        ... def smooth(x, h, *, a):
+        ...     return dict(h=a * h + (1.0 - a) * x)
+        >>> net = ro.Net("n")
+        >>> last, every = ro.scan(smooth, net.input("xs"), h=net.input("h0"))
+        >>> net.outputs(h=every["h"], last=last["h"])
+        >>> feeds = {"xs": np.ones((3, 1, 1)), "h0": np.zeros((1, 1)), "a": np.array(0.5)}
+        >>> {name: array.ravel() for name, array in ro.compile(net, device="reference")(feeds).items()}
+        {'h': array([0.5  , 0.75 , 0.875]), 'last': array([0.875])}
     """
     if not isinstance(cell, CellFunction):
         hint = "Put @ro.cell before the function; ro.recurrent_net steps nets."

@@ -17,8 +17,9 @@ from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.native_calls import NativeCalls
 from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.planning_run import Feeds
 from rnnops.compiler.api.record import record
-from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.job_list import Recorded
 from rnnops.compiler.execute.recorded_array import NotRecordedError
 from rnnops.compiler.execute.recorder import Recorder

@@ -17,8 +17,9 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from rnnops.arguments import named_arguments
+from rnnops.compiler.api.planning_run import Feeds
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import REFERENCE
 from rnnops.errors import DeviceError, NumericsError
 from rnnops.schema import Call, RunContext

@@ -42,14 +42,16 @@ def compile(  # noqa: A001
     """Make a net ready to run; shapes are learnt at the call, plans are cached, and filled in for new T and N.
 
     Args:
+        net: with outputs; later changes of it do not matter.
         device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
         checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
-            `"speed"`, `"memory"`, `"collection"`, or a list of blob names or patterns.
+            `"speed"`, `"memory"`, `"collection"` (what `net.checkpoint` named), or a list of blob names or patterns.
         memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
             fastest way that fits is taken.
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
         recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
+        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
         weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
             many fit; sums are float32. Results then agree to about three digits.
         precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
@@ -58,10 +60,23 @@ def compile(  # noqa: A001
             half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
         check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
             the op and the step that made the first NaN or infinity.
-        tuning: what tests force on the CPU device: vector width, tile size, kernels as plain Python.
 
-    Raises DeviceError for an unknown or missing device, precision or number of threads, NetError for a net without
-    outputs, CheckpointError for policies and budgets that make no sense.
+    Returns:
+        A `ro.Run`, to be called with arrays.
+
+    Raises:
+        DeviceError: device, precision or number of threads is unknown or not there.
+        NetError: net is no net, or has no outputs.
+        CheckpointError: the policy or the budget makes no sense.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=net.input("x") * 2.0)
+        >>> run = ro.compile(net, threads=1)
+        >>> run
+        <Run of net 'n' on cpu: x -> y>
+        >>> run({"x": np.array([1.0, 2.0])})
+        {'y': array([2., 4.])}
     """
     require_net(net)
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.checkpoints.policy import Saving
 from rnnops.compiler.api.feeds import check_bound, is_on_cuda
+from rnnops.compiler.api.planning_run import Feeds
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.api.run import Feeds, Run
+from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import Options

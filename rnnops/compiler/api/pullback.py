@@ -36,9 +36,26 @@ RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences
 
 
 class Pullback(Attributes):
-    """Maps gradients of outputs to gradients of inputs; used once.
+    """Maps gradients of outputs to gradients of inputs, once; made by `run.vjp`.
 
     It holds feeds and kept blobs until it is used or dropped, and nothing else holds them.
+
+    Args:
+        plan: of the run.
+        held: what backward reads, by blob.
+        outputs: of the forward pass; those that backward reads are lent to it, and read-only until then.
+        context: seed and mode of the forward pass.
+        fed: inputs whose gradients are wanted, as they were fed.
+
+    Raises:
+        GradientError: in calls, for gradients that do not fit, and for a second use.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.exp(net.input("x")))
+        >>> out, pullback = ro.compile(net).vjp({"x": np.array([0.0, 1.0])})
+        >>> pullback({"y": np.array([1.0, 2.0])})
+        {'x': array([1.    , 5.4366])}
     """
 
     def __init__(
@@ -64,11 +81,15 @@ class Pullback(Attributes):
         """Run the backward pass.
 
         Args:
-            grads: output name -> gradient, zero for outputs not named; or one gradient, where there is one float
-                output. Gradients are arrays, or Python numbers of outputs without axes, as `{"loss": 1.0}`.
+            grads: output name -> gradient of the output's shape and dtype, zero for outputs not named; or one gradient,
+                where there is one float output. Outputs without axes take Python numbers: `{"loss": 1.0}`.
 
-        Returns: input name -> gradient, of the feed's shape. Raises GradientError for an unknown output, one that takes
-        no gradient, a wrong shape or dtype, and for a second use.
+        Returns:
+            Input name -> gradient, of the feed's shape and dtype.
+
+        Raises:
+            GradientError: an output is unknown or takes no gradient, a gradient has another shape or dtype, or this is
+                a second use.
         """
         self._plan.compiled.rouse()
         workspace, _ = self._take(self._checked(grads))
@@ -90,10 +111,27 @@ class Pullback(Attributes):
             output: layers of whose inputs the gradients are wanted.
             freeze: the last layer to run; nothing is computed for those below.
 
-        Yields: for each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are of inputs
-        in `wrt` that no layer below uses; values, the arrays that were fed, may be overwritten from then on. The last
-        is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
-        Raises what a call raises, and GradientError for a name that is no layer.
+        Yields:
+            For each layer `(param_names, param_values, param_grads, layer_grads)`. The first three are of inputs in
+            `wrt` that no layer below uses; values, the arrays that were fed, may be overwritten from then on. The last
+            is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
+
+        Raises:
+            GradientError: as a call, and for a name that is no layer.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> x, v, w = net.inputs("x", "v", "w")
+            >>> with net.layer("below"):
+            ...     h = ro.tanh(x * v)
+            >>> with net.layer("above"):
+            ...     net.outputs(y=h * w)
+            >>> feeds = {"x": np.ones(1), "v": np.zeros(1), "w": np.ones(1)}
+            >>> out, pullback = ro.compile(net).vjp(feeds, wrt=["v", "w"])
+            >>> for names, values, grads, _ in pullback.layers(np.ones(1)):
+            ...     print(names, grads)
+            ['w'] [array([0.])]
+            ['v'] [array([1.])]
         """
         given = self._checked(grads)
         if self._held is None:
@@ -105,7 +143,7 @@ class Pullback(Attributes):
         return iterator
 
     def release(self) -> None:
-        """Give outputs that were lent to this pullback back to the caller."""
+        """Give outputs that were lent to this pullback back to the caller: they may be written again."""
         self._release()
 
     def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
@@ -122,12 +160,16 @@ class Pullback(Attributes):
         return workspace, fed
 
     def step_blobs(self, name: str) -> Array:
-        """All steps of a blob of a cell, `[T, ...]`.
+        """All steps of a blob of a cell.
 
         Args:
             name: of a kept blob or a state of the only recurrence, or `<result name>:<blob>` where there are several.
 
-        Raises GradientError, with a list of what is kept, for a blob that is not.
+        Returns:
+            `[T, ...]`, the caller's own.
+
+        Raises:
+            GradientError: the blob is not kept, and the error lists what is; or the pullback was used.
         """
         if self._held is None:
             raise self._used()
@@ -147,7 +189,11 @@ class Pullback(Attributes):
         return self._own(found[0]())
 
     def held_arrays(self) -> dict[str, Array]:
-        """Every array that the backward pass will read, by blob; none once it is used."""
+        """Every array that the backward pass will read, by blob; none once it is used.
+
+        Returns:
+            Blob name, or `<result name>:<blob>` of a recurrence, -> array.
+        """
         arrays: dict[str, Array] = {}
         for name, value in (self._held or {}).items():
             parts = value.named_arrays() if isinstance(value, RESIDUALS) else {"": value}

@@ -1,0 +1,272 @@
+"""What a run plans for feeds of certain types, and what its plans say; nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
+from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.precision import check_floats
+from rnnops.compiler.api.printed_run import PrintedRun
+from rnnops.compiler.api.type_feeds import types_of_feeds
+from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
+from rnnops.compiler.pipeline import (
+    ForwardPlan,
+    PlanCache,
+    TrainingPlan,
+    forward_structure,
+    live_net,
+    saved_by,
+    training_structure,
+    with_memory,
+)
+from rnnops.compiler.plan_templates import PlanTemplates
+from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
+from rnnops.compiler.saving.fit_budget import Saved, fit_budget
+from rnnops.lazy import LazyModule
+from rnnops.net import Net
+from rnnops.types import Array, Type, type_of
+
+if TYPE_CHECKING:
+    from rnnops.compiler.report import (
+        budget_curve as budget_curve,
+        estimates as estimates,
+        saved_residuals as saved_residuals,
+    )
+    from rnnops.compiler.report.budget_curve import BudgetCurve
+    from rnnops.compiler.report.estimates import Estimate, EstimateTable
+    from rnnops.compiler.report.saved_residuals import SavedResiduals
+else:  # a first call does without
+    budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
+    estimates = LazyModule("rnnops.compiler.report.estimates")
+    saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
+
+PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
+Feeds = Mapping[str, Any]
+
+
+class PlanningRun(PrintedRun):
+    """Base of runs: plans by the types of feeds, and tables of what they keep and cost."""
+
+    symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
+
+    def __init__(
+        self,
+        net: Net,
+        device: str,
+        options: Options = REFERENCE,
+        bound: Feeds | None = None,
+        saving: Saving = DEFAULT_SAVING,
+    ) -> None:
+        self.net, self.device, self._options, self._saving = net, device, options, saving
+        self._live = live_net(net, "" if options.precision == EXACT else options.precision)
+        self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
+        self._bound = dict(bound or {})
+        self._names = tuple(net.input_names)
+        self._float_dtypes: PlanCache[str] = PlanCache(limit=256)
+        self._forward: PlanCache[ForwardPlan] = PlanCache(PLANS)
+        self._training: PlanCache[TrainingPlan] = PlanCache(PLANS)
+        self._templates: tuple[PlanTemplates[ForwardPlan], PlanTemplates[TrainingPlan]]
+        self._templates = PlanTemplates(), PlanTemplates()
+        declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
+        self._known_sizes = frozenset(self._bound) | declared
+
+    def plan(
+        self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> PlannedRun:
+        """What a run does with feeds of certain shapes: loops, memory, generated source. Nothing is computed.
+
+        Args:
+            dicts, feeds: input name -> array or shape; inputs with declared shapes may be left out.
+            backward: whether `vjp` and its pullback are planned, or a call.
+            wrt: as for `vjp`.
+            dtype: of floats where no arrays are given; float32 if left out.
+
+        Returns:
+            A plan that prints: `describe()`, `memory()`, `source`.
+
+        Raises:
+            FeedError: what is given is missing or does not fit.
+            TypeRuleError: shapes do not fit the ops.
+            GradientError: the net cannot be differentiated.
+            CheckpointError: as `vjp`.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> net.outputs(y=ro.tanh(net.input("x")))
+            >>> print(ro.compile(net, threads=1).plan(x=(2, 3), backward=False).memory())
+            forward pass: 24 B, most at 'tanh_0'
+              kind    what    of      dtype    shape   bytes
+              output  tanh_0  tanh_0  float32  [2, 3]     24
+              total                                       24
+            <BLANKLINE>
+            Not counted: what the interpreter needs within an op.
+        """
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
+        kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
+        if not backward:
+            planned = self._forward.get(kinds, lambda: self._planned_forward(types, float_dtype))
+            return PlannedRun(self.device, planned)
+        names = checked_wrt(self.net, wrt)
+        return PlannedRun(
+            self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
+        )
+
+    def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
+        """Compile what calls with such feeds run, before the first one.
+
+        Args:
+            dicts, feeds: as for `plan`: arrays or shapes.
+            backward: whether `vjp` and its pullback are compiled, too.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+        """
+        self.plan(*dicts, backward=False, dtype=dtype, **feeds).load()
+        if backward:
+            self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).load()
+
+    def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
+        """What `vjp` keeps for its pullback, blob by blob; nothing is computed.
+
+        Args:
+            dicts, feeds: as for `plan`: arrays or shapes.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Returns:
+            A table with `blobs` and `total` bytes, which prints.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> net.outputs(y=ro.exp(ro.tanh(net.input("x"))))
+            >>> print(ro.compile(net).saved_residuals(x=(2, 3)))
+              status      blob    of  dtype    shape   bytes
+              recomputed  tanh_0      float32  [2, 3]      0
+              recomputed  exp_0       float32  [2, 3]      0
+              total                                        0
+        """
+        planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
+        assert isinstance(planned, TrainingPlan)
+        return saved_residuals.saved_residuals(planned)
+
+    def memory_estimate(
+        self, checkpoints: Any = None, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any
+    ) -> Estimate:
+        """Bytes and predicted time of a policy; nothing is computed.
+
+        Args:
+            checkpoints: as for `ro.compile`; what the run itself does, its budget included, if left out.
+            dicts, feeds: as for `plan`: arrays or shapes.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Returns:
+            The policy with `nbytes` held at most and `time`, that of one that does nothing twice being 1.
+
+        Raises:
+            CheckpointError: the policy makes no sense.
+            FeedError: as `plan`, and what else it raises.
+        """
+        policy = self._saving.policy if checkpoints is None else as_policy(checkpoints, self.net)
+        saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
+        if checkpoints is None and self._saving.budget is not None:
+            policy = fit_budget(saved, self._saving.budget, tile).policy
+        return estimates.estimate_of(saved, policy)
+
+    def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
+        """Bytes against predicted time for all that a budget chooses from; nothing is computed.
+
+        Args:
+            dicts, feeds: as for `plan`: arrays or shapes.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Returns:
+            A table of estimates, the fastest first, which prints.
+
+        Raises:
+            FeedError: as `plan`, and what else it raises.
+        """
+        return estimates.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+
+    def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
+        """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.
+
+        Args:
+            dicts, feeds: as for `plan`: arrays or shapes.
+            wrt: as for `vjp`.
+            dtype: as for `plan`.
+
+        Returns:
+            A picture; `print` says the same in words, and `rows` are the estimates.
+
+        Raises:
+            CheckpointError: nothing fits what the run was compiled with.
+            FeedError: as `plan`, and what else it raises.
+        """
+        chosen = self.memory_estimate(None, *dicts, wrt=wrt, dtype=dtype, **feeds)
+        return budget_curve.budget_curve(self.net.name, *self._saved_by(dicts, wrt, dtype, feeds), chosen)
+
+    def _saved_by(
+        self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
+    ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
+        """What each policy saves with feeds of certain shapes, and the steps of tiles."""
+        types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
+        check_floats(self.net, self._options.precision, float_dtype)
+        residuals = self._saving.policy.residuals
+        saved = saved_by(self._live, types, float_dtype, checked_wrt(self.net, wrt), residuals, self._options)
+        return saved, partial(steps_of_tile, self._options)
+
+    def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Array], Hashable]:
+        """Checked feeds by input, and what plans depend on: their dtypes and shapes."""
+        names = self._names
+        plain = plain_arrays(names, (self._bound, *dicts), named)
+        if plain is not None:
+            kinds = tuple([(array.dtype, array.shape) for array in plain])
+            if kinds in self._float_dtypes:
+                return dict(zip(names, plain, strict=True)), kinds
+        arrays, float_dtype = as_arrays(self.net, merge_feeds(self.net, (self._bound, *dicts), named), self._fed)
+        kinds = tuple((arrays[name].dtype, arrays[name].shape) for name in names)
+        self._float_dtypes.get(kinds, lambda: float_dtype)
+        return {name: arrays[name] for name in names}, kinds
+
+    def _fed(self, net: str, name: str, value: Any) -> Any:
+        """A feed of an input as an array. Raises FeedError for what is none."""
+        return as_array(net, name, value)
+
+    def _types(self, arrays: Feeds, kinds: Hashable) -> tuple[dict[str, Type], str]:
+        float_dtype = self._float_dtypes.get(kinds, lambda: as_arrays(self.net, arrays, self._fed)[1])
+        return {name: type_of(array) for name, array in arrays.items()}, float_dtype
+
+    def _planned_forward(self, types: Mapping[str, Type], float_dtype: str) -> ForwardPlan:
+        """A plan of a call with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
+
+        def make(types: Mapping[str, Type]) -> ForwardPlan:
+            return forward_structure(self._live, types, float_dtype, self._options)
+
+        if not self.symbolic:
+            return with_memory(make(types))
+        return with_memory(self._templates[0].plan(float_dtype, types, self._known_sizes, make))
+
+    def _planned_training(self, wrt: tuple[str, ...], types: Mapping[str, Type], float_dtype: str) -> TrainingPlan:
+        """A plan of `vjp` with feeds of certain types."""
+        check_floats(self.net, self._options.precision, float_dtype)
+
+        def make(types: Mapping[str, Type]) -> TrainingPlan:
+            return training_structure(self._live, types, float_dtype, wrt, self._options, self._saving)
+
+        if not self.symbolic:
+            return with_memory(make(types))
+        return with_memory(self._templates[1].plan((wrt, float_dtype), types, self._known_sizes, make))
