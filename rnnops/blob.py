@@ -23,6 +23,25 @@ class Blob(Attributes):
     `+ - * / % ** @ == != < <= > >= & | ~ -x +x abs(x)` append ops; either side may be a Python number or a NumPy array.
     Subscripts (`x[0, ..., :H]`), `x.T`, methods of arrays (`x.sum(axis=-1)`) and NumPy's functions (`np.tanh(x)`) do so
     with NumPy's arguments and defaults.
+
+    Args:
+        net: that it belongs to.
+        name: unique in the net.
+
+    Raises:
+        NetError: where a value is asked for that there is only in a run, as by `bool(x)`, `float(x)`, `len(x)` or a
+            loop.
+        UnknownNameError: for an attribute that arrays have and blobs have not; it says what does the same.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> y = np.tanh(2.0 * x[0] + 1.0).named("y")
+        >>> x, y, y.dtype
+        (<Blob x of net n>, <Blob y of net n>, 'float')
+        >>> net.outputs(y)
+        >>> ro.compile(net, device="reference")({"x": np.array([[0.0, 1.0]])})
+        {'y': array([0.7616, 0.9951])}
     """
 
     __slots__ = ("__weakref__", "name", "net")
@@ -58,16 +77,39 @@ class Blob(Attributes):
 
     @property
     def shape(self) -> Shape:
-        """Sizes, where inputs declare theirs. Raises NetError where they are known only once there are feeds."""
+        """Sizes, where inputs declare theirs.
+
+        Raises:
+            NetError: they are known only once there are feeds; `ro.shape(x)` is a blob.
+        """
         return self.net.shape_of(self.name)
 
     @property
     def ndim(self) -> int:
-        """How many axes there are, where the shape is known."""
+        """How many axes there are.
+
+        Raises:
+            NetError: the shape is known only once there are feeds.
+        """
         return len(self.shape)
 
     def named(self, name: str) -> Blob:
-        """Rename this blob in its net and return it. Raises NetError where the name is taken."""
+        """Give this blob a name: errors and printed nets say it, cells and `recompute=` find it.
+
+        Args:
+            name: printable, not taken in the net; open name scopes go before it.
+
+        Returns:
+            The same blob.
+
+        Raises:
+            NetError: the name is taken or no name, or the net is a snapshot.
+
+        Example:
+            >>> net = ro.Net("n")
+            >>> (net.input("x") * 2.0).named("twice").name
+            'twice'
+        """
         self.net.rename(self, name)
         return self
 
@@ -123,33 +165,100 @@ class Blob(Attributes):
 
     @named_arguments
     def transpose(self, *axes: Any) -> Blob:
-        """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`; reversed if left out."""
+        """Axes in another order, as `x.transpose(1, 0)` or `x.transpose([1, 0])`.
+
+        Args:
+            axes: of x, in the order of the result, one by one or as a list; reversed if left out.
+
+        Returns:
+            A blob of these sizes.
+
+        Raises:
+            TypeRuleError: once shapes are known, they do not name every axis once.
+        """
         return self.net.call("Transpose", self, _unpacked(axes) or None)
 
     @named_arguments
     def reshape(self, *shape: Any) -> Blob:
-        """Other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`; 0 is a size of 0, as in NumPy."""
-        sizes = _unpacked(shape)
-        return self.net.call("Reshape", self, sizes, allowzero=int(any(size == 0 for size in sizes)))
+        """The same elements in other sizes, as `x.reshape(2, -1)` or `x.reshape([2, -1])`.
+
+        Args:
+            shape: sizes, one by one, as a list, or as an int64 blob; one -1 is worked out from the others, and 0 is a
+                size of 0, as in NumPy.
+
+        Returns:
+            A blob of these sizes.
+
+        Raises:
+            NetError: sizes are no integers.
+            TypeRuleError: once shapes are known, the elements do not fit.
+        """
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Blob) else _unpacked(shape)
+        literal = isinstance(sizes, Blob) or any(isinstance(size, int | np.integer) and size == 0 for size in sizes)
+        return self.net.call("Reshape", self, sizes, allowzero=int(literal))
 
     @named_arguments
     def sum(self, axis: Axis = None, keepdims: bool = False) -> Blob:
-        """The sum over some axes, or over all."""
+        """The sum over some axes, or over all; `ro.reduce_sum` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: x is bool; once shapes are known, an axis is out of range or there twice.
+        """
         return _SUM(self.net, self, axis, keepdims=keepdims)
 
     @named_arguments
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Blob:
-        """The mean over some axes, or over all."""
+        """The mean over some axes, or over all; `ro.reduce_mean` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: x is not float; once shapes are known, an axis is out of range or there twice.
+        """
         return _MEAN(self.net, self, axis, keepdims=keepdims)
 
     @named_arguments
     def max(self, axis: Axis = None, keepdims: bool = False) -> Blob:
-        """The largest element along some axes, or of all."""
+        """The largest element along some axes, or of all; `ro.reduce_max` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: once shapes are known, an axis is out of range or there twice.
+        """
         return _MAX(self.net, self, axis, keepdims=keepdims)
 
     @named_arguments
     def min(self, axis: Axis = None, keepdims: bool = False) -> Blob:
-        """The smallest element along some axes, or of all."""
+        """The smallest element along some axes, or of all; `ro.reduce_min` with NumPy's defaults.
+
+        Args:
+            axis: an axis, or several as a tuple; negative ones count from the end; all if None.
+            keepdims: whether they stay as axes of size 1.
+
+        Returns:
+            The other axes, x's dtype.
+
+        Raises:
+            TypeRuleError: once shapes are known, an axis is out of range or there twice.
+        """
         return _MIN(self.net, self, axis, keepdims=keepdims)
 
     # -- operators -------------------------------------------------------------------------------------------------
@@ -250,7 +359,8 @@ class Blob(Attributes):
 def _unpacked(values: tuple[Any, ...]) -> Sequence[Any]:
     """Sizes or axes that came one by one, or as one sequence."""
     (first, *more) = values or ((),)
-    return values if more or isinstance(first, int | np.integer | Blob) else first
+    first = first.tolist() if isinstance(first, np.ndarray) else first
+    return first if not more and isinstance(first, Sequence) else values
 
 
 _SUM, _MEAN, _MAX, _MIN = map(reduction, ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"))

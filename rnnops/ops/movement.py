@@ -235,8 +235,9 @@ class Transpose(Movement):
 
     attributes: ClassVar[dict[str, Any]] = {"perm": None}
 
-    def __call__(self, data: Blob, perm: Sequence[int] | None = None) -> Blob:
-        return common_net([data]).apply(self.name, [data], perm=perm)
+    def __call__(self, data: Blob, perm: Sequence[int] | Array | None = None) -> Blob:
+        order = perm.tolist() if isinstance(perm, np.ndarray) else perm
+        return common_net([data]).apply(self.name, [data], perm=order)
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         return (tuple(call.shape(0)[axis] for axis in self.order(call)),)

@@ -32,6 +32,7 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda x: x.reshape(4, -1), lambda x: x.reshape((4, 15)), lambda x: x[5:].reshape(0, 2),
     lambda x: x % 0.7, lambda x: 0.7 % (x + 9), lambda x: X % -x, lambda x: +x,
     lambda x: x.transpose(1, 0, 2), lambda x: x.transpose([2, 1, 0]), lambda x: x.transpose(),
+    lambda x: x.transpose(np.array([1, 2, 0])), lambda x: x.reshape(np.array([4, 15])),
 ]  # fmt: skip
 
 
@@ -55,6 +56,15 @@ def test_subscripts() -> None:
 
 def test_functions_and_methods() -> None:
     check_each(FUNCTIONS, same_as_numpy)
+
+
+def test_reshape_takes_the_shape_of_a_blob() -> None:
+    for rows in (2, 0):
+        net = ro.Net("n")
+        x, y = net.inputs("x", "y")
+        net.outputs(z=x.reshape(ro.shape(y)))
+        feeds = {"x": np.ones(3 * rows), "y": np.ones((rows, 3))}
+        assert ro.compile(net, device="reference")(feeds)["z"].shape == (rows, 3)
 
 
 def test_random_subscripts() -> None:

@@ -171,6 +171,7 @@ WRONG_CALLS: list[tuple[Build, str]] = [
     (lambda x: ro.dropout(x, -0.5), "net 'bad', op 'Dropout': not a dropout ratio"),
     (lambda x: ro.reshape(x, [1.5]), "net 'bad', op 'Reshape': 'shape' is a list of integers"),
     (lambda x: ro.reduce_sum(x, "all"), "net 'bad', op 'ReduceSum': 'axes' is a list of integers"),
+    (lambda x: x.reshape(2.0), "net 'bad', op 'Reshape': 'shape' is a list of integers"),
     (lambda x: ro.split(x, 0), "net 'bad', op 'Split': a split into no pieces"),
     (lambda x: ro.split(x, []), "net 'bad', op 'Split': a split into no pieces"),
     (lambda x: ro.split(x, x.net.constant(np.array([1, 1]))), "net 'bad', op 'Split': a split into no pieces"),
