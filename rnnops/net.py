@@ -6,24 +6,23 @@ is what `recurrent_net` and `compile` take, so that building on afterwards chang
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import Attributes, named_arguments
+from rnnops.arguments import named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
 from rnnops.html import preformatted
-from rnnops.infer import declared_type, infer_call, output_dtypes
+from rnnops.infer import declared_type
 from rnnops.initializers import as_initializer
 from rnnops.lazy import LazyModule
+from rnnops.net_tables import NetTables
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
-from rnnops.scopes import check_name, scoped
+from rnnops.scopes import check_name
 from rnnops.text import format_net
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
 
@@ -34,8 +33,8 @@ else:  # most nets are never drawn
     draw_net = LazyModule("rnnops.pictures.draw_net")
 
 
-class Net(Attributes):
-    """A small program over named blobs.
+class Net(NetTables):
+    """A small program over named blobs; `print(net)` lists it.
 
     Args:
         name: shown in errors and in the text of the net; name scopes that are open now do not prefix its blobs, those
@@ -43,78 +42,50 @@ class Net(Attributes):
         float_dtype: for nets whose sizes are known while they are built (gradient nets): what `"float"` stands for.
         sizes_for: likewise, for nets that stay free of dtypes: `blob.type` is what it is in a run of this float dtype,
             wherever it follows from inputs with shapes.
-    """
 
-    def __init__(self, name: str, float_dtype: str | None = None, sizes_for: str | None = None) -> None:
-        self.name = check_name(name, "net")
-        self.float_dtype = float_dtype
-        self._sized_as = float_dtype or sizes_for
-        self._scope = scoped("")
-        self._inputs: dict[str, Input] = {}
-        self._ops: list[Op] = []
-        self._outputs: dict[str, str] = {}
-        self._dtypes: dict[str, str] = {}
-        self._types: dict[str, Type] = {}
-        self._values: dict[str, Array] = {}
-        self._blobs: dict[str, Blob] = {}
-        self._producer: dict[str, int] = {}
-        self._consumers: dict[str, list[int]] = {}
-        self._named: set[str] = set()
-        self._checkpoints: set[str] = set()
-        self._counts: dict[str, int] = {}
-        self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
-        self._layer = ""
-        self._frozen = False
+    Raises:
+        NetError: the name is empty or not printable.
+
+    Example:
+        >>> net = ro.Net("line")
+        >>> x, b = net.inputs("x", "b")
+        >>> w = net.parameter("w", [1, 2], init="ones")
+        >>> net.outputs(y=w @ x + b)
+        >>> net
+        <Net line: 3 inputs, 2 ops, 1 outputs>
+        >>> net.input_names, net.output_blobs
+        (('x', 'b', 'w'), {'y': 'add_0'})
+        >>> feeds = {"x": np.array([1.0, 2.0]), "b": np.array([0.5]), **ro.init_params(net, seed=0, dtype="float64")}
+        >>> ro.compile(net, device="reference")(feeds)
+        {'y': array([3.5])}
+    """
 
     # -- what is in it ------------------------------------------------------------------------------------------
 
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        return tuple(self._ops)
-
-    @property
-    def input_specs(self) -> tuple[Input, ...]:
-        """Inputs and parameters, in order."""
-        return tuple(self._inputs.values())
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return tuple(self._inputs)
-
-    @property
-    def parameters(self) -> tuple[Input, ...]:
-        """The inputs that have a way to start."""
-        return tuple(spec for spec in self._inputs.values() if spec.initializer is not None)
-
-    @property
-    def output_blobs(self) -> dict[str, str]:
-        """Output name -> blob name."""
-        return dict(self._outputs)
-
-    @property
-    def blob_names(self) -> tuple[str, ...]:
-        """All inputs and op outputs."""
-        return tuple(self._dtypes)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._dtypes
-
     def blob(self, name: str) -> Blob:
-        """The handle of a blob. Raises NetError for an unknown name."""
+        """The handle of a blob.
+
+        Args:
+            name: of an input or of what an op makes.
+
+        Raises:
+            NetError: there is no such blob.
+        """
         if not isinstance(name, str) or name not in self._dtypes:
             raise NetError("no such blob", net=self.name, blob=str(name), wanted=some_of(self._dtypes))
         if name not in self._blobs:
             self._blobs[name] = Blob(self, name)
         return self._blobs[name]
 
-    def dtype_of(self, name: str) -> str:
-        return self._dtypes[name]
-
-    def type_of(self, name: str) -> Type | None:
-        return self._types.get(name)
-
     def shape_of(self, name: str) -> Shape:
-        """The shape of a blob. Raises NetError unless it follows from shapes that inputs declare."""
+        """The sizes of a blob.
+
+        Args:
+            name: of the blob.
+
+        Raises:
+            NetError: they do not follow from shapes that inputs declare.
+        """
         known = self._types.get(name) or declared_type(self, name)
         if known is None:
             hint = "net.input(name, shape=...) declares a shape; ro.shape(x) is the shape as a blob."
@@ -122,15 +93,21 @@ class Net(Attributes):
             raise NetError(problem, net=self.name, blob=name, hint=hint)
         return known.shape
 
-    def is_capturable(self, name: str) -> bool:
-        """Whether a cell may find this blob by its name: inputs, parameters and `.named` blobs only."""
-        return name in self._inputs or name in self._named
-
     # -- building ------------------------------------------------------------------------------------------------
 
     @named_arguments
     def inputs(self, *names: str) -> Any:
-        """Declare float inputs: one blob for one name, else a tuple; may be called again for more."""
+        """Declare float inputs of any shape; may be called again for more.
+
+        Args:
+            names: of the inputs, after which runs are fed.
+
+        Returns:
+            One blob for one name, else a tuple.
+
+        Raises:
+            NetError: there is no name, or one is taken.
+        """
         if not names:
             raise NetError("inputs() needs at least one name", net=self.name)
         blobs = tuple(self.input(name) for name in names)
@@ -138,7 +115,16 @@ class Net(Attributes):
 
     @named_arguments
     def input(self, name: str, dtype: object = None, shape: Sequence[int] | None = None) -> Blob:
-        """Declare one input; integer and bool inputs need their dtype, a shape is checked against the feed."""
+        """Declare one input.
+
+        Args:
+            name: after which runs are fed.
+            dtype: `"float"` (the float dtype of the run) if left out, else `"int32"`, `np.bool_`, ...
+            shape: sizes that feeds must have; any if left out.
+
+        Raises:
+            NetError: the name is taken, there is no such dtype, or the shape is none.
+        """
         spec = Input(
             self._fresh(name), dtype_name(dtype or FLOAT), None if shape is None else checked_shape(shape, self.name)
         )
@@ -146,18 +132,29 @@ class Net(Attributes):
 
     @named_arguments
     def parameter(self, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:
-        """Declare an input with a way to start.
+        """Declare a float input with a way to start.
 
         Args:
+            name: after which runs are fed.
             shape: sizes of the array.
             init: `"zeros"`, `"ones"`, `"xavier"` (uniform in +-sqrt(3 / shape[-1]) for `[out, in]` weights), a number,
                 `("uniform", low, high)`, `("normal", mean, deviation)` or `("xavier", fan_in)`.
+
+        Raises:
+            NetError: the name is taken, the shape is none, or there is no such way to start.
         """
         sizes = checked_shape(shape, self.name)
         return self.add_input(Input(self._fresh(name), FLOAT, sizes, as_initializer(init, self.name, name)))
 
     def outputs(self, /, *blobs: Blob, **named: Blob) -> None:
-        """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again."""
+        """Declare outputs: `outputs(y=b)` names one, `outputs(b)` keeps the blob's name. May be called again.
+
+        Args:
+            blobs, named: blobs of this net.
+
+        Raises:
+            NetError: one is no blob of this net, or a name is there already.
+        """
         self._check_growing()
         for name, blob in [*((None, blob) for blob in blobs), *named.items()]:
             if not isinstance(blob, Blob):
@@ -175,7 +172,14 @@ class Net(Attributes):
 
     @named_arguments
     def checkpoint(self, blob: Blob) -> Blob:
-        """Register a blob to be kept under `checkpoints="collection"`, and return it. Raises NetError for an input."""
+        """Register a blob to be kept under `checkpoints="collection"`, and return it.
+
+        Args:
+            blob: what an op of this net makes.
+
+        Raises:
+            NetError: it is an input or no blob of this net.
+        """
         self._check_growing()
         if not isinstance(blob, Blob):
             self._reject_operand(blob)
@@ -184,35 +188,44 @@ class Net(Attributes):
         self._checkpoints.add(blob.name)
         return blob
 
-    @property
-    def checkpoints(self) -> frozenset[str]:
-        """Blobs that were registered by `checkpoint`."""
-        return frozenset(self._checkpoints)
-
     @named_arguments
     def constant(self, value: Any, dtype: object = None) -> Blob:
-        """A constant blob; Python and NumPy floats take the run's float dtype unless `dtype` says otherwise."""
-        array = np.asarray(value)
+        """A constant blob; operators take numbers and arrays as they are.
+
+        Args:
+            value: a number, or an array of numbers or bools, or lists of them.
+            dtype: `"float"` (the float dtype of the run), `"int32"`, ...; that of the value if left out, `"float"` for
+                floats.
+
+        Raises:
+            NetError: the value is no array, or there is no such dtype.
+            TypeRuleError: once shapes are known, the value does not fit the dtype.
+        """
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise NetError("a constant is no array", net=self.name, came=repr(value)[:40]) from error
         kind = dtype_name(dtype) if dtype else FLOAT if array.dtype.kind == "f" else dtype_name(array.dtype)
         literal = array.item() if array.ndim == 0 else array
         return self.append("Constant", (), {"value": literal, "dtype": kind})[0]
 
     @contextmanager
     def layer(self, name: str) -> Iterator[str]:
-        """Group the ops appended inside into one layer. Layers do not nest."""
+        """Group the ops appended inside into one layer, for `pullback.layers`. Layers do not nest.
+
+        Args:
+            name: of the layer; open name scopes go before it.
+
+        Yields:
+            The whole name.
+
+        Raises:
+            NetError: it is no name, or another layer is open.
+        """
         if self._layer:
             raise NetError(f"layer '{name}' is opened inside layer '{self._layer}'", net=self.name)
         with self.in_layer(self.scoped(check_name(name, "layer", self.name))):
             yield self._layer
-
-    @contextmanager
-    def in_layer(self, layer: str) -> Iterator[None]:
-        """Mark the ops appended inside with a layer name as it is, `""` for none."""
-        before, self._layer = self._layer, layer
-        try:
-            yield
-        finally:
-            self._layer = before
 
     def append(
         self,
@@ -224,8 +237,17 @@ class Net(Attributes):
         """Append an op and return its outputs; most users call the op functions instead.
 
         Args:
+            op_type: a name of `ro.op_names()`.
             inputs: blobs of this net, None for an optional input left out.
+            attributes: by name; those left out have their defaults.
             names: names of the outputs, None for an automatic one, `""` for an output that is not wanted.
+
+        Returns:
+            A tuple of blobs, without those that are not wanted.
+
+        Raises:
+            NetError: there is no such op or attribute, inputs do not fit, a name is taken, or the net is a snapshot.
+            TypeRuleError: dtypes do not fit.
         """
         self._check_growing()
         schema = schema_of(op_type, self.name)
@@ -240,17 +262,43 @@ class Net(Attributes):
         return tuple(self._blobs.setdefault(name, Blob(self, name)) for name in outputs if name)
 
     def apply(self, op_type: str, operands: Sequence[Operand], **attributes: Any) -> Blob:
-        """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob."""
+        """Append an op with one output; numbers and arrays among the operands take the dtype of the first blob.
+
+        Args:
+            op_type: a name of `ro.op_names()`.
+            operands: blobs of this net, numbers and arrays.
+            attributes: by name.
+
+        Raises:
+            NetError: as `append`, and for a number that does not fit the dtype.
+            TypeRuleError: dtypes do not fit.
+        """
         return self.append(op_type, self.operands(operands), attributes)[0]
 
     def call(self, op_type: str, *arguments: Any, **options: Any) -> Blob:
-        """Append an op with one output by its Python function, whose arguments these are."""
+        """Append an op with one output by its Python function.
+
+        Args:
+            op_type: a name of `ro.op_names()`.
+            arguments, options: of the function.
+
+        Raises:
+            NetError: there is no such op, and what the function raises.
+        """
         function: Any = schema_of(op_type, self.name)
         found: Blob = function(*arguments, **options)
         return found
 
     def operands(self, values: Sequence[Operand], dtype: str | None = None) -> list[Blob]:
-        """Blobs for values that share a dtype: numbers and arrays become constants."""
+        """Blobs for values that share a dtype: numbers and arrays become constants.
+
+        Args:
+            values: blobs, numbers and arrays.
+            dtype: of constants; that of the first blob if left out.
+
+        Raises:
+            NetError: a value is none of these, or does not fit the dtype.
+        """
         like = dtype or next((value.dtype for value in values if isinstance(value, Blob)), FLOAT)
         return [value if isinstance(value, Blob) else self._constant_like(value, like) for value in values]
 
@@ -258,7 +306,13 @@ class Net(Attributes):
         """Append an op whose names, attributes and layer are complete; for readers of nets.
 
         Args:
+            op: with inputs that are there, and outputs that are not.
             named: those of its outputs that count as `.named`.
+            checkpoints: those that count as registered by `checkpoint`.
+
+        Raises:
+            NetError: names, ports or attributes do not fit.
+            TypeRuleError: dtypes do not fit.
         """
         self._check_growing()
         for name in filter(None, op.inputs):
@@ -273,7 +327,15 @@ class Net(Attributes):
         self._checkpoints.update(checkpoints)
 
     def rename(self, blob: Blob, name: str) -> None:
-        """Give a blob another name; ops and outputs that mention it follow."""
+        """Give a blob another name; ops and outputs that mention it follow.
+
+        Args:
+            blob: of this net.
+            name: its new name; open name scopes go before it.
+
+        Raises:
+            NetError: the name is taken or no name, or the net is a snapshot.
+        """
         self._check_growing()
         old = self._own(blob)
         new = self.scoped(check_name(name, "blob", self.name))
@@ -284,7 +346,14 @@ class Net(Attributes):
     # -- values --------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: str | None = None) -> Net:
-        """An immutable copy (itself, if it is immutable already and keeps its name)."""
+        """An immutable copy (itself, if it is immutable already and keeps its name).
+
+        Args:
+            name: of the copy; the same if left out.
+
+        Raises:
+            NetError: the name is empty or not printable.
+        """
         if self._frozen and name in (None, self.name):
             return self
         copy = Net(name or self.name, self.float_dtype)
@@ -299,7 +368,16 @@ class Net(Attributes):
     def with_ops(
         self, ops: Sequence[Op], outputs: Mapping[str, str] | None = None, inputs: Sequence[Input] | None = None
     ) -> Net:
-        """A copy with other ops (and outputs, and inputs), which passes build and `snapshot()` freezes."""
+        """A copy with other ops (and outputs, and inputs), which passes build and `snapshot()` freezes.
+
+        Args:
+            ops: all of the copy's, in order.
+            outputs: output name -> blob; the same if left out.
+            inputs: all of the copy's; the same if left out.
+
+        Raises:
+            NetError: an output is no blob of the copy, or names clash.
+        """
         copy = Net(self.name, self.float_dtype)
         for spec in self.input_specs if inputs is None else inputs:
             copy.add_input(spec)
@@ -327,12 +405,13 @@ class Net(Attributes):
             opened: whether cells are drawn within recurrences.
             shapes: of inputs, so that edges say theirs; where inputs declare them they are known.
 
-        Raises TypeRuleError for shapes that do not fit.
+        Raises:
+            NetError: a shape is none.
+            TypeRuleError: shapes do not fit.
         """
-        return draw_net.draw_net(self, {name: tuple(shape) for name, shape in shapes.items()}, opened)
-
-    def _place(self) -> dict[str, str]:
-        return {"net": object.__getattribute__(self, "name")}
+        return draw_net.draw_net(
+            self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened
+        )
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -343,7 +422,14 @@ class Net(Attributes):
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def add_input(self, spec: Input) -> Blob:
-        """Declare an input as it is, its name absolute. Raises NetError where the name is taken."""
+        """Declare an input as it is, its name absolute.
+
+        Args:
+            spec: name, dtype, shape and initializer.
+
+        Raises:
+            NetError: the name is taken, or no memory can hold the shape.
+        """
         self._check_growing()
         self._check_free(spec.name)
         if spec.shape is not None and is_too_large(spec.shape):
@@ -354,31 +440,6 @@ class Net(Attributes):
         if spec.shape is not None and self._sized_as:
             self._types[spec.name] = Type(self._sized_as if spec.dtype == FLOAT else spec.dtype, spec.shape)
         return self.blob(spec.name)
-
-    def _add_op(self, op: Op) -> None:
-        schema = schema_of(op.type, self.name)
-        dtypes = tuple(self._dtypes[name] if name else None for name in op.inputs)
-        out_dtypes = output_dtypes(schema, op, dtypes, self.name, self.float_dtype or FLOAT)
-        if self._sized_as and all(not name or name in self._types for name in op.inputs):
-            self._infer_types(op)
-        index = len(self._ops)
-        for name, dtype in zip(op.outputs, out_dtypes, strict=True):
-            if name:
-                self._dtypes[name] = dtype
-                self._producer[name] = index
-        for name in {name for name in op.inputs if name}:
-            self._consumers.setdefault(name, []).append(index)
-        self._ops.append(op)
-
-    def _infer_types(self, op: Op) -> None:
-        types = [self._types.get(name) for name in op.inputs]
-        values = [self._values.get(name) for name in op.inputs]
-        call, folded = infer_call(op, types, values, self.name, self._sized_as or "")
-        for name, kind, value in zip(op.outputs, call.output_types, folded, strict=True):
-            if name:
-                self._types[name] = kind
-            if name and value is not None:
-                self._values[name] = value
 
     def _constant_like(self, value: Operand, dtype: str) -> Blob:
         array = _number_array(value, self.name)
@@ -392,83 +453,6 @@ class Net(Attributes):
                 hint="Use ro.cast(blob, 'float') first.",
             )
         return self.constant(array, dtype)
-
-    def _own(self, blob: Blob | None) -> str:
-        if blob is None:
-            return ""
-        if not isinstance(blob, Blob):
-            self._reject_operand(blob)
-        if blob.net is not self:
-            raise NetError(
-                f"the blob belongs to net '{blob.net.name}'",
-                net=self.name,
-                blob=blob.name,
-                hint="Ops join blobs of one net; a cell reads outer blobs through its own inputs.",
-            )
-        return blob.name
-
-    def _reject_operand(self, value: object) -> NoReturn:
-        raise NetError(
-            "an operand is no blob", net=self.name, wanted="a blob, a number or an array", came=type(value).__name__
-        )
-
-    def scoped(self, name: str) -> str:
-        """A name with the prefix of the scopes that were opened since this net was made."""
-        return scoped("").removeprefix(self._scope) + name
-
-    def _fresh(self, name: str) -> str:
-        full = self.scoped(check_name(name, "blob", self.name))
-        self._check_free(full)
-        return full
-
-    def _check_free(self, name: str) -> None:
-        if name in self._dtypes:
-            raise NetError("this name is taken", net=self.name, blob=name, hint="Use ro.name_scope or another name.")
-
-    def _output_name(self, op_type: str, name: str | None) -> str:
-        if name is not None:
-            return self._fresh(name) if name else ""
-        base = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower()
-        while True:
-            count = self._counts[base] = self._counts.get(base, -1) + 1
-            if (full := self.scoped(f"{base}_{count}")) not in self._dtypes:
-                return full
-
-    def _substitute(self, old: str, new: str) -> None:
-        touched = set(self._consumers.get(old, ()))
-        if old in self._producer:
-            touched.add(self._producer[old])
-        for index in touched:
-            op = self._ops[index]
-            self._ops[index] = replace(
-                op,
-                inputs=tuple(new if name == old else name for name in op.inputs),
-                outputs=tuple(new if name == old else name for name in op.outputs),
-            )
-        tables: tuple[dict[str, Any], ...] = (
-            self._dtypes,
-            self._types,
-            self._values,
-            self._blobs,
-            self._producer,
-            self._consumers,
-        )
-        for table in tables:
-            if old in table:
-                table[new] = table.pop(old)
-        if old in self._inputs:
-            self._inputs = {
-                new if name == old else name: replace(spec, name=new) if name == old else spec
-                for name, spec in self._inputs.items()
-            }
-        self._outputs = {name: new if blob == old else blob for name, blob in self._outputs.items()}
-        self._named.discard(old)
-        self._checkpoints = {new if name == old else name for name in self._checkpoints}
-        self._blobs[new].name = new
-
-    def _check_growing(self) -> None:
-        if self._frozen:
-            raise NetError("this net is a finished snapshot and cannot grow", net=self.name)
 
 
 def require_net(value: object) -> None:

@@ -25,7 +25,7 @@ LAYERS = (
     {"contract", "initializers", "schema"},
     {"infer", "text"},
     {"op"},
-    {"pictures"},
+    {"net_tables", "pictures"},
     {"net"},
     {"merge_equal_ops", "parse", "prune"},
     {"ops"},
