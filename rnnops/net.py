@@ -18,6 +18,7 @@ from rnnops.errors import NetError
 from rnnops.html import preformatted
 from rnnops.infer import declared_type
 from rnnops.initializers import as_initializer
+from rnnops.labels import Labels
 from rnnops.lazy import LazyModule
 from rnnops.net_tables import NetTables
 from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
@@ -156,6 +157,7 @@ class Net(NetTables):
             NetError: one is no blob of this net, or a name is there already.
         """
         self._check_growing()
+        self.labels.look(self._blobs)
         for name, blob in [*((None, blob) for blob in blobs), *named.items()]:
             if not isinstance(blob, Blob):
                 hint = (
@@ -254,6 +256,7 @@ class Net(NetTables):
         if not isinstance(inputs, Sequence) or isinstance(inputs, str):
             raise NetError("the inputs of an op are a list of blobs", net=self.name, op=op_type, came=repr(inputs))
         attributes = checked_attributes(op_type, attributes or {}, self.name)
+        self.labels.look(self._blobs)
         count = schema.output_count(attributes)
         outputs = tuple(self._output_name(op_type, name) for name in names or [None] * count)
         op = Op(op_type, tuple(self._own(blob) for blob in inputs), outputs, attributes, self._layer)
@@ -359,7 +362,7 @@ class Net(NetTables):
         copy = Net(name or self.name, self.float_dtype)
         copy._inputs, copy._outputs, copy._dtypes = dict(self._inputs), dict(self._outputs), dict(self._dtypes)
         copy._types, copy._values, copy._named = dict(self._types), dict(self._values), set(self._named)
-        copy._checkpoints = set(self._checkpoints)
+        copy._checkpoints, copy.labels = set(self._checkpoints), Labels(self.labels.names)
         copy._ops, copy._producer = list(self._ops), dict(self._producer)
         copy._consumers = {blob: list(users) for blob, users in self._consumers.items()}
         copy._frozen = True
@@ -387,6 +390,7 @@ class Net(NetTables):
             copy._add_op(op)
         copy._named = {name for name in self._named if name in copy._dtypes}
         copy._checkpoints = {name for name in self._checkpoints if name in copy._dtypes}
+        copy.labels = Labels({name: label for name, label in self.labels.names.items() if name in copy._dtypes})
         for name, blob in (self._outputs if outputs is None else outputs).items():
             copy.blob(blob)
             copy._outputs[name] = blob

@@ -15,6 +15,7 @@ from rnnops.arguments import Attributes
 from rnnops.blob import Blob
 from rnnops.errors import NetError
 from rnnops.infer import infer_call, output_dtypes
+from rnnops.labels import Labels
 from rnnops.op import Input, Op, some_of
 from rnnops.schema import schema_of
 from rnnops.scopes import check_name, scoped
@@ -41,6 +42,7 @@ class NetTables(Attributes):
         self._named: set[str] = set()
         self._checkpoints: set[str] = set()
         self._counts: dict[str, int] = {}
+        self.labels = Labels()  # what variables say of blobs; for readers, nothing binds to it
         self.claims: dict[str, object] = {}  # names that belong to one object, such as an unnamed cell
         self._layer = ""
         self._frozen = False
@@ -144,6 +146,7 @@ class NetTables(Attributes):
         while True:
             count = self._counts[base] = self._counts.get(base, -1) + 1
             if (full := self.scoped(f"{base}_{count}")) not in self._dtypes:
+                self.labels.expect(full)
                 return full
 
     def _add_op(self, op: Op) -> None:
@@ -200,6 +203,7 @@ class NetTables(Attributes):
             }
         self._outputs = {name: new if blob == old else blob for name, blob in self._outputs.items()}
         self._named.discard(old)
+        self.labels.forget(old)
         self._checkpoints = {new if name == old else name for name in self._checkpoints}
         self._blobs[new].name = new
 

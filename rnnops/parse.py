@@ -26,7 +26,7 @@ from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shap
 
 TOKEN = re.compile(
     r"""
-    (?P<blank> [ \t\r]+ | \#[^\n]* ) | (?P<newline> \n )
+    (?P<blank> [ \t\r]+ ) | (?P<comment> \#[^\n]* ) | (?P<newline> \n )
     | (?P<name> [A-Za-z_][\w./-]* )
     | (?P<number> -Infinity | -?[0-9]+ (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? )
     | (?P<string> "[^"\\\n]* (?: \\.[^"\\\n]* )*" )
@@ -45,7 +45,10 @@ Item = TypeVar("Item")
 
 
 class Token(NamedTuple):
-    """A piece of the text; a sign is its own kind, other kinds are those of `TOKEN` and `end`."""
+    """A piece of the text; a sign is its own kind, other kinds are those of `TOKEN` and `end`.
+
+    The text of a newline is the comment before it.
+    """
 
     kind: str
     text: str
@@ -83,13 +86,15 @@ def parse_net(text: str) -> Net:
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    line, depth, empty = 1, 0, True
+    line, depth, empty, comment = 1, 0, True, ""
     for match in TOKEN.finditer(text):
         kind, piece = match.lastgroup, match.group()
         if kind == "newline":
             if depth <= 0 and not empty:
-                yield Token(kind, "", line)
-            line, empty = line + 1, empty or depth <= 0
+                yield Token(kind, comment, line)
+            line, empty, comment = line + 1, empty or depth <= 0, ""
+        elif kind == "comment":
+            comment = piece
         elif kind == "wrong":
             wanted = "a quote at the string's end" if piece == '"' else "a name, value or sign"
             raise ParseError(f"line {line}: this cannot be read", wanted=wanted, came=repr(piece))
@@ -203,6 +208,7 @@ class _Reader:
         self.expect("(")
         self.listed(")", lambda: self.argument(inputs, attributes))
         layer = self.name("layer") if self.accept("@") else ""
+        comment = self.following.text if self.token.kind == "{" else self.token.text
         if self.accept("{"):
             self.accept("newline")
             while not self.accept("}"):
@@ -211,6 +217,7 @@ class _Reader:
         op = Op(op_type, tuple(inputs), tuple(results), attributes, layer)
         with _located(line), np.errstate(all="ignore"):  # a typed net folds integers, which may divide by zero
             net.add_op(op, named, checkpoints)
+        net.labels.read(results, comment)
 
     def result(self, named: set[str], checkpoints: set[str]) -> str:
         """A blob that an op writes, noted in `named` and `checkpoints` where it has their marks."""

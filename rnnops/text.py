@@ -8,8 +8,8 @@
 Here `i` was given its name with `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer
 `gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are no plain words
 stand in double quotes. Nets inside attributes stand in braces, indented. After the head of a net whose sizes are known
-while it is built comes its float dtype. What follows `#` is a comment; under a RecurrentNetwork comments show what each
-blob of the cell is bound to.
+while it is built comes its float dtype. What follows `#` is a comment: after an op the variables that held its results
+where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ RESERVED = ("_", "return")  # words that mean something where a name may stand
 INDENT = "    "
 
 
-def format_net(net: Net) -> str:
-    """A listing of the net that `parse_net` reads back."""
+def format_net(net: Net, labelled: bool = True) -> str:
+    """A listing of the net that `parse_net` reads back.
+
+    Args:
+        labelled: whether variables that held blobs are shown, as comments; two nets are the same without them.
+    """
     dtype = f": {net.float_dtype}" if net.float_dtype else ""
     head = f"net {format_name(net.name)}({', '.join(map(format_input, net.input_specs))}){dtype}"
-    lines = [head, *(INDENT + line for op in net.ops for line in _format_op(net, op))]
+    lines = [head, *(INDENT + line for op in net.ops for line in _format_op(net, op, labelled))]
     outputs = ", ".join(
         format_name(blob) if name == blob else f"{format_name(name)}={format_name(blob)}"
         for name, blob in net.output_blobs.items()
@@ -64,19 +68,20 @@ def _format_initializer(initializer: Initializer) -> str:
     return f"({', '.join([initializer.kind, *numbers])})" if numbers else initializer.kind
 
 
-def _format_op(net: Net, op: Op) -> Iterator[str]:
+def _format_op(net: Net, op: Op, labelled: bool) -> Iterator[str]:
     arguments = [format_name(name) if name else "_" for name in op.inputs]
     nets = {key: value for key, value in op.attributes.items() if is_net(value)}
     arguments += [f"{key}={format_value(value)}" for key, value in op.attributes.items() if key not in nets]
     targets = ", ".join(_format_target(net, name) for name in op.outputs)
     layer = f" @ {format_name(op.layer)}" if op.layer else ""
     line = f"{targets} = {op.type}({', '.join(arguments)}){layer}"
-    yield line + (" {" if nets else "")
+    label = net.labels.said(op.outputs) if labelled else ""
+    yield line + (" {" if nets else "") + (f"  {label}" if label else "")
     for note in schema_of(op.type).notes(op):
         yield f"{INDENT}# {note}"
     for key, nested in nets.items():
         yield f"{INDENT}{key} ="
-        yield from (2 * INDENT + inner for inner in str(nested).split("\n"))
+        yield from (2 * INDENT + inner for inner in format_net(nested, labelled).split("\n"))
     if nets:
         yield "}"
 

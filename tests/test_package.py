@@ -22,7 +22,7 @@ LAYERS = (
     {"foreign_arrays", "scalar_texts"},
     {"arguments", "numpy_functions", "subscripts"},
     {"blob", "scopes"},
-    {"contract", "initializers", "schema"},
+    {"contract", "initializers", "labels", "schema"},
     {"infer", "text"},
     {"op"},
     {"net_tables", "pictures"},

@@ -21,7 +21,7 @@ from rnnops.onnx.read_graph import result_names
 from rnnops.onnx.rnn_cells import KINDS, has_title
 from rnnops.op import Op
 from rnnops.prune import prune
-from rnnops.text import format_value, is_net
+from rnnops.text import format_net, format_value, is_net
 
 PORTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")
@@ -226,4 +226,9 @@ class Matching:
 def form(op: Op) -> str:
     """An op's attributes as text, without those that concern training alone."""
     parts = {key: value for key, value in op.attributes.items() if key not in TRAINING_ONLY}
-    return str({key: str(value) if is_net(value) else format_value(value) for key, value in sorted(parts.items())})
+    return str(
+        {
+            key: format_net(value, labelled=False) if is_net(value) else format_value(value)
+            for key, value in sorted(parts.items())
+        }
+    )

@@ -112,8 +112,13 @@ class _Drawer:
             maker = makers.get(blob)
             several = maker is not None and sum(map(bool, maker.outputs)) > 1
             edge = maker.key if maker else f"input {blob}", target
-            edges.setdefault(edge, []).append(f"{blob} {self._shape(blob)}".rstrip() if several else "")
+            edges.setdefault(edge, []).append(self._called(blob) if several else "")
         return {edge: ", ".join(filter(None, said)) for edge, said in edges.items()}
+
+    def _called(self, blob: str) -> str:
+        """Its name, after the variable that held it where one did, and its sizes."""
+        label = self.net.labels.names.get(blob)
+        return f"{f'{label}: ' if label else ''}{blob} {self._shape(blob)}".rstrip()
 
     def _shape(self, blob: str) -> str:
         """Its sizes, and its dtype where it holds no floats."""
@@ -142,8 +147,7 @@ class _Drawer:
                 lines, "recurrence" if "cell" in op.attributes else "fused", self._inner(op, inner), mark, _told(op)
             )
         kind = "constant" if op.type == "Constant" else "op"
-        shape = self._shape(made[0]) if len(made) == 1 else ""
-        lines = (op.type + _shortened(op), f"{', '.join(shown)} {shape}".rstrip())
+        lines = (op.type + _shortened(op), self._called(made[0]) if len(made) == 1 else ", ".join(shown))
         return Box(lines, kind, None, mark, self.marks.note_of(made))
 
     def _inner(self, op: Op, net: Net) -> Drawing:

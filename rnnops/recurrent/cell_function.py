@@ -91,6 +91,7 @@ class CellFunction:
 
     def _written(self, ends: bool) -> Net:
         net = Net(self.name)
+        net.labels.in_functions = True  # the function ends before the net is of use
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
         steps = (
             {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, "int32")} if ends or self.timestep else {}

@@ -53,7 +53,7 @@ def test_a_box_for_each_input_op_and_output() -> None:
 def test_sizes_are_those_of_the_shapes() -> None:
     drawing = net().draw(xs=(7, 3, 4))
     outer = {"[7, 3, 4]", "[4, 4]", "h_all [7, 3, 4]", "squeeze_0 [3, 4]"}
-    assert outer | {"[3, 4]", "gates [3, 4]", "split_1 [3, 2], split_0 [3, 2]"} <= set(texts(drawing)), (
+    assert outer | {"[3, 4]", "gates [3, 4]", "b: split_1 [3, 2], a: split_0 [3, 2]"} <= set(texts(drawing)), (
         "outside of cells and in them"
     )
     assert "output y <- h_all [7, 3, 4]" in str(drawing)

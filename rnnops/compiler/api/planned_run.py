@@ -82,9 +82,10 @@ class PlannedRun:
     @property
     def source(self) -> str:
         """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
-        runners = ((title, runner) for title, _, runner in describe.compiled_ops(self.plan) if runner is not None)
-        found = [(title, runner.compiled) for title, runner in runners]
-        return "\n\n".join(f"# {title}\n{scan.text.shown()}" for title, scan in found if scan is not None)
+        runners = ((title, call, runner) for title, call, runner in describe.compiled_ops(self.plan) if runner)
+        found = [([title, *describe.variables_of(call)], runner.compiled) for title, call, runner in runners]
+        heads = (("\n".join(f"# {line}" for line in lines), scan) for lines, scan in found if scan is not None)
+        return "\n\n".join(f"{head}\n{scan.text.shown()}" for head, scan in heads)
 
     def load(self) -> None:
         """Compile all kernels, or have them from the disk, with a bar where there is a terminal."""

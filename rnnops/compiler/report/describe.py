@@ -145,6 +145,7 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
     else:
         again = runs_again(recurrence.cell, call.op.attributes["backward"])
         yield f"computed again: {', '.join(again) or 'nothing'}"
+    yield from variables_of(call)
     yield from said_of_parts(call)
     if isinstance(runner, Stepped):
         yield f"steps are called one by one, as {runner.reason}; what is compiled of each follows"
@@ -153,6 +154,13 @@ def _recurrence(call: Call, runner: Runner | None) -> Iterator[str]:
         yield from describe_scan(runner.compiled, runner.hoisted, runner.demand())
     else:
         yield "runs in the interpreter, step by step"
+
+
+def variables_of(call: Call) -> Iterator[str]:
+    """Blobs that variables held where the cell of a recurrence was written."""
+    labels = call.op.attributes["cell"].labels.names if call.op.type in RECURRENT else {}
+    if labels:
+        yield f"variables: {', '.join(f'{label} is {name}' for name, label in labels.items())}"
 
 
 def said_of_parts(call: Call) -> Iterator[str]:
