@@ -57,8 +57,14 @@ def without_signature(app: Sphinx, what: str, name: str, *more: Any) -> tuple[st
 
 def as_plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Change a docstring so that backticks alone mean something: `*`, `|` and a last `_` are what they look like."""
-    paragraphs = (part.partition(">>>") for part in re.split(r"(\n *\n)", "\n".join(lines)))
-    lines[:] = "".join(f"{escaped(text)}{mark}{code}" for text, mark, code in paragraphs).split("\n")
+    blocks = re.split(r"(::\n\n(?: +.*\n|\n)+)", "\n".join(lines))  # of equations, and what is around them
+    lines[:] = "".join(block if k % 2 else without_markup(block) for k, block in enumerate(blocks)).split("\n")
+
+
+def without_markup(text: str) -> str:
+    """Text with its signs escaped, but for the lines of examples."""
+    paragraphs = (part.partition(">>>") for part in re.split(r"(\n *\n)", text))
+    return "".join(f"{escaped(text)}{mark}{code}" for text, mark, code in paragraphs)
 
 
 def escaped(text: str) -> str:

@@ -98,6 +98,12 @@ def test_every_page_and_public_name_is_there(site: Path) -> None:
     assert (site / "_images" / "memory_budget.png").is_file()
 
 
+def test_equations_of_docstrings_are_shown_as_they_are(site: Path) -> None:
+    cells = (site / "reference" / "cells.html").read_text()
+    assert "recurrent_w" in cells
+    assert "\\*" not in cells
+
+
 def test_the_first_page_and_the_search_work_in_a_browser(site: Path) -> None:
     assert "Where to go" in page_after_scripts((site / "index.html").as_uri())
     results = page_after_scripts(f"{(site / 'search.html').as_uri()}?q=LSTMCell")
