@@ -209,7 +209,8 @@ class RNNCell(ABC):
 
         Raises:
             NetError: states of another number, lengths that are no int32 blob, or another cell of this name in the net.
-            RecurrentError: states or positions that do not fit the cell.
+            RecurrentError: an input, states or positions that do not fit the cell.
+            TypeRuleError: sizes that do not fit, where they are known; else the run raises it.
         """
         self._claim(net)
         check_lengths(net, seq_lengths)

@@ -19,6 +19,7 @@ from rnnops.cells.step import parameter
 from rnnops.errors import ModelError
 from rnnops.model.structure import leaves
 from rnnops.net import Net
+from rnnops.scopes import check_name
 from rnnops.types import Shape, Type
 
 
@@ -125,8 +126,11 @@ class Layer(ABC):
 
         Args:
             name: what the names of its parameters begin with.
+
+        Raises:
+            NetError: it is no name.
         """
-        self._name = name
+        self._name = check_name(name, "layer")
         return self
 
     def parameter(self, net: Net, name: str, shape: Sequence[int], init: object = "xavier") -> Blob:

@@ -47,7 +47,7 @@ class Model(Layer):
 
     Raises:
         ModelError: when it is called, before `compile`, for inputs that do not fit, or to train without an optimizer.
-        FeedError: when it is called, arrays of wrong sizes or dtypes.
+        TypeRuleError: when it is called, arrays whose shapes or dtypes do not fit the ops.
 
     Example:
         >>> class Line(ro.model.Model):
@@ -129,7 +129,9 @@ class Model(Layer):
         """
         if not isinstance(optimizer, Optimizer):
             raise ModelError("this is no optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
-        patterns = (freeze,) if isinstance(freeze, str) else tuple(freeze)
+        patterns = (
+            (freeze,) if isinstance(freeze, str) else tuple(freeze) if isinstance(freeze, Sequence) else (freeze,)
+        )
         if not all(isinstance(pattern, str) for pattern in patterns):
             raise ModelError("freeze= is no list of patterns", wanted="strings", came=repr(freeze)[:80])
         self._store.set_optimizer(optimizer, patterns)

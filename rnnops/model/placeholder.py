@@ -20,7 +20,7 @@ class Placeholder:
 
     Raises:
         ModelError: shape is no list of sizes.
-        TypeRuleError: dtype is none.
+        NetError: dtype is none.
 
     Example:
         >>> ro.model.Placeholder((7, 2), "int32")

@@ -226,7 +226,7 @@ def test_patterns_that_freeze_nothing(freeze: list[str]) -> None:
         model.compile(PERCEPTRON)
     model.set_optimizer(Adam())
     model.compile(PERCEPTRON)
-    for wrong in (freeze, [None]):
+    for wrong in (freeze, [None], 3):
         with pytest.raises(ro.ModelError, match="freeze="):
             model.set_optimizer(SGD(0.1), freeze=wrong)  # type: ignore[arg-type]
     model(*perceptron_batch())

@@ -207,6 +207,12 @@ def test_copies_are_to_be_compiled_again() -> None:
     assert (model.step_count, twin.step_count) == (2, 3)
 
 
+@pytest.mark.parametrize("name", [3, "", " ", None])
+def test_what_is_no_name_of_a_layer(name: Any) -> None:
+    with pytest.raises(ro.NetError, match="not a name for a layer"):
+        Dense(2).named(name)
+
+
 class Plain(Model):
     """No functions among its attributes, so that it can be pickled."""
 
