@@ -12,7 +12,15 @@ from rnnops.errors import ArgumentError, UnknownNameError
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
-MEANINGS = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "eps": "epsilon", "shapes": "shape"}  # of arguments
+Settings = TypeVar("Settings", bound=type)
+MEANINGS = {  # of arguments
+    "dim": "axis",
+    "dims": "axes",
+    "keepdim": "keepdims",
+    "eps": "epsilon",
+    "shapes": "shape",
+    "lr": "learning_rate",
+}
 
 
 def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str] | None = None) -> str | None:
@@ -55,6 +63,12 @@ def named_options(init: Callable[..., None]) -> Callable[..., None]:
             raise
 
     return called
+
+
+def named_settings(settings: Settings) -> Settings:
+    """The same for a class whose `__init__` others wrote, a dataclass, as a decorator above theirs."""
+    settings.__init__ = named_options(settings.__init__)  # type: ignore[misc]
+    return settings
 
 
 def _check_call(

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnops.arguments import named_options
 from rnnops.blob import Blob
 from rnnops.cells.step import parameter
 from rnnops.errors import ModelError
@@ -69,6 +70,7 @@ class Layer(ABC):
     Raises:
         ModelError: when it is called, without a blob, with a name that another layer has, or outside of the model that
             is being written.
+        ArgumentError: arguments that the class does not have, or that it lacks.
 
     Example:
         >>> class Scale(ro.model.Layer):
@@ -81,6 +83,11 @@ class Layer(ABC):
     """
 
     _name = ""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = named_options(vars(cls)["__init__"])  # type: ignore[method-assign]
 
     @abstractmethod
     def forward(self, *inputs: Any, **options: Any) -> Any:

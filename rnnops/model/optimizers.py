@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rnnops.arguments import named_settings
 from rnnops.errors import OptimizerError
 from rnnops.model.clipping import Arrays, clip_by_global_norm, clip_by_value
 from rnnops.model.schedules import Schedule, is_number, rate_at, require
@@ -37,6 +38,7 @@ class Optimizer(ABC):
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> issubclass(ro.model.Adam, ro.model.Optimizer), ro.model.SGD(0.1) == ro.model.SGD(0.1)
@@ -133,6 +135,7 @@ class Optimizer(ABC):
         return grads if self.max_norm is None else clip_by_global_norm(grads, self.max_norm)[0]
 
 
+@named_settings
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Gradient descent, with momentum as PyTorch and SINGA write it.
@@ -153,6 +156,7 @@ class SGD(Optimizer):
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> sgd = ro.model.SGD(0.1, momentum=0.5)
@@ -184,6 +188,7 @@ class SGD(Optimizer):
         return value - rate * change, [velocity]
 
 
+@named_settings
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam, with moments corrected for their bias.
@@ -207,6 +212,7 @@ class Adam(Optimizer):
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> adam = ro.model.Adam(0.1)
@@ -246,6 +252,7 @@ class Adam(Optimizer):
         return mean / (1 - beta1**count) / root, [mean, square, np.array(count)]
 
 
+@named_settings
 @dataclass(frozen=True)
 class AdamW(Adam):
     """Adam with the decay of weights apart from the gradient.
@@ -265,6 +272,7 @@ class AdamW(Adam):
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> adam = ro.model.AdamW(0.1, weight_decay=0.5)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.arguments import named_settings
 from rnnops.errors import OptimizerError
 
 Schedule = Callable[[int], float]
 
 
+@named_settings
 @dataclass(frozen=True)
 class StepDecay:
     """A rate that falls by a factor every so many steps: `rate * factor ** (step // every)`.
@@ -25,6 +27,7 @@ class StepDecay:
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> schedule = ro.model.StepDecay(0.1, every=10, factor=0.5)
@@ -44,6 +47,7 @@ class StepDecay:
         return self.rate * self.factor ** (step // self.every)
 
 
+@named_settings
 @dataclass(frozen=True)
 class ExponentialDecay:
     """A rate that falls by a factor at every step: `rate * factor ** step`.
@@ -54,6 +58,7 @@ class ExponentialDecay:
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> schedule = ro.model.ExponentialDecay(0.1, 0.5)
@@ -71,6 +76,7 @@ class ExponentialDecay:
         return float(self.rate * self.factor**step)
 
 
+@named_settings
 @dataclass(frozen=True)
 class InverseRoot:
     """A rate that falls as one over a root, which needs no end: `rate / sqrt(1 + step / scale)`.
@@ -81,6 +87,7 @@ class InverseRoot:
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> schedule = ro.model.InverseRoot(0.1, scale=100)
@@ -99,6 +106,7 @@ class InverseRoot:
         return self.rate / math.sqrt(1 + step / self.scale)
 
 
+@named_settings
 @dataclass(frozen=True)
 class Cosine:
     """Half a cosine from a rate down to another in so many steps, then the latter.
@@ -113,6 +121,7 @@ class Cosine:
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> schedule = ro.model.Cosine(0.1, steps=100)
@@ -133,6 +142,7 @@ class Cosine:
         return self.last + (self.rate - self.last) * (1 + math.cos(turn)) / 2
 
 
+@named_settings
 @dataclass(frozen=True)
 class WarmUp:
     """Up to a rate linearly in so many steps, then another schedule from its beginning, or that rate.
@@ -145,6 +155,7 @@ class WarmUp:
 
     Raises:
         OptimizerError: a setting is out of range.
+        ArgumentError: a setting that it does not have, or lacks.
 
     Example:
         >>> schedule = ro.model.WarmUp(4, ro.model.ExponentialDecay(0.1, 0.5))

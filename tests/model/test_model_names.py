@@ -213,6 +213,13 @@ def test_what_is_no_name_of_a_layer(name: Any) -> None:
         Dense(2).named(name)
 
 
+def test_arguments_that_layers_do_not_have() -> None:
+    with pytest.raises(ro.ArgumentError, match=r"Dense: .*'activaton'.* Did you mean activation\?"):
+        Dense(2, activaton=ro.tanh)  # type: ignore[call-arg]
+    with pytest.raises(ro.ArgumentError, match="Perceptron"):
+        Perceptron(nothing=1)  # type: ignore[call-arg]
+
+
 class Plain(Model):
     """No functions among its attributes, so that it can be pickled."""
 

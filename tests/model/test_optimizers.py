@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rnnops.errors import GradientNormError, OptimizerError
+from rnnops.errors import ArgumentError, GradientNormError, OptimizerError
 from rnnops.model import (
     SGD,
     Adam,
@@ -216,6 +218,17 @@ def test_settings_out_of_range_are_named_errors(settings):
 def test_more_settings_out_of_range(make):
     with pytest.raises(OptimizerError, match="is out of range"):
         make()
+
+
+def test_settings_that_are_not_there_are_named_errors():
+    with pytest.raises(ArgumentError, match=r"Adam: .*'lr'.* Did you mean learning_rate\?"):
+        Adam(lr=0.1)
+    with pytest.raises(ArgumentError, match=r"SGD: missing .*'learning_rate'"):
+        SGD()
+    with pytest.raises(ArgumentError, match=r"Cosine: .*'steps'.* Did you mean steps\?"):
+        Cosine(0.1, step=100)
+    adam = Adam(0.1)
+    assert pickle.loads(pickle.dumps(adam)) == adam == replace(Adam(0.2), learning_rate=0.1)
 
 
 def test_a_schedule_that_goes_wrong_names_the_step():
