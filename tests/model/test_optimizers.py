@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from dataclasses import replace
+from textwrap import dedent
 
 import numpy as np
 import pytest
+from docstrings import own_doc
 
 from rnnops.errors import ArgumentError, GradientNormError, OptimizerError
 from rnnops.model import (
@@ -98,6 +101,26 @@ def test_sgd_follows_its_formula(optimizer):
     for grad in grads:
         params, state = optimizer.update(params, {"w": np.full(2, grad)}, state)
     np.testing.assert_allclose(params["w"], [by_formula(optimizer, value, grads) for value in (1.0, -1.0)], rtol=1e-13)
+
+
+MOMENTS_OF_ADAMW = "m = beta1 * m + (1 - beta1) * g\ns = beta2 * s + (1 - beta2) * g ** 2\n"  # which Adam's page says
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam, AdamW])
+def test_equations_of_docstrings_compute_the_updates(kind):
+    blocks = re.findall(r"::\n\n((?:    .*\n)+)", own_doc(kind))
+    code = (MOMENTS_OF_ADAMW if kind is AdamW else "") + "\n".join(map(dedent, blocks))
+    settings = {"momentum": 0.9} if kind is SGD else {"epsilon": 0.01}
+    optimizer = kind(0.1, weight_decay=0.2, **settings)
+    params, rng = {"w": np.ones(4)}, np.random.default_rng(0)
+    state = optimizer.start(params)
+    known = {**vars(optimizer), "rate": 0.1, "sqrt": np.sqrt, "p": params["w"], "v": 0, "m": 0, "s": 0}
+    for t in range(1, 4):
+        g = rng.normal(size=4)
+        params, state = optimizer.update(params, {"w": g}, state)
+        known |= {"g": g, "t": t}
+        exec(code, known)  # our own documents
+        np.testing.assert_allclose(known["p"], params["w"], rtol=1e-12)
 
 
 def test_weight_decay_of_adam_and_adamw():
