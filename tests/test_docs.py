@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,19 @@ def short_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def require_packages(page: Path) -> None:
+    """Skip where a tutorial imports what is not there; other pages need nothing that tests have not."""
+    blocks = "\n".join(PYTHON.findall(page.read_text()))
+    named = set(re.findall(r"^(?:import|from) (\w+)", blocks, re.M)) if page.parent.name == "tutorials" else set()
+    for package in sorted(named - {"torch"}):
+        if find_spec(package) is None:
+            pytest.skip(f"{page.name} needs {package}, which is not installed")
+
+
 @pytest.mark.usefixtures("_clean_registry")
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "pytorch.md"], ids=short_name)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_packages(page)
     monkeypatch.chdir(tmp_path)  # where their files go
     run_code_blocks(page, [block for block in PYTHON.findall(page.read_text()) if not NEEDS_TORCH.search(block)])
 
@@ -39,8 +50,9 @@ def test_picture_of_readme_is_what_its_code_draws(tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("_clean_registry")
 @pytest.mark.parametrize("page", [page for page in PAGES if NEEDS_TORCH.search(page.read_text())], ids=short_name)
 def test_code_blocks_with_pytorch_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch", reason="PyTorch is not installed")
+    require_packages(page)
+    monkeypatch.chdir(tmp_path)
     run_code_blocks(page, PYTHON.findall(page.read_text()))
 
 
