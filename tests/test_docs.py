@@ -16,6 +16,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.S)
 SHELL = re.compile(r"```sh\n(.*?)```", re.S)
 
 
+TORCH_ALONE = ("pytorch.md", "pixels.md")  # pages that say nothing without PyTorch
 NEEDS_TORCH = re.compile(r"^ *(?:import|from) (?:rnnops\.)?torch\b", re.M)
 
 
@@ -33,7 +34,7 @@ def require_packages(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("_clean_registry")
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "pytorch.md"], ids=short_name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in TORCH_ALONE], ids=short_name)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_packages(page)
     monkeypatch.chdir(tmp_path)  # where their files go

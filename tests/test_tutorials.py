@@ -18,7 +18,7 @@ import rnnops as ro
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "examples" / "tutorials"
 PAGES = ROOT / "docs" / "tutorials"
-MODELS = {"co2": "forecaster", "digits": "Reader", "speech": "listener", "text": "Writer"}
+MODELS = {"co2": "forecaster", "digits": "Reader", "pixels": "Oscillators", "speech": "listener", "text": "Writer"}
 PACKAGES = {"co2": ["statsmodels"], "digits": ["sklearn"], "speech": ["sklearn", "sktime"], "text": []}
 SHORT: dict[str, dict[str, Any]] = {
     "co2": {"STEPS": 6, "BATCH": 4, "WEEKS": 40, "OPEN": 10, "CONTEXT": 40},
@@ -59,7 +59,7 @@ def _programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_programs")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SHORT)
 def test_pytorch_trains_the_same_model(name: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     for package in PACKAGES[name]:

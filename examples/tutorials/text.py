@@ -15,7 +15,7 @@ from contenders import Clock, arguments, compare
 
 from rnnops.model import RNN, Adam, Cosine, Dense, Embedding, Model, Placeholder, softmax_cross_entropy
 
-FEATURES, HIDDEN, T, N, STEPS, RATE, NORM = 32, 256, 64, 32, 1500, 0.004, 1.0
+FEATURES, HIDDEN, T, N, STEPS, RATE, NORM = 32, 128, 64, 32, 1500, 0.004, 1.0
 
 
 class Writer(Model):
