@@ -6,6 +6,7 @@ From the root of a clone: `sphinx-build -W --keep-going docs build/site` (the ex
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from rnnops import VERSION
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+MADE = {"rnnops.Blob", "rnnops.Pullback", "rnnops.Run"}  # by nets, ops and `compile`, never by users
 
 project = "rnnops"
 author = "the rnnops developers"
@@ -26,7 +29,7 @@ myst_heading_anchors = 3
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"exclude-members": "attribute_meanings"}
+autodoc_default_options = {"exclude-members": "attribute_meanings, cells, pullback"}  # of no use to readers
 autodoc_mock_imports = [] if find_spec("torch") else ["torch"]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
@@ -48,25 +51,47 @@ def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", without_signature)
     app.connect("autodoc-process-docstring", as_plain_text, priority=400)  # before napoleon, which writes markup
+    app.connect("autodoc-process-docstring", without_type, priority=600)
 
 
 def without_signature(app: Sphinx, what: str, name: str, *more: Any) -> tuple[str, str] | None:
-    """Leave out the arguments of errors: those of the base are those of all."""
-    return ("", "") if what == "exception" and name != "rnnops.RnnopsError" else None
+    """Leave out arguments of errors, those of the base being those of all, and of what others make for the user."""
+    own = what == "exception" and name != "rnnops.RnnopsError"
+    made = what == "class" and (name in MADE or name.startswith("rnnops.compiler."))
+    return ("", "") if own or made else None
 
 
 def as_plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Change a docstring so that backticks alone mean something: `*`, `|` and a last `_` are what they look like."""
-    blocks = re.split(r"(::\n\n(?: +.*\n|\n)+)", "\n".join(lines))  # of equations, and what is around them
-    lines[:] = "".join(block if k % 2 else without_markup(block) for k, block in enumerate(blocks)).split("\n")
+    """Change a docstring so that backticks alone mean something: `*`, `|`, `name_`, `D.` are what they look like."""
+    lines[:] = "".join(paragraphs("\n".join(lines))).split("\n")
 
 
-def without_markup(text: str) -> str:
-    """Text with its signs escaped, but for the lines of examples."""
-    paragraphs = (part.partition(">>>") for part in re.split(r"(\n *\n)", text))
-    return "".join(f"{escaped(text)}{mark}{code}" for text, mark, code in paragraphs)
+def without_type(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Put the text of a property together again: napoleon takes what stands before a colon for its type."""
+    if what in ("attribute", "property") and (kinds := [line for line in lines if line.startswith(":type: ")]):
+        rest = [line for line in lines if line not in kinds]
+        lines[:] = [f"{kinds[0].removeprefix(':type: ')}: {rest[0]}", *rest[1:]]
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """What a docstring is made of, blank lines between included, each as it means what it looks like."""
+    around = None  # how far the line with `::` is indented after which everything that is further in is code
+    for part in re.split(r"(\n *\n)", text):
+        if part.strip() and around is not None and indent_of(part) <= around:
+            around = None
+        words, mark, code = part.partition(">>>")
+        yield part if around is not None else f"{escaped(words)}{mark}{code}"
+        if part.endswith("::"):
+            around = indent_of(part.rpartition("\n")[2])
+
+
+def indent_of(line: str) -> int:
+    """Blanks that a line begins with."""
+    return len(line) - len(line.lstrip(" "))
 
 
 def escaped(text: str) -> str:
     """Text with a backslash before each sign that would be markup, outside of code."""
-    return re.sub(r"(`[^`]*`)|([*|]|(?<=\w)_(?!\w))", lambda found: found[1] or f"\\{found[2]}", text)
+    return re.sub(
+        r"(`[^`]*`)|([*|]|(?<=\w)_(?!\w)|(?<=\b[A-Z])\.(?!\S))", lambda found: found[1] or f"\\{found[2]}", text
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,9 @@ def test_every_page_and_public_name_is_there(site: Path) -> None:
     assert 'id="rnnops.tanh"' in ops
     assert "Hyperbolic tangent" in ops
     assert 'id="rnnops.torch.RNN"' in (site / "reference" / "torch.html").read_text()
+    cells = (site / "reference" / "cells.html").read_text()
+    assert "\\*" not in cells  # signs that are markup elsewhere
+    assert "**options" in re.sub("<[^>]*>", "", cells)
     assert (site / "_images" / "memory_budget.png").is_file()
 
 
