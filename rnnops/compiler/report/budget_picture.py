@@ -20,6 +20,7 @@ WIDTH, LEFT, TOP, HEIGHT, RIGHT = 760.0, 64.0, 56.0, 280.0, 24.0
 TIMES = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # of an axis
 APART = 22.0  # pixels between lines of the grid at least
 SAID = {"kept": "kept for all steps", "checkpoint": "states alone kept", "tile": "in parts"}
+NEAR, FAR = (-10.0, 18.0, 4.0, -24.0), (-38.0, -52.0, -66.0)  # heights of texts above points
 Area = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -86,24 +87,35 @@ def _named(frame: Frame, curve: BudgetCurve) -> Iterator[str]:
         (min(a, c) - 2, min(b, d) - 2, max(a, c) + 2, max(b, d) + 2)
         for (a, b), (c, d) in pairwise(_stairs(frame, curve.rows))
     ]
-    yield from _label(frame, f"this run, {readable(curve.chosen.nbytes)}", (x, y), taken, "small bold")
+    yield from _label(frame, f"this run, {readable(curve.chosen.nbytes)}", (x, y), taken, "small bold", NEAR + FAR)
     first = {colour_of(row): row for row in reversed(curve.rows)}
     for row in dict.fromkeys([curve.rows[-1], *first.values()]):
         said = f"{row.policy.split(' for ')[0]}, {readable(row.nbytes)}"
         yield from _label(frame, said, _place(frame, row), taken, "small soft")
 
 
-def _label(frame: Frame, said: str, place: tuple[float, float], taken: list[Area], kind: str) -> Iterator[str]:
-    """A text beside a point, at the first of some places that is free."""
+def _label(
+    frame: Frame,
+    said: str,
+    place: tuple[float, float],
+    taken: list[Area],
+    kind: str,
+    heights: Sequence[float] = NEAR,
+) -> Iterator[str]:
+    """A text beside a point, at the first of some places that is free; a line leads to one that is far.
+
+    Args:
+        heights: above and below the point, in order.
+    """
     width = text_width(said, SMALL)
-    for dy in (-10, 18, 4, -24, -38, -52):
+    for dy in heights:
         for dx in (10, 36, -width - 10, -width / 2):
             x, y = place[0] + dx, place[1] + dy
             area = x - 2, y - 10, x + width + 2, y + 3
             inside = area[0] > frame.left and area[2] < frame.left + frame.width
             if inside and frame.top - 4 < area[1] < frame.bottom - 14 and not any(_overlap(area, one) for one in taken):
                 taken.append(area)
-                if dy < -30:
+                if dy in FAR:
                     yield line(place[0], place[1] - 7, min(max(place[0], x), x + width), y + 4, "way")
                 yield text(x, y, said, f"{kind} halo", size=SMALL)
                 return

@@ -170,7 +170,7 @@ def _shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
         x, width = PLOT + (RIGHT - PLOT) * first / total, (RIGHT - PLOT) * (end - first) / total
         said = str(first) if end == first + 1 else f"{first}-{end - 1}"
         parts = [rect(x, y + 2, max(width - 1, 0.5), 15, "input", 2)]
-        if text_width(said, SMALL) < width - 4:
+        if text_width(said, SMALL) < width - 8:
             parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
         yield group(parts, f"thread {thread}: {said if end > first else 'none'}") if end > first else ""
 
@@ -182,7 +182,7 @@ def _bytes(nbytes: Mapping[str, int], y: float) -> Iterator[str]:
     for kind, count in nbytes.items():
         width, said = (RIGHT - PLOT) * count / total, f"{kind} {readable(count)}"
         parts = [rect(x, y + 2, max(width - 1, 0.5), 15, kind.split()[0], 2)]
-        if text_width(said, SMALL) < width - 4:
+        if text_width(said, SMALL) < width - 8:
             parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
         yield group(parts, said)
         x += width

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 from small_programs import Saved, recurrence_saved
 
 from rnnops.checkpoints.policy import Policy, Slots
-from rnnops.compiler.report.estimates import Estimate, EstimateTable, estimate_of, estimates
+from rnnops.compiler.report.estimates import (
+    HEAD as ESTIMATES_HEAD,
+    Estimate,
+    EstimateTable,
+    estimate_of,
+    estimates,
+)
+from rnnops.compiler.report.saved_residuals import HEAD as RESIDUALS_HEAD, SavedBlob, SavedResiduals
 
+HEADS = {EstimateTable: ESTIMATES_HEAD, SavedResiduals: RESIDUALS_HEAD}
 STATE = 8 * 2 * 3
 
 
@@ -35,3 +45,12 @@ def test_the_table() -> None:
         "  memory  1.25       7",
     ]
     assert str(table.rows[0]) == "all: 12 345 bytes, 1.00 of the time"
+
+
+def test_notebooks_show_tables_with_names_as_text() -> None:
+    found = EstimateTable((Estimate("['<b>']", 12345, 1.0),))
+    residuals = SavedResiduals((SavedBlob("kept", "<i>", "a&b", "float32", (2, 3)),))
+    for shown in (found, residuals):
+        parts = [*ElementTree.fromstring(shown._repr_html_()).iter()]
+        cells = [part.text or "" for part in parts if part.tag in ("td", "th")]
+        assert cells == [cell.strip() for row in (HEADS[type(shown)], *shown.cells()) for cell in row]
