@@ -12,6 +12,7 @@ import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.report.budget_curve import BudgetCurve
 
+STEPS = 12
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -21,16 +22,27 @@ def run_of(net: ro.Net, **options: Any) -> ro.Run:
 
 @pytest.fixture(scope="module")
 def curve() -> BudgetCurve:
-    return run_of(lstm_net()).budget_curve(lstm_feeds("float32", steps=12))
+    return run_of(lstm_net()).budget_curve(lstm_feeds("float32", steps=STEPS))
 
 
 def test_each_point_is_what_its_budget_takes(curve: BudgetCurve) -> None:
-    feeds = lstm_feeds("float32", steps=12)
+    feeds = lstm_feeds("float32", steps=STEPS)
     assert len(curve.rows) > 4
-    for row in curve.rows:
+    for row in (*curve.rows[:-1:4], curve.rows[-1]):
         assert run_of(lstm_net(), memory_budget=row.nbytes).memory_estimate(None, feeds) == row
     with pytest.raises(ro.BudgetError, match=f"at least {curve.least} bytes"):
         run_of(lstm_net(), memory_budget=curve.least - 1).memory_estimate(None, feeds)
+
+
+def test_the_last_is_the_least_where_points_lie_close() -> None:
+    """Most of the bytes are around the recurrence, whatever it keeps."""
+    net = ro.Net("wide")
+    h_all, *_ = ro.LSTM(net, net.input("x"), None, None, 4, 4, scope="s")
+    net.outputs(y=ro.tanh(h_all @ net.parameter("w", (4, 16))))
+    curve = run_of(net).budget_curve(x=(12, 2, 4))
+    assert curve.rows[-1].nbytes > 0.95 * curve.rows[-2].nbytes
+    with pytest.raises(ro.BudgetError, match=f"at least {curve.least} bytes"):
+        run_of(net, memory_budget=curve.least - 1).plan(x=(12, 2, 4))
 
 
 def test_bytes_fall_and_the_most_is_all(curve: BudgetCurve) -> None:
@@ -41,7 +53,7 @@ def test_bytes_fall_and_the_most_is_all(curve: BudgetCurve) -> None:
 
 
 def test_what_the_run_does_is_marked(curve: BudgetCurve) -> None:
-    feeds = lstm_feeds("float32", steps=12)
+    feeds = lstm_feeds("float32", steps=STEPS)
     assert curve.chosen == run_of(lstm_net()).memory_estimate(None, feeds)
     memory = run_of(lstm_net(), checkpoints="memory").budget_curve(feeds)
     assert memory.chosen.policy == "memory"

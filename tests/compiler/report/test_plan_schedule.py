@@ -89,6 +89,13 @@ def test_rows_and_columns_are_shared_out() -> None:
     assert not scans(planned(net, feeds_of(net)))[0].shares, "one thread takes all"
 
 
+def test_rows_that_are_over_come_after_the_others_and_before_them_in_reverse() -> None:
+    forward, backward = scans(planned(lstm_net(), lstm_feeds("float32")))
+    heads = [[lane.head for lane in part.lanes if lane.when != ONCE] for part in (forward, backward)]
+    assert [head.startswith("rows that are over") for head in heads[0]] == [*[False] * (len(heads[0]) - 1), True]
+    assert [head.startswith("rows that are over") for head in heads[1]] == [True, *[False] * (len(heads[1]) - 1)]
+
+
 def test_other_ops_have_their_place() -> None:
     net = NETS["stack"]()
     forward, backward = planned(net, feeds_of(net)).draw().passes
