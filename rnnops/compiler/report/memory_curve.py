@@ -120,4 +120,5 @@ def _kinds(timeline: Timeline) -> dict[str, tuple[int, ...]]:
         for kind, nbytes in parts if first <= last else ():
             changes[kind][first] += nbytes
             changes[kind][last + 1] -= nbytes
-    return {kind: tuple(accumulate(change))[:-1] for kind, change in changes.items() if any(change)}
+    found = {kind: tuple(accumulate(change))[:-1] for kind, change in changes.items() if any(change)}
+    return found or {SCRATCH: (0,) * (end + 1)}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from arena_models import MODELS
 from memory_nets import NETS, feeds_of
+from small_runs import lstm_net
 
 import rnnops as ro
 from rnnops.compiler.buffers.allocations import MOMENTS
@@ -86,6 +87,19 @@ def test_the_picture_says_what_the_words_say() -> None:
     assert "peak" in " ".join(texts)
     tips = [title.text or "" for title in root.iter(f"{SVG}title")]
     assert sum(tip.endswith("bytes at most") for tip in tips) == sum(len(one.ops) for one in curve.passes)
+
+
+def test_nothing_is_a_curve_too() -> None:
+    for shapes in (
+        {"x": (2, 0, 4), "lengths": (0,)},
+        {"x": (0, 2, 4), "lengths": (2,)},
+        {"x": (0, 0, 4), "lengths": (0,)},
+    ):
+        for backward in (True, False):
+            plan = planned(lstm_net(), shapes, backward)
+            assert_is_the_table(plan)
+            ElementTree.fromstring(plan.memory_curve().svg)
+            ElementTree.fromstring(plan.draw().svg)
 
 
 def test_a_net_without_ops() -> None:
