@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -396,9 +396,6 @@ class Net(NetTables):
             copy._outputs[name] = blob
         return copy
 
-    def __call__(self, *feeds: Any, **named: Any) -> NoReturn:
-        raise NetError("a net is no function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
-
     def __str__(self) -> str:
         return format_net(self)
 
@@ -419,9 +416,6 @@ class Net(NetTables):
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
-
-    def __repr__(self) -> str:
-        return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"
 
     # -- parts ---------------------------------------------------------------------------------------------------
 

@@ -237,3 +237,17 @@ class NetTables(Attributes):
     def _reject_operand(self, value: object) -> NoReturn:
         hint = "net.constant(value) makes one of a number or an array."
         raise NetError("an operand is no blob", net=self.name, wanted="a blob", came=type(value).__name__, hint=hint)
+
+    def __call__(self, *feeds: Any, **named: Any) -> NoReturn:
+        """Nets are no functions; `ro.compile(net)` is one.
+
+        Args:
+            feeds, named: of the run.
+
+        Raises:
+            NetError: always.
+        """
+        raise NetError("a net is no function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
+
+    def __repr__(self) -> str:
+        return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"

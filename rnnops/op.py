@@ -18,9 +18,16 @@ from rnnops.types import FLOAT, Shape
 
 @dataclass(frozen=True)
 class Op:
-    """One use of an op: its type, names of inputs (`""`: optional one left out) and outputs, attributes, layer.
+    """One use of an op in a net.
 
     Args:
+        type: its ONNX name.
+        inputs: names of blobs, `""` for an optional one that is left out.
+        outputs: names of blobs, `""` for one that is not wanted.
+        attributes: by name, without defaults.
+        layer: that it belongs to, `""` for none.
+
+    Attributes:
         memory: what `infer.py` has found of the op last; passes make nets of the same ops again and again.
     """
 
@@ -43,12 +50,20 @@ class Op:
 
     @property
     def label(self) -> str:
+        """`Add -> gates`, for errors."""
         return op_label(self.type, self.outputs)
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of a net; a parameter where it has an initializer (and then a shape)."""
+    """An input of a net; a parameter where it has an initializer (and then a shape).
+
+    Args:
+        name: after which runs are fed.
+        dtype: `"float"` for the float dtype of the run, or a fixed one.
+        shape: sizes that feeds must have, None for any.
+        initializer: how it starts, None for what is no parameter.
+    """
 
     name: str
     dtype: str = FLOAT

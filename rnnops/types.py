@@ -36,21 +36,29 @@ def is_signed(dtype: str) -> bool:
 
 @dataclass(frozen=True)
 class Type:
-    """Dtype and shape of a blob whose sizes are known, printed as `float32[3, 4]`."""
+    """Dtype and shape of a blob whose sizes are known, printed as `float32[3, 4]`.
+
+    Args:
+        dtype: its name.
+        shape: sizes.
+    """
 
     dtype: str
     shape: Shape
 
     @property
     def rank(self) -> int:
+        """How many axes there are."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """How many elements there are."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         if self.dtype == OPAQUE:
             return 0
         return self.size * np.dtype(self.dtype).itemsize

@@ -33,8 +33,8 @@ def listed(section: str) -> set[str]:
     return {name.strip().lstrip("*") for entry in entries for name in entry.split(",")}
 
 
-def parameters(value: Any) -> set[str]:
-    """Names of what a function, a class or an op takes, none for a property; those of `**options` have no name."""
+def parameters(value: Any, all_of_them: bool = False) -> set[str]:
+    """Names of what a function, a class or an op takes, none for a property; `**options` only if all are wanted."""
     value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
     if not callable(value):
         return set()
@@ -42,7 +42,7 @@ def parameters(value: Any) -> set[str]:
         found = signature(value).parameters.values()
     except ValueError:  # of what is written in C
         return set()
-    named = {one.name for one in found if one.kind is not Parameter.VAR_KEYWORD}
+    named = {one.name for one in found if all_of_them or one.kind is not Parameter.VAR_KEYWORD}
     return {name for name in named if name not in ("self", "cls") and not name.startswith("_")}
 
 

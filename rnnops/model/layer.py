@@ -99,6 +99,17 @@ class Layer(ABC):
         """
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """Append the layer's ops, which makes its parameters at the first call.
+
+        Args:
+            inputs, options: of `forward`: blobs, and values of Python.
+
+        Returns:
+            What `forward` returns.
+
+        Raises:
+            ModelError: there is no blob among them, or they do not fit the layer.
+        """
         blobs = blobs_of([inputs, options])
         if not blobs:
             hint = "Layers, and functions that call them, take blobs; with arrays use model.run(function, ...)."

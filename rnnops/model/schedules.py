@@ -44,6 +44,11 @@ class StepDecay:
         require("every", self.every, is_number(self.every) and self.every >= 1, "1 or more")
 
     def __call__(self, step: int) -> float:
+        """The rate of a step.
+
+        Args:
+            step: counted from 0.
+        """
         return self.rate * self.factor ** (step // self.every)
 
 
@@ -73,6 +78,11 @@ class ExponentialDecay:
         _check_rates(rate=self.rate, factor=self.factor)
 
     def __call__(self, step: int) -> float:
+        """The rate of a step.
+
+        Args:
+            step: counted from 0.
+        """
         return float(self.rate * self.factor**step)
 
 
@@ -103,6 +113,11 @@ class InverseRoot:
         require("scale", self.scale, is_number(self.scale) and self.scale > 0, "more than 0")
 
     def __call__(self, step: int) -> float:
+        """The rate of a step.
+
+        Args:
+            step: counted from 0.
+        """
         return self.rate / math.sqrt(1 + step / self.scale)
 
 
@@ -138,6 +153,11 @@ class Cosine:
         require("steps", self.steps, is_number(self.steps) and self.steps >= 1, "1 or more")
 
     def __call__(self, step: int) -> float:
+        """The rate of a step.
+
+        Args:
+            step: counted from 0.
+        """
         turn = math.pi * min(step / self.steps, 1.0)
         return self.last + (self.rate - self.last) * (1 + math.cos(turn)) / 2
 
@@ -171,6 +191,11 @@ class WarmUp:
         rate_at(self.then, 0)
 
     def __call__(self, step: int) -> float:
+        """The rate of a step.
+
+        Args:
+            step: counted from 0.
+        """
         if step < self.steps:
             return (step + 1) / self.steps * rate_at(self.then, 0)
         return rate_at(self.then, step - self.steps)

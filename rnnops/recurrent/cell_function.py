@@ -21,6 +21,11 @@ NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 class CellFunction:
     """A step as a function of blobs; called, it appends its ops to the net of these blobs, as any function does.
 
+    Args:
+        function: of blobs, as `ro.cell` takes it.
+        timestep: name of the argument that gets the number of the step, None for none.
+        dtypes: argument -> dtype, where that is not float.
+
     Attributes:
         net: the cell, for `recurrent_net`.
         sequences, states, parameters: names of its arguments, by what they are.
@@ -49,9 +54,25 @@ class CellFunction:
         return self._written(ends=True)
 
     def fail(self, problem: str, blob: str | None = None, **details: Any) -> NoReturn:
+        """Raise a RecurrentError that names the cell.
+
+        Args:
+            problem, blob, details: of the error.
+
+        Raises:
+            RecurrentError: always.
+        """
         raise RecurrentError(problem, net=self.name, blob=blob, **details)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Append the ops of one step.
+
+        Args:
+            arguments, options: of the function.
+
+        Returns:
+            What the function returns.
+        """
         return self.function(*arguments, **options)
 
     def __repr__(self) -> str:

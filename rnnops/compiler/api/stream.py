@@ -56,7 +56,29 @@ def open_stream(
 
 
 class Stream(Attributes):
-    """A run and its states between two calls; `Run.stream` makes one. One thread at a time may use it."""
+    """A run and its states between two calls; `run.stream` makes one. One thread at a time may use it.
+
+    Args:
+        run: that is called.
+        now: states, and which rows are there.
+        read: how the run reads feeds.
+        others: inputs that are no states.
+
+    Raises:
+        StreamError: in calls, for what does not fit, and where two threads use it at once.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, h = net.inputs("x", "h")
+        >>> net.outputs(y=x + h, h_next=x + 0.5 * h)
+        >>> stream = ro.compile(net).stream({"h_next": "h"}, rows=2, shapes={"h": ("N", 1)})
+        >>> stream(x=np.ones((2, 1), "float32"))["y"].ravel()
+        array([1., 1.], dtype=float32)
+        >>> stream(x=np.ones((2, 1), "float32"), rows=1)["y"].ravel()
+        array([2., 2.], dtype=float32)
+        >>> stream.states["h"].ravel()
+        array([1. , 1.5], dtype=float32)
+    """
 
     def __init__(self, run: Run, now: States, read: Reader, others: Sequence[str]) -> None:
         self.run = run
@@ -94,8 +116,13 @@ class Stream(Attributes):
             seed: as of the run; each call needs another.
             stream: of a CUDA device, as of the run.
 
-        Returns: output name -> array, of those that are no states. Raises StreamError for feeds of states and for
-        outputs that do not fit the inputs that they feed, and what the run raises; states are then what they were.
+        Returns:
+            Output name -> array, of those that are no states.
+
+        Raises:
+            StreamError: a state is fed, or an output does not fit the input that it feeds; states are then what they
+                were.
+            FeedError: as of the run; states are then what they were.
         """
         with self._alone:
             now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
@@ -154,6 +181,9 @@ class Stream(Attributes):
 
         Args:
             rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+
+        Raises:
+            StreamError: there are no such rows.
         """
         with self._alone:
             self._now = self._now.put(self._now.places.started(), None if rows is None else self._mask(rows))
@@ -164,6 +194,9 @@ class Stream(Attributes):
         Args:
             states: input name -> array of the state's dtype that broadcasts to its shape; others stay what they are.
             rows: a mask or one row; all if left out, and then states without an axis of rows, too.
+
+        Raises:
+            StreamError: a name is no state, an array does not fit, or there are no such rows.
         """
         with self._alone:
             new = self._now.places.fitted(self._arrays(states))
@@ -174,6 +207,9 @@ class Stream(Attributes):
 
         Args:
             rows: numbers of rows, in the order in which the copy is to have them; one may be there twice.
+
+        Raises:
+            StreamError: there are no such rows.
         """
         with self._alone:
             now = self._now if rows is None else self._now.taken(self._numbers(rows))
@@ -186,7 +222,8 @@ class Stream(Attributes):
         Args:
             states: what it begins with, as for `load`; initial states if left out.
 
-        Raises StreamError where another place would have no initial states, or the net declares the number of rows.
+        Raises:
+            StreamError: another place would have no initial states, or the net declares the number of rows.
         """
         with self._alone:
             self._check_rows()
@@ -198,9 +235,13 @@ class Stream(Attributes):
             return row
 
     def leave(self, rows: Any) -> None:
-        """Take rows out, a mask or one row; their places are free for others.
+        """Take rows out; their places are free for others.
 
-        Raises StreamError where nobody has such a place.
+        Args:
+            rows: a mask or one row.
+
+        Raises:
+            StreamError: nobody has such a place.
         """
         with self._alone:
             mask, now = self._mask(rows, present=True), self._now

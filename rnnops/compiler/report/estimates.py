@@ -22,6 +22,7 @@ class Estimate:
     """What one policy costs.
 
     Args:
+        policy: as text.
         nbytes: held at most, from the end of the forward pass on.
         time: of a training step, over that of one that does nothing twice.
     """
@@ -36,7 +37,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class EstimateTable:
-    """Estimates, the fastest first; prints as a table."""
+    """Estimates, the fastest first; prints as a table.
+
+    Args:
+        rows: an `Estimate` each.
+    """
 
     rows: tuple[Estimate, ...]
 

@@ -21,6 +21,7 @@ class MemoryRow:
     Args:
         what: it holds: a blob, a tensor over all steps, packed weights.
         of: the first result of the op that allocates it.
+        shape, dtype: of what it holds.
         kind: `kept` (for the backward pass), `output`, `gradient`, `sums`, `packed weights` or `scratch`.
     """
 
@@ -32,6 +33,7 @@ class MemoryRow:
 
     @property
     def nbytes(self) -> int:
+        """Its bytes."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def cells(self) -> tuple[str, ...]:
@@ -45,6 +47,7 @@ class PassMemory:
 
     Args:
         name: `forward` or `backward`.
+        rows: a `MemoryRow` for each piece.
         at: the op that runs then, by its first result.
     """
 
@@ -54,10 +57,15 @@ class PassMemory:
 
     @property
     def total(self) -> int:
+        """Bytes of all rows."""
         return sum(row.nbytes for row in self.rows)
 
     def bytes_of(self, kind: str) -> int:
-        """Bytes of all rows of a kind."""
+        """Bytes of all rows of a kind.
+
+        Args:
+            kind: as of a `MemoryRow`.
+        """
         return sum(row.nbytes for row in self.rows if row.kind == kind)
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -66,6 +74,7 @@ class PassMemory:
 
     @property
     def head(self) -> str:
+        """Name, bytes and op, as a line."""
         head = f"{self.name} pass: {readable(self.total)}"
         return f"{head}, most at '{self.at}'" if self.at else head
 
@@ -81,6 +90,7 @@ class MemoryTable:
     """Memory of a run with feeds of certain shapes.
 
     Args:
+        forward: the forward pass.
         backward: None where only a forward pass is planned; outputs of the forward pass count as long as it runs.
         note: what is not counted.
     """
@@ -91,6 +101,7 @@ class MemoryTable:
 
     @property
     def passes(self) -> tuple[PassMemory, ...]:
+        """The passes that there are."""
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
     @property

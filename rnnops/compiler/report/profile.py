@@ -58,7 +58,9 @@ class PassProfile:
     """One pass.
 
     Args:
+        name: `forward` or `backward`.
         seconds: of one pass, on average, with what is around its ops: checks of feeds, copies of outputs.
+        ops: an `OpProfile` for each.
     """
 
     name: str
@@ -67,6 +69,7 @@ class PassProfile:
 
     @property
     def head(self) -> str:
+        """Name and time, as a line."""
         return f"{self.name} pass: {1000 * self.seconds:.3f} ms"
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -92,6 +95,7 @@ class Profile:
     Args:
         rounds: that were timed.
         warm_up: rounds before them, which were not.
+        forward: the forward pass.
         backward: None where only forward passes ran.
         events: each pass and op of the rounds that were timed, as it ran.
     """
@@ -107,15 +111,24 @@ class Profile:
         return asdict(replace(self, events=()))
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Write what ran when as a JSON file for Perfetto or Chrome's tracing. Raises OSError where that fails."""
+        """Write what ran when as a JSON file for Perfetto or Chrome's tracing.
+
+        Args:
+            path: of the file; an old one is replaced.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         write_trace(path, self.events, f"rnnops, {self.rounds} rounds")
 
     @property
     def passes(self) -> tuple[PassProfile, ...]:
+        """The passes that ran."""
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
     @property
     def head(self) -> str:
+        """How many rounds there were, as a line."""
         return f"averages of {self.rounds} rounds after {self.warm_up} to warm up"
 
     def __str__(self) -> str:

@@ -36,6 +36,7 @@ class SavedBlob:
             kept, but it lies in an output that is there anyway.
         name: of a blob of the net, or of a step; of steps of a recurrence within a step their workspace.
         of: the recurrence by its first result, `""` for blobs of the net.
+        dtype: of its elements.
         shape: of all steps together.
     """
 
@@ -53,7 +54,11 @@ class SavedBlob:
 
 @dataclass(frozen=True)
 class SavedResiduals:
-    """All lines; prints as a table."""
+    """All lines; prints as a table.
+
+    Args:
+        blobs: a `SavedBlob` each.
+    """
 
     blobs: tuple[SavedBlob, ...]
 
