@@ -21,8 +21,8 @@ ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmar
 L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
 FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
 BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guide)
-GRID_WAIT = 1.5  # microseconds of a cooperative grid's sync, published for an H100
 SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
+GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes have reached L2, its addition does, a read comes back
 PREACTIVATION = 0.35  # some 600 cycles to memory that is not in L2
 DIVISIONS = 0.6  # nine divisions of 64 bits on the critical path, some 120 cycles each
 
@@ -44,7 +44,7 @@ class Habits:
     rest: float
 
 
-NOW = Habits(load_bytes=4, in_flight=2, wait=GRID_WAIT, rest=SMALL_WORK + PREACTIVATION + DIVISIONS)
+NOW = Habits(load_bytes=4, in_flight=2, wait=GROUP_WAIT, rest=SMALL_WORK + PREACTIVATION + DIVISIONS)
 
 
 def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:

@@ -190,7 +190,7 @@ class OrderedMemory:
 
 
 def _added(array: Any, index: int, value: Any) -> None:
-    array[index] += value
+    array[index] = (int(array[index]) + int(value)) % ordering.WORD_VALUES
 
 
 class SharedArrays:

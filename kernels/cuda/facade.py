@@ -167,7 +167,7 @@ else:
 
 
 def scan_kernel(*dtypes: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Make a kernel of `function(low, begin, end, steps, sizes, status, *arrays)`; kept on disk.
+    """Make a kernel of `function(low, begin, end, steps, sizes, status, counters, *arrays)`; kept on disk.
 
     Args:
         dtypes: of the arrays, each of one axis; `ptx_of_scan` compiles for them without a device.
@@ -315,7 +315,7 @@ def _allow_shared_bytes(kernel: Kernel, count: int) -> None:
 def scan_signature(dtypes: Sequence[str]) -> tuple[Any, ...]:
     """numba's types of the arguments of a `scan_kernel`."""
     numbers = array_type("int64")
-    return (*(types.int64,) * 4, numbers, numbers, *map(array_type, dtypes))
+    return (*(types.int64,) * 4, numbers, numbers, array_type("uint32"), *map(array_type, dtypes))
 
 
 def stream_of(given: Any) -> Any:

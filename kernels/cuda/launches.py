@@ -21,12 +21,13 @@ class Launches:
     Args:
         sizes: numbers that kernels read, on the device.
         status: where kernels note that an index was out of range, on the device.
+        counters: by which groups of blocks wait for each other, on the device.
         lanes: threads of a block.
         stream: of the device.
     """
 
-    def __init__(self, sizes: Any, status: Any, lanes: int, stream: Any = 0) -> None:
-        self.sizes, self.status, self.lanes, self.stream = sizes, status, lanes, stream
+    def __init__(self, sizes: Any, status: Any, counters: Any, lanes: int, stream: Any = 0) -> None:
+        self.sizes, self.status, self.counters, self.lanes, self.stream = sizes, status, counters, lanes, stream
         self.count = 0
         self._prepared: dict[int, tuple[Any, Any]] = {}  # by id, with the array itself, so that the id stays its own
 
@@ -41,7 +42,7 @@ class Launches:
             steps: of the tile.
         """
         self.count += 1
-        prepared_arrays = map(self._argument, (self.sizes, self.status, *arrays))
+        prepared_arrays = map(self._argument, (self.sizes, self.status, self.counters, *arrays))
         launch(kernel, blocks, self.lanes, shared_bytes, self.stream, low, begin, end, steps, *prepared_arrays)
 
     def _argument(self, array: Any) -> Any:
@@ -67,6 +68,7 @@ class ScanRun:
         fixed: those of them that what it launches depends on.
         status: where kernels note that an index was out of range, on the device.
         lanes: threads of a block.
+        counters: by which groups of blocks wait for each other, on the device; of the stream, which keeps runs apart.
     """
 
     driver: Callable[..., None]
@@ -75,6 +77,7 @@ class ScanRun:
     arrays: Sequence[Any]
     status: Any
     lanes: int
+    counters: Any
 
     def start(self, sizes: Any, stream: Any) -> int:
         """Launch it; how many launches that took.
@@ -82,7 +85,7 @@ class ScanRun:
         Args:
             sizes: numbers that kernels read, on the device.
         """
-        on = Launches(sizes, self.status, self.lanes, stream)
+        on = Launches(sizes, self.status, self.counters, self.lanes, stream)
         with in_stream(stream, ordered=False):
             self.driver(on, self.numbers, *self.arrays)
         return on.count

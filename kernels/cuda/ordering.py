@@ -16,6 +16,7 @@ from llvmlite import ir
 from rnnops.kernels.cuda.facade import SIMULATED, intrinsic, types
 
 ADD_RELEASE = "red.release.gpu.global.add.u32 [$0], $1;"
+WORD_VALUES = 1 << 32
 LOAD_ACQUIRE = "ld.acquire.gpu.global.u32 $0, [$1];"
 
 
@@ -27,7 +28,7 @@ class PlainMemory:
 
     def add_release(self, counters: Any, place: int, value: Any) -> None:
         with self._lock:
-            counters[place] += value
+            counters[place] = (int(counters[place]) + int(value)) % WORD_VALUES
 
     def load_acquire(self, counters: Any, place: int) -> Any:
         return counters[place]
@@ -62,9 +63,10 @@ else:
 
     @intrinsic
     def load_acquire(_context: Any, counters: Any, place: Any) -> Any:
-        """A uint32; all that was released with it is known from now on."""
+        """A uint32; all that was released with it is known from now on. Its kernel is launched cooperatively."""
 
         def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            context.active_code_library.use_cooperative = True
             kind = ir.FunctionType(WORD, [ADDRESS])
             assembly = ir.InlineAsm(kind, LOAD_ACQUIRE, "=r,l,~{memory}", side_effect=True)
             return builder.call(assembly, [_address(context, builder, signature, values)])

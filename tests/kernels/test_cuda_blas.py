@@ -133,7 +133,7 @@ def test_runs_with_products_are_recorded(fakes: Fakes) -> None:
 
     replays = Replays()
     for _ in range(4):
-        replays.start(ScanRun(driver, (), (), (), x, 1), sizes, 0)
+        replays.start(ScanRun(driver, (), (), (), x, 1, x), sizes, 0)
     assert (replays.recorded, replays.refused) == (1, "")
     assert [entry[0] for entry in fakes.said("begin capture", "end capture", "graph")] == [
         "begin capture", "end capture", "graph", "graph", "graph",
@@ -152,7 +152,7 @@ def test_what_is_not_recorded_says_why(fakes: Fakes, monkeypatch: pytest.MonkeyP
             raise NotImplementedError("not while recording")
 
     for _ in range(3):
-        replays.start(ScanRun(driver, (), (), (), x, 1), np.zeros(1), 0)
+        replays.start(ScanRun(driver, (), (), (), x, 1, x), np.zeros(1), 0)
     assert replays.refused == "NotImplementedError: not while recording"
 
 

@@ -20,7 +20,7 @@ STEPS = 40
 
 
 @scan_kernel("float64")
-def add_seed(low: int, begin: int, end: int, steps: int, sizes: Any, status: Any, x: Any) -> None:
+def add_seed(low: int, begin: int, end: int, steps: int, sizes: Any, status: Any, counters: Any, x: Any) -> None:
     """x[0] grows by a number that changes from run to run, and by the step."""
     x[0] += sizes[0] + begin
 
@@ -33,7 +33,7 @@ class Runs:
 
     def run(self, x: Any, seed: int) -> float:
         before = x.to_host()[0]
-        self.replays.start(ScanRun(self.driver, (), (), (x,), x, 1), np.array([seed]), 0)
+        self.replays.start(ScanRun(self.driver, (), (), (x,), x, 1, x), np.array([seed]), 0)
         return float(x.to_host()[0] - before)
 
     def driver(self, on: Launches, numbers: Any, x: Any) -> None:
@@ -97,4 +97,4 @@ def test_errors_are_raised_when_launched_as_usual() -> None:
 
     for _ in range(3):
         with pytest.raises(ValueError, match="wrong"):
-            runs.start(ScanRun(fails, (), (), (), x, 1), np.zeros(1), 0)
+            runs.start(ScanRun(fails, (), (), (), x, 1, x), np.zeros(1), 0)

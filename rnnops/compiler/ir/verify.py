@@ -41,7 +41,7 @@ from rnnops.compiler.ir.kernel import (
 )
 from rnnops.types import BOOL
 
-ON_DEVICE = ("wait", "cuda.syncthreads", "load_columns", "step_product")
+ON_DEVICE = ("turn_of", "wait", "cuda.syncthreads", "load_columns", "step_product")
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")
@@ -71,7 +71,7 @@ def verify_device(module: DeviceModule) -> None:
     called = {program.name: len(program.parameters) for program in module.programs}
     for kernel in module.kernels:
         numbers = map(Parameter, (*KERNEL_NUMBERS, *(TEAM_NUMBERS if kernel.teams else ()), *kernel.sizes))
-        memory = [Parameter("status", "int64[]"), *kernel.arrays, *kernel.folded]
+        memory = [Parameter("status", "int64[]"), Parameter("counters", "uint32[]"), *kernel.arrays, *kernel.folded]
         if kernel.weights:
             memory += [Parameter("shared", f"{module.dtype}[]"), Parameter("kept", f"{module.weights}[]")]
         _Scope(kernel.name, [*numbers, *memory], called, ON_DEVICE).check(kernel.body)

@@ -63,8 +63,10 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, fe
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.share_blocks import Loop
 from rnnops.compiler.targets.cuda.text import cuda_text
+from rnnops.kernels.cuda.group_barrier import WORDS
 
-RANK, BLOCKS, LANE, LANES, GROUP, MEMBER = map(Name, ("rank", "blocks", "lane", "lanes", "group", "member"))
+RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))
+GROUP, MEMBER, LINE, TURN, BEGIN = map(Name, ("group", "member", "line", "turn", "begin"))
 P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
 DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
@@ -209,23 +211,32 @@ class CudaScanWriter:
             *_share((P0, P1), GROUP, self._size(loop.groups), self._parts(), ONE),
             Assign("m0", P0 * together),
             Assign("m1", least(P1 * together, rows)),
-            *_share((N0, N1), RANK, BLOCKS, rows, together),
+            *_share((N0, N1), MEMBER, members, M1 - M0, together),
+            Assign("n0", M0 + N0),
+            Assign("n1", M0 + N1),
         ]
+        if loop.persistent and loop.waits:
+            lines += [Assign("line", GROUP * WORDS), Do("turn_of", (Array("counters"), LINE), ("turn",))]
         for period in sorted({region.period for _, region in regions} - {BY_ROWS}):
             lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
         lines += self._load_weights(loop, regions)
-        return [*lines, For("step", Name("begin"), Name("end"), ONE, tuple(self._steps(loop, regions)))]
+        return [*lines, For("step", BEGIN, Name("end"), ONE, tuple(self._steps(loop, regions)))]
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
         weights = dict(zip((i for i, region in enumerate(loop.regions) if region.product), loop.weights, strict=False))
         for i, region in regions:
-            lines.append(Do("wait", (BLOCKS,)) if i in loop.waits and loop.persistent else SYNC)
+            lines.append(self._wait(loop, i) if i in loop.waits and loop.persistent else SYNC)
             if region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[i]))
             else:
                 lines += self._region(region)
         return lines
+
+    def _wait(self, loop: Loop, region: int) -> Line:
+        """The blocks of a group wait for each other before a region."""
+        before = (STEP - BEGIN) * len(loop.waits) + sum(other < region for other in loop.waits)
+        return Do("wait", (Array("counters"), LINE, MEMBER, self._size(loop.members), TURN + before))
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []

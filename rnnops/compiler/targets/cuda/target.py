@@ -31,8 +31,9 @@ from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
-from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled
-from rnnops.kernels.cuda.facade import SIMULATED, card, choose
+from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled
+from rnnops.kernels.cuda.facade import SIMULATED, address_of, card, choose
+from rnnops.kernels.cuda.group_barrier import WORDS
 from rnnops.kernels.cuda.launches import ScanRun
 from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.replays import Replays
@@ -66,6 +67,7 @@ class Cuda:
     precisions: tuple[str, ...] = ("float32",)
     weight_types: tuple[str, ...] = ()
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
+    counters: dict[int, DeviceArray] = field(default_factory=dict, compare=False, repr=False)
     replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class Cuda:
         _, status, sizes, *arrays = work
         numbers, stream = [int(size) for size in sizes], current_stream()
         fixed = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
-        run = ScanRun(function, numbers, fixed, arrays, status, self.lanes)
+        run = ScanRun(function, numbers, fixed, arrays, status, self.lanes, self._counters(stream))
         if all(isinstance(array, DeviceArray) for array in arrays):
             self.replays.setdefault(function, Replays()).start(run, sizes, stream)
         else:
@@ -110,6 +112,15 @@ class Cuda:
             return False
         status.fill(0)
         return True
+
+    def _counters(self, stream: Any) -> DeviceArray:
+        """Words by which groups of blocks wait for each other; what goes into one stream uses them in turn."""
+        address = address_of(stream)
+        if address not in self.counters:
+            made = empty((WORDS * self.blocks,), "uint32")
+            made.fill(0)
+            self.counters[address] = made
+        return self.counters[address]
 
     def memory(self, arrays: Sequence[Any]) -> Memory:
         return self.own if any(isinstance(array, DeviceArray) for array in arrays) else PLAIN

@@ -19,8 +19,8 @@ from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cuda import text as cuda_text
 from rnnops.compiler.targets.cuda.target import Cuda
+from rnnops.kernels.cuda import group_barrier
 from rnnops.kernels.cuda.launches import Launches
 from rnnops.testing import random_net
 
@@ -189,7 +189,7 @@ def test_waits_of_a_step(cell: Any, waits: int) -> None:
     source = device()(net).plan(lstm_feeds(net)).source
     kernels = [part.split("\n\n\n")[0] for part in source.split("@scan_kernel")[1:]]
     loops = [kernel for kernel in kernels if "step_product(" in kernel]
-    assert [loop.count("wait(blocks)") for loop in loops] == [waits, waits]
+    assert [loop.count("wait(counters, ") for loop in loops] == [waits, waits]
     assert "cuda.shared.array(0, types.float64" in source
 
 
@@ -222,8 +222,20 @@ def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
 
 
 @in_simulator
-def test_without_waits_blocks_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_text, "HEAD", cuda_text.HEAD.replace("cuda.cg.this_grid().sync()", "cuda.syncthreads()"))
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if members > 1:", "if members > 99:"),
+        ("add_release(counters, line, ", "cuda.atomic.add(counters, line, "),
+        ("while np.int64(load_acquire(counters, line))", "while np.int64(cuda.atomic.add(counters, line, 0))"),
+    ],
+    ids=["no wait", "no release", "no acquire"],
+)
+def test_without_waits_blocks_race(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where blocks wait, and nothing makes what they wrote visible."""
+    text = group_barrier.source()
+    assert right in text
+    monkeypatch.setattr(group_barrier, "source", lambda: text.replace(right, wrong))
     net = lstm_net()
     with pytest.raises(RaceError):
         device()(net)(lstm_feeds(net))

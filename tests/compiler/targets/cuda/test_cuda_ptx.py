@@ -29,7 +29,7 @@ for kernel in plan.plan.compiled.kernels:
             text = facade.ptx_of_scan(getattr(module, name), (9, 0))
             body = text_of_module.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             found = (name, "step_product(" in body,
-                     ".f64" in text, ".local" in text, "cudaCGSynchronize" in text,
+                     ".f64" in text, ".local" in text, "red.release.gpu" in text and "ld.acquire.gpu" in text,
                      ",".join(sorted(set(re.findall(r"\\.extern \\.shared \\.align (\\d+)", text)))) or "none",
                      len(re.findall(r"ld\\.shared\\.v4\\.(f32|u16|b16)|ld\\.shared\\.v2\\.(f64|b64)", text)))
             print(*found)
@@ -79,3 +79,30 @@ def test_shared_memory_that_is_read_four_numbers_at_once_is_asked_for_aligned() 
     found = run_without_simulator("import re\n" + TEXT).splitlines()
     assert found
     assert set(found) == {"cuda.shared.array(0, types.float32, alignment=16)"}
+
+
+COOPERATIVE = (
+    COMPILE.split("plan = ro.compile")[0]
+    + """
+from numba import types
+from numba.cuda.compiler import compile_cuda
+
+plan = ro.compile(net, tuning=tuning).plan(shapes, dtype=dtype)
+for kernel in plan.plan.compiled.kernels:
+    text = kernel.compiled.text.python()
+    module = load_module(text)
+    for name in sorted(vars(module)):
+        if name.startswith("loop_"):
+            waits = " wait(counters" in text.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
+            loop = getattr(module, name)
+            with facade._pretended((9, 0)):
+                made = compile_cuda(loop.py_func, types.void, facade.scan_signature(loop.dtypes), cc=(9, 0))
+            print(waits, made.library.use_cooperative)
+"""
+)
+
+
+def test_kernels_whose_blocks_wait_for_each_other_are_launched_cooperatively() -> None:
+    """All blocks must run at the same time: numba-cuda asks the driver for that where a kernel says so."""
+    said = run_compiler(COOPERATIVE, "LSTM", "float32", "")
+    assert sorted(said) == ["False False", "False False", "True True", "True True"]
