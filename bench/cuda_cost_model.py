@@ -24,7 +24,6 @@ BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guid
 SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
 GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes have reached L2, its addition does, a read comes back
 PREACTIVATION = 0.35  # some 600 cycles to memory that is not in L2
-DIVISIONS = 0.6  # nine divisions of 64 bits on the critical path, some 120 cycles each
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Habits:
     rest: float
 
 
-NOW = Habits(load_bytes=4, in_flight=2, wait=GROUP_WAIT, rest=SMALL_WORK + PREACTIVATION + DIVISIONS)
+NOW = Habits(load_bytes=4, in_flight=2, wait=GROUP_WAIT, rest=SMALL_WORK + PREACTIVATION)
 
 
 def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:

@@ -60,6 +60,11 @@ def quotient(a: int, b: int) -> int:
     return np.int64(np.uint32(a) // np.uint32(b))
 
 
+def remainder(a: int, b: int) -> int:
+    """`a % b` in 32 bits."""
+    return np.int64(np.uint32(a) % np.uint32(b))
+
+
 def load_columns(
     B: Any, start: int, along: int, across: int, inner: int, columns: int, period: int, u0: int, u1: int, kept: Any
 ) -> None:
@@ -87,13 +92,17 @@ def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int,
     """Put `size` columns of A into shared memory, with zeros up to `full` and up to a multiple of `TILE` rows."""
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     across = min(lanes, WARP)
-    y, down = lane // across, lanes // across
-    for row in range(y, (rows + TILE - 1) // TILE * TILE if y < down else 0, down):
-        for k in range(lane - y * across, full, across):
+    y, down = quotient(lane, across), quotient(lanes, across)
+    row = y
+    while row < ((rows + TILE - 1) // TILE * TILE if y < down else 0):
+        k = lane - y * across
+        while k < full:
             if row < rows and k < size:
                 staged[row * pitch + k] = A[start + row * stride + k]
             else:
                 staged[row * pitch + k] = number(0)
+            k += across
+        row += down
 
 
 def step_product(
@@ -110,7 +119,8 @@ def step_product(
     width = quotient(columns, period) * own
     down, over = (rows + TILE - 1) // TILE, (width + TILE - 1) // TILE
     total = cuda.local.array(SQUARE, number)
-    for first in range(0, down * over, lanes):  # as many tiles as there are lanes
+    first = 0
+    while first < down * over:  # as many tiles as there are lanes; `range` would divide 64 bits for each of its steps
         tiles = min(lanes, down * over - first)
         splits = quotient(lanes, tiles)
         split = quotient(lane, tiles)
@@ -118,7 +128,8 @@ def step_product(
         y = quotient(first + tile, over)
         x = first + tile - y * over
         clear_tile(total)
-        for begin in range(0, inner, depth):
+        begin = 0
+        while begin < inner:
             size = min(depth, inner - begin)
             full = (size + TILE - 1) // TILE * TILE
             cuda.syncthreads()
@@ -126,12 +137,16 @@ def step_product(
             cuda.syncthreads()
             if split < splits:  # 2. its products
                 left, right = at(staged, y * TILE * (depth + TILE)), at(kept, begin * over * TILE + x * TILE)
-                for k in range(split * TILE, full, splits * TILE):
+                k = split * TILE
+                while k < full:
                     add_products(left, depth + TILE, right, over * TILE, k, total)
+                    k += splits * TILE
+            begin += depth
         if split < splits:  # 3. sums of the lanes that share a tile, added up
             keep_tile(total, sums, split * tiles + tile, splits * tiles)
         cuda.syncthreads()
-        for element in range(split, SQUARE if split < splits else 0, splits):
+        element = split
+        while element < (SQUARE if split < splits else 0):
             row, j = y * TILE + element // TILE, x * TILE + element % TILE
             if row < rows and j < width:
                 gate = quotient(j, own)
@@ -144,10 +159,12 @@ def step_product(
                 elif bias_start >= 0:
                     found += bias[bias_start + gate * period + u0 + j - gate * own]
                 C[c_start + place] = found
+            element += splits
+        first += lanes
     cuda.syncthreads()
 
 
-FUNCTIONS = (quotient, load_columns, load_slice, step_product)
+FUNCTIONS = (quotient, remainder, load_columns, load_slice, step_product)
 
 
 def source(dtype: str, weights: str) -> str:

@@ -28,10 +28,10 @@ class Addresses:
         if place.step and place.over:
             position = self._shifted(Name("i") if place.over == "i" else T, place)
             if place.ring:
-                position = position % self.sizes.of(place.ring) if place.ring > 1 else Literal(0)
+                position = self._remainder(position, self.sizes.of(place.ring)) if place.ring > 1 else Literal(0)
             terms.append(position * self.sizes.of(place.step))
         if place.row and self.batched:
-            sharing = row if place.together == 1 else row // self.sizes.of(place.together)
+            sharing = row if place.together == 1 else self._quotient(row, self.sizes.of(place.together))
             terms.append(sharing * self.sizes.of(place.row))
         if place.thread:
             terms.append(RANK * self.sizes.of(place.thread))
@@ -45,6 +45,12 @@ class Addresses:
         if place.over == "t":
             terms.append(self._shifted(LOW, place) * self.sizes.of(place.step))
         return total(terms)
+
+    def _quotient(self, a: Expr, b: Expr) -> Expr:
+        return a // b
+
+    def _remainder(self, a: Expr, b: Expr) -> Expr:
+        return a % b
 
     def _start(self, place: Place) -> list[Expr]:
         return [self.sizes.of(place.start)] if place.start else []

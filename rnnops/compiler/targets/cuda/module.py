@@ -145,7 +145,7 @@ class CudaScanWriter:
 
     def _product_of_step(self, node: Product | Contraction) -> MatrixProduct:
         assert isinstance(node, Product)
-        left, target = (self._address(self._place(owner), ZERO) for owner in (node.left, node.target))
+        left, target = (self._addresses.of_row(self._place(owner), ZERO) for owner in (node.left, node.target))
         return self._product(node, left, target, self._size(node.rows))
 
     def _product_of_tile(self, node: Product | Contraction) -> MatrixProduct:
@@ -327,8 +327,12 @@ class CudaScanWriter:
     def _addresses(self) -> Addresses:
         return Addresses(self.sizes, bool(self.plan.batch_axes))
 
+    @cached_property
+    def _addresses_in_kernels(self) -> Addresses:
+        return DeviceAddresses(self.sizes, bool(self.plan.batch_axes))
+
     def _address(self, place: Place, row: Expr) -> Expr:
-        return self._addresses.of_row(place, row)
+        return self._addresses_in_kernels.of_row(place, row)
 
     def _base(self, place: Place) -> Expr:
         return self._addresses.of_tile(place)
@@ -353,6 +357,16 @@ class CudaScanWriter:
 
     def _bias_start(self, node: Product) -> Expr:
         return self._size(node.bias.layout.offset) if node.bias else Literal(-1)
+
+
+class DeviceAddresses(Addresses):
+    """Addresses in kernels, where 64 bits are divided by some hundred instructions; steps and rows have 32."""
+
+    def _quotient(self, a: Expr, b: Expr) -> Expr:
+        return Call("quotient", (a, b), dtype=INDEX)
+
+    def _remainder(self, a: Expr, b: Expr) -> Expr:
+        return Call("remainder", (a, b), dtype=INDEX)
 
 
 def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:

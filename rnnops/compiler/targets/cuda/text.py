@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rnnops.compiler.ir.device import DeviceModule, Kernel, LaneFold
-from rnnops.compiler.ir.kernel import INDENT, Function
+from rnnops.compiler.ir.expressions import Literal
+from rnnops.compiler.ir.kernel import INDENT, For, Function, If, Statement
 from rnnops.compiler.ir.shown import beside
 from rnnops.compiler.targets.cuda.share_lanes import LANES, MATES
 from rnnops.kernels.cuda import group_barrier, lanes, step_product
@@ -64,7 +65,32 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
 def programs_text(folds: Sequence[LaneFold], programs: Sequence[Function]) -> list[str]:
     """The texts of functions of the device."""
     texts = [lanes.fold_text(fold.name, str(fold.joined)) for fold in folds]
-    return [*texts, *(f"@device_function\n{program}" for program in programs)]
+    return [*texts, *("\n".join(_function(program)) for program in programs)]
+
+
+def _function(program: Function) -> Iterator[str]:
+    yield "@device_function"
+    yield f"def {program.name}({', '.join(parameter.name for parameter in program.parameters)}):"
+    yield from _lines(program.body)
+
+
+def _lines(body: Sequence[Statement]) -> Iterator[str]:
+    """Statements of kernels, indented: `range` would divide 64 bits to count by a step that is known late."""
+    for statement in body:
+        if isinstance(statement, If):
+            yield f"{INDENT}if {statement.test}:"
+            yield from (INDENT + line for line in _lines(statement.body))
+        elif not isinstance(statement, For):
+            yield from (INDENT + line for line in statement.lines())
+        elif isinstance(statement.step, Literal):
+            yield INDENT + next(statement.lines())
+            yield from (INDENT + line for line in _lines(statement.body))
+        else:
+            index, end = statement.index, f"{statement.index}_end"
+            yield f"{INDENT}{index}, {end} = {statement.begin}, {statement.end}"
+            yield f"{INDENT}while {index} < {end}:"
+            yield from (INDENT + line for line in _lines(statement.body))
+            yield f"{INDENT * 2}{index} += {statement.step}"
 
 
 def _kernel(kernel: Kernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
@@ -82,7 +108,7 @@ def _kernel(kernel: Kernel, module: DeviceModule, for_people: bool) -> Iterator[
         aligned = choose(", alignment=16", "")  # four numbers are read at once; the simulator knows no alignment
         yield f"{INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
         yield f"{INDENT}kept = cuda.shared.array(0, types.{module.weights}{aligned})  # the same memory"
-    yield from (INDENT + line for statement in kernel.body for line in statement.lines())
+    yield from _lines(kernel.body)
 
 
 def _driver(module: DeviceModule) -> Iterator[str]:
