@@ -23,7 +23,7 @@ FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Progr
 BANK_BYTES = 128  # of shared memory a cycle: 32 banks of 4 bytes (the same guide)
 SMALL_WORK = 0.55  # sums of lanes added up, elementwise work, stores: counted in the loop's machine code
 GROUP_WAIT = 3 * ROUND_TRIP / CLOCK  # the block's writes have reached L2, its addition does, a read comes back
-PREACTIVATION = 0.35  # some 600 cycles to memory that is not in L2
+PREACTIVATION = ROUND_TRIP / CLOCK  # from L2, where it was fetched to; some 600 cycles from memory behind it
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Habits:
 
     Args:
         load_bytes: that a lane reads at once of a left side.
-        in_flight: such reads before the first one is waited for.
+        in_flight: such reads before the first one is waited for; 0 for all of a slice.
         wait: microseconds in which blocks wait for each other.
         rest: microseconds of all that is not read, multiplied or waited for.
     """
@@ -43,7 +43,7 @@ class Habits:
     rest: float
 
 
-NOW = Habits(load_bytes=4, in_flight=2, wait=GROUP_WAIT, rest=SMALL_WORK + PREACTIVATION)
+NOW = Habits(load_bytes=16, in_flight=0, wait=GROUP_WAIT, rest=SMALL_WORK + PREACTIVATION)
 
 
 def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:
@@ -59,14 +59,22 @@ def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:
         product = region.product
         if product:
             width = product.columns // region.period * -(-region.period // loop.members)
-            time += (read_cycles(rows, product.inner, habits) + multiply_cycles(rows, product.inner, width)) / CLOCK
+            time += (
+                read_cycles(rows, product.inner, loop.depth, habits) + multiply_cycles(rows, product.inner, width)
+            ) / CLOCK
     return time
 
 
-def read_cycles(rows: int, inner: int, habits: Habits) -> float:
-    """Cycles in which a block reads a left side: rounds of reads in flight, or what L2 gives, whichever is longer."""
+def read_cycles(rows: int, inner: int, depth: int, habits: Habits) -> float:
+    """Cycles in which a block reads a left side, a slice of k after the other.
+
+    Reads in flight come back together, and others after them, but never faster than L2 gives.
+    """
     reads = -(-rows * inner * 4 // (LANES * habits.load_bytes))
-    return max(-(-reads // habits.in_flight) * ROUND_TRIP, rows * inner * 4 / L2_BYTES)
+    slices, given = -(-inner // depth), rows * inner * 4 / L2_BYTES
+    if habits.in_flight:
+        return max(-(-reads // habits.in_flight) * ROUND_TRIP, given)
+    return slices * ROUND_TRIP + given
 
 
 def multiply_cycles(rows: int, inner: int, width: int) -> float:

@@ -24,6 +24,7 @@ from bench.first_tools import PROFILER, SANITIZER, find_tool
 from bench.nets import user_net
 from bench.place import relative_error
 from bench.problems import Arrays, Problem, Size
+from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import blas, facade
 from rnnops.kernels.cuda.device_array import empty
 
@@ -85,8 +86,8 @@ def compiled(options: argparse.Namespace) -> None:
 def kernels_of(plan: Any) -> Iterator[Any]:
     """The kernels of the modules of a plan."""
     for kernel in plan.compiled.kernels:
-        module = vars(kernel.compiled._module)
-        yield from (module[name] for name in sorted(module) if name.startswith(("loop_", "unit_")))
+        module = vars(load_module(kernel.compiled.text.python()))
+        yield from (module[name] for name in sorted(module) if name.startswith(("loop_", "region_")))
 
 
 def agree(options: argparse.Namespace) -> None:

@@ -19,12 +19,14 @@ from bench.contender import Settings
 from bench.first_runs import compiled_run, passes, placed_feeds, tell
 from bench.first_steps import ENDS, ROWS
 from bench.floor import sync_seconds, typical
+from bench.group_wait import group_wait_seconds
 from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.targets.cuda.target import cuda_target
 from rnnops.kernels.cuda import blas, gemm, launches
+from rnnops.kernels.cuda.facade import card
 from rnnops.kernels.cuda.gemm import Matrix, Product
 
 ROUNDS = 3
@@ -89,13 +91,13 @@ def timed_kernels(place: Place, found: dict[str, list[float]], which: str) -> It
 
 
 def rates(options: argparse.Namespace) -> None:
-    """The barrier of a grid, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
+    """Barriers of a grid and of a group, products of a tile by cuBLAS and by ours, and whether graphs are recorded."""
     place = find_place(not options.tiny)
     if options.tiny:
         tell(barriers="not measured: the simulator has none")
     else:
         tried("barrier of the grid, us", lambda: round(sync_seconds(place) * 1e6, 3))
-        tell(**{"barrier of a group": "not built: the grid's is the only one"})
+        tried("barrier of half a grid, us", lambda: round(group_wait_seconds(place, card().multiprocessors) * 1e6, 3))
     tried("products, GFLOP/s", lambda: product_rates(options, place))
     tried("graphs", lambda: graphs(options))
 

@@ -449,6 +449,12 @@ def ptx(function: Callable[..., None], signature: Any, capability: tuple[int, in
     return text.decode() if isinstance(text, bytes) else str(text)
 
 
+def compiled_for() -> tuple[int, int]:
+    """The compute capability that functions are being compiled for."""
+    major, minor = dispatcher.get_current_device().compute_capability
+    return int(major), int(minor)
+
+
 @contextmanager
 def _pretended(capability: tuple[int, int]) -> Iterator[None]:
     """A device of some compute capability where there is none: functions that kernels call are compiled for it."""

@@ -39,23 +39,31 @@ def turn_of(counters: Any, line: int) -> int:
     return np.int64(load_acquire(counters, line)) >> 31
 
 
-def wait(counters: Any, line: int, member: int, members: int, turns: int) -> None:
-    """All lanes of all members of a group have come, and see what any of them wrote before.
+def arrive(counters: Any, line: int, member: int, members: int) -> None:
+    """All lanes of a member have come; until the group is waited for, they may do what needs no other member.
 
     Args:
         line: where the group's word is.
-        turns: the turn at the beginning, plus how many barriers lie behind.
     """
     cuda.syncthreads()
+    if members > 1 and cuda.threadIdx.x == 0:
+        add_release(counters, line, np.uint32(HALF - members + 1 if member == 0 else 1))
+
+
+def await_group(counters: Any, line: int, members: int, turns: int) -> None:
+    """All members have come, and all lanes see what any of them wrote before.
+
+    Args:
+        turns: the turn at the beginning, plus how many barriers lie behind.
+    """
     if members > 1:
         if cuda.threadIdx.x == 0:
-            add_release(counters, line, np.uint32(HALF - members + 1 if member == 0 else 1))
             while np.int64(load_acquire(counters, line)) >> 31 == turns & 1:
                 pass
         cuda.syncthreads()
 
 
-FUNCTIONS = (turn_of, wait)
+FUNCTIONS = (turn_of, arrive, await_group)
 
 
 def source() -> str:

@@ -39,7 +39,8 @@ def kernel(x, counters, members, steps):
     for step in range(steps):
         other = (own + cuda.blockDim.x + 1) % width
         x[group, step + 1, own] = x[group, step, other] + 1
-        wait(counters, line, member, members, turn + step)
+        arrive(counters, line, member, members)
+        await_group(counters, line, members, turn + step)
 """
 SEEDS = [None, 0, 1, 2]
 
@@ -77,7 +78,7 @@ BROKEN = {
         "while np.int64(load_acquire(counters, line))",
         "while np.int64(cuda.atomic.add(counters, line, 0))",
     ),
-    "no barrier before": ("    cuda.syncthreads()\n    if members > 1", "    if members > 1"),
+    "no barrier before": ("    cuda.syncthreads()\n    if members > 1 and", "    if members > 1 and"),
     "no barrier after": ("                pass\n        cuda.syncthreads()", "                pass"),
 }
 

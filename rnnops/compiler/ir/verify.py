@@ -41,7 +41,10 @@ from rnnops.compiler.ir.kernel import (
 )
 from rnnops.types import BOOL
 
-ON_DEVICE = ("turn_of", "wait", "cuda.syncthreads", "load_columns", "step_product")
+ON_DEVICE = (
+    *("turn_of", "arrive", "await_group", "cuda.syncthreads"),
+    *("load_columns", "fetch_columns", "step_product"),
+)
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
 TEAM_NUMBERS = ("mates", "mate", "teams", "team")

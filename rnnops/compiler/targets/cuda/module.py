@@ -226,17 +226,27 @@ class CudaScanWriter:
         lines: list[Line] = list(STEP_OF_TILE)
         weights = dict(zip((i for i, region in enumerate(loop.regions) if region.product), loop.weights, strict=False))
         for i, region in regions:
-            lines.append(self._wait(loop, i) if i in loop.waits and loop.persistent else SYNC)
+            lines += self._wait(loop, i, region) if i in loop.waits and loop.persistent else [SYNC]
             if region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[i]))
             else:
                 lines += self._region(region)
         return lines
 
-    def _wait(self, loop: Loop, region: int) -> Line:
-        """The blocks of a group wait for each other before a region."""
-        before = (STEP - BEGIN) * len(loop.waits) + sum(other < region for other in loop.waits)
-        return Do("wait", (Array("counters"), LINE, MEMBER, self._size(loop.members), TURN + before))
+    def _wait(self, loop: Loop, number: int, region: Region) -> list[Line]:
+        """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile."""
+        before = (STEP - BEGIN) * len(loop.waits) + sum(other < number for other in loop.waits)
+        members, group = self._size(loop.members), (Array("counters"), LINE)
+        fetched = self._fetch(region.product, region.period) if region.product and region.product.accumulate else []
+        turns = TURN + before
+        return [Do("arrive", (*group, MEMBER, members)), *fetched, Do("await_group", (*group, members, turns))]
+
+    def _fetch(self, node: Product, period: int) -> list[Line]:
+        """What a product is added to, a block's columns of it."""
+        size, target = self._size, self._place(node.target)
+        each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
+        where = Array(target.array), self._address(target, M0), (M1 - M0) * size(each)
+        return [Do("fetch_columns", (*where, size(node.columns), size(period), *self._features(period)))]
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
+from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at, scan_kernel
 from rnnops.kernels.cuda.gemm import Matrix, Product
 from rnnops.kernels.cuda.ordering import add_release, load_acquire

@@ -189,7 +189,7 @@ def test_waits_of_a_step(cell: Any, waits: int) -> None:
     source = device()(net).plan(lstm_feeds(net)).source
     kernels = [part.split("\n\n\n")[0] for part in source.split("@scan_kernel")[1:]]
     loops = [kernel for kernel in kernels if "step_product(" in kernel]
-    assert [loop.count("wait(counters, ") for loop in loops] == [waits, waits]
+    assert [loop.count("await_group(counters, ") for loop in loops] == [waits, waits]
     assert "cuda.shared.array(0, types.float64" in source
 
 
@@ -225,7 +225,7 @@ def test_states_without_a_cycle_go_in_order_where_steps_meet(tile: int) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("if members > 1:", "if members > 99:"),
+        ("if members > 1", "if members > 99"),
         ("add_release(counters, line, ", "cuda.atomic.add(counters, line, "),
         ("while np.int64(load_acquire(counters, line))", "while np.int64(cuda.atomic.add(counters, line, 0))"),
     ],

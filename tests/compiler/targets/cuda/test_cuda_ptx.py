@@ -93,7 +93,7 @@ for kernel in plan.plan.compiled.kernels:
     module = load_module(text)
     for name in sorted(vars(module)):
         if name.startswith("loop_"):
-            waits = " wait(counters" in text.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
+            waits = " await_group(counters" in text.split(f"def {name}(")[1].split("\\n\\n\\n")[0]
             loop = getattr(module, name)
             with facade._pretended((9, 0)):
                 made = compile_cuda(loop.py_func, types.void, facade.scan_signature(loop.dtypes), cc=(9, 0))
