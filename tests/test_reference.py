@@ -33,6 +33,7 @@ VALUES = {  # what is neither a class nor a function -> the module in which a do
 }
 FOREIGN = {"Expm1", "Log1p", "SelectValid", "StopGradient", "WithGradient"}  # ops that ONNX has not
 WRITTEN_OPSET = 20  # that `ro.onnx.export` writes unless told
+ON_ONE_LINE = re.compile(r"^(Args|Returns|Yields|Raises|Example): ", re.M)
 RETURNED = (  # classes of objects that users get and do not make: their methods are public, too
     "rnnops.compiler.api.devices.Device",
     "rnnops.compiler.api.planned_run.PlannedRun",
@@ -143,6 +144,9 @@ def check(entry: Entry) -> None:
     assert not lacking, f"Args: lacks {', '.join(sorted(lacking))}"
     unknown = set() if entry.is_value else listed(found.get("Args", "")) - parameters(entry.value, all_of_them=True)
     assert not unknown, f"Args: says {', '.join(sorted(unknown))}, which it has not"
+    assert not ON_ONE_LINE.search(entry.doc), "a section begins on the line of its heading"
+    returned = found.get("Returns", "") + found.get("Yields", "")
+    assert not re.search(r":(\s|$)", returned), "what stands before a colon in Returns: is shown as a type"
     if not entry.is_method:
         assert ">>> " in found.get("Example", ""), "it has no Example: with >>> lines"
         if not (entry.is_error or entry.is_value or entry.name in CANNOT_FAIL):

@@ -241,8 +241,12 @@ class Model(Layer):
         Args:
             inputs, named: arrays, as the function that runs takes them.
 
-        Returns: arrays in the structure in which the function returned blobs; in training they are what the parameters
-            before the update gave. Raises ModelError before `compile`, and for inputs that do not fit.
+        Returns:
+            Arrays in the structure in which the function returned blobs; in training they are what the parameters
+            before the update gave.
+
+        Raises:
+            ModelError: before `compile`, and for inputs that do not fit.
         """
         if being_written() is not None or blobs_of([inputs, named]):
             return super().__call__(*inputs, **named)

@@ -85,7 +85,7 @@ class TopK(OpSchema):
         axis: along which; negative ones count from the end.
 
     Returns:
-        Two blobs of x's shape with k along the axis: values of x's dtype, and indices, int64.
+        Two blobs of x's shape with k along the axis, values of x's dtype and indices, int64.
 
     Raises:
         NetError: x is no blob.

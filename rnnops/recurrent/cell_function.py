@@ -164,9 +164,8 @@ def cell(
         dtypes: argument -> dtype, where that is not float.
 
     Returns:
-        A `CellFunction`: called with blobs it appends its ops to their net, `net` is the cell for
-        `ro.recurrent_net`, and it
-        prints as that.
+        A `CellFunction`. Called with blobs it appends its ops to their net; its `net` is the cell for
+        `ro.recurrent_net`, and is what it prints.
 
     Raises:
         RecurrentError: the function is no cell: what it takes or returns does not fit the rules above.

@@ -88,7 +88,7 @@ class PlanningRun(PrintedRun):
             dtype: of floats where no arrays are given; float32 if left out.
 
         Returns:
-            A plan that prints: `describe()`, `memory()`, `source`.
+            A plan, which prints; `memory()` is a table, `source` the generated code.
 
         Raises:
             FeedError: what is given is missing or does not fit.
