@@ -14,7 +14,7 @@ from rnnops.types import FLOATS, NUMERIC, Array
 
 
 class Add(Binary):
-    """`a + b`, with broadcasting; also written `a + b`.
+    """`a + b`, with broadcasting; the operator appends it, too.
 
     ONNX: Add, op set 14. Integers wrap around.
 
@@ -32,7 +32,8 @@ class Add(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.add(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([[11., 12.],
                [21., 22.]])
     """
@@ -48,7 +49,7 @@ class Add(Binary):
 
 
 class Sub(Binary):
-    """`a - b`, with broadcasting; also written `a - b`.
+    """`a - b`, with broadcasting; the operator appends it, too.
 
     ONNX: Sub, op set 14. Integers wrap around.
 
@@ -66,7 +67,8 @@ class Sub(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.sub(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([[ -9.,  -8.],
                [-19., -18.]])
     """
@@ -82,7 +84,7 @@ class Sub(Binary):
 
 
 class Mul(Binary):
-    """`a * b`, with broadcasting; also written `a * b`.
+    """`a * b`, with broadcasting; the operator appends it, too.
 
     ONNX: Mul, op set 14. Integers wrap around.
 
@@ -100,7 +102,8 @@ class Mul(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.mul(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([[10., 20.],
                [20., 40.]])
     """
@@ -117,7 +120,7 @@ class Mul(Binary):
 
 
 class Div(Binary):
-    """`a / b`, with broadcasting; also written `a / b`.
+    """`a / b`, with broadcasting; the operator appends it, too.
 
     ONNX: Div, op set 14. Integers are divided towards zero, and by 0 to 0; floats by 0 give infinities and NaN.
 
@@ -135,7 +138,8 @@ class Div(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.div(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, -1.0, 3.0]), "b": np.array([4.0, 0.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, -1.0, 3.0]), "b": np.array([4.0, 0.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([0.25, -inf, 1.5 ])
     """
 
@@ -158,7 +162,7 @@ class Div(Binary):
 
 
 class Pow(Binary):
-    """`a ** b`, with broadcasting; also written `a ** b`.
+    """`a ** b`, with broadcasting; the operator appends it, too.
 
     ONNX: Pow, op set 15. A float below 0 has powers of whole numbers alone, and NaN for others. The gradient of `b` is
     `dy * y * log(a)`, taken as 0 where `a` is 0 and NaN where it is below.
@@ -178,7 +182,8 @@ class Pow(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.pow(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([2.0, -2.0, -2.0]), "b": np.array([3.0, 2.0, 0.5])})["y"]
+        >>> feeds = {"a": np.array([2.0, -2.0, -2.0]), "b": np.array([3.0, 2.0, 0.5])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ 8.,  4., nan])
     """
 
@@ -203,7 +208,7 @@ class Pow(Binary):
 
 
 class Neg(Unary):
-    """`-x`; also written `-x`.
+    """`-x`; the operator appends it, too.
 
     ONNX: Neg, op set 13. The gradient is `-dy`.
 

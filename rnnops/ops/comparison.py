@@ -16,7 +16,7 @@ from rnnops.types import ANY, BOOL, FLOAT, FLOATS, Array, Shape, dtype_name, is_
 
 
 class Equal(Comparison):
-    """`a == b`, with broadcasting; also written `a == b`.
+    """`a == b`, with broadcasting; the operator appends it, too.
 
     ONNX: Equal, op set 19. NaN equals nothing. Gradients stop here.
 
@@ -34,7 +34,8 @@ class Equal(Comparison):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.equal(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([1.0, 3.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([1.0, 3.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ True, False])
     """
 
@@ -46,7 +47,7 @@ class Equal(Comparison):
 
 
 class Greater(Comparison):
-    """`a > b`, with broadcasting; also written `a > b`.
+    """`a > b`, with broadcasting; the operator appends it, too.
 
     ONNX: Greater, op set 13. False for NaN. Gradients stop here.
 
@@ -64,7 +65,8 @@ class Greater(Comparison):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.greater(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([False, False,  True])
     """
 
@@ -75,7 +77,7 @@ class Greater(Comparison):
 
 
 class GreaterOrEqual(Comparison):
-    """`a >= b`, with broadcasting; also written `a >= b`.
+    """`a >= b`, with broadcasting; the operator appends it, too.
 
     ONNX: GreaterOrEqual, op set 16. False for NaN. Gradients stop here.
 
@@ -93,7 +95,8 @@ class GreaterOrEqual(Comparison):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.greater_or_equal(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([False,  True,  True])
     """
 
@@ -104,7 +107,7 @@ class GreaterOrEqual(Comparison):
 
 
 class Less(Comparison):
-    """`a < b`, with broadcasting; also written `a < b`.
+    """`a < b`, with broadcasting; the operator appends it, too.
 
     ONNX: Less, op set 13. False for NaN. Gradients stop here.
 
@@ -122,7 +125,8 @@ class Less(Comparison):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.less(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ True, False, False])
     """
 
@@ -133,7 +137,7 @@ class Less(Comparison):
 
 
 class LessOrEqual(Comparison):
-    """`a <= b`, with broadcasting; also written `a <= b`.
+    """`a <= b`, with broadcasting; the operator appends it, too.
 
     ONNX: LessOrEqual, op set 16. False for NaN. Gradients stop here.
 
@@ -151,7 +155,8 @@ class LessOrEqual(Comparison):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.less_or_equal(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([2.0, 2.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ True,  True, False])
     """
 

@@ -34,7 +34,8 @@ class Min(Variadic):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.min(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ 1., nan])
     """
 
@@ -71,7 +72,8 @@ class Max(Variadic):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.max(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, np.nan]), "b": np.array([2.0, 3.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([ 2., nan])
     """
 

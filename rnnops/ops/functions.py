@@ -191,7 +191,8 @@ class Mod(Binary):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.mod(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([5.5, -5.5]), "b": np.array([2.0, 2.0])})["y"]
+        >>> feeds = {"a": np.array([5.5, -5.5]), "b": np.array([2.0, 2.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([1.5, 0.5])
     """
 

@@ -278,7 +278,8 @@ class Concat(Movement):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.concat(a, b, axis=-1))
-        >>> ro.compile(net, device="reference")({"a": np.ones((2, 1)), "b": np.zeros((2, 2))})["y"]
+        >>> feeds = {"a": np.ones((2, 1)), "b": np.zeros((2, 2))}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([[1., 0., 0.],
                [1., 0., 0.]])
     """

@@ -29,7 +29,8 @@ class Sum(Variadic):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.sum(a, b, 0.5))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([[11.5, 12.5],
                [21.5, 22.5]])
     """
@@ -67,7 +68,8 @@ class Mean(Variadic):
         >>> net = ro.Net("n")
         >>> a, b = net.inputs("a", "b")
         >>> net.outputs(y=ro.mean(a, b))
-        >>> ro.compile(net, device="reference")({"a": np.array([1.0, 2.0]), "b": np.array([3.0, 6.0])})["y"]
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 6.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
         array([2., 4.])
     """
 
