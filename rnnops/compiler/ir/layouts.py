@@ -53,6 +53,8 @@ class Layout:
 
     def numbers_at(self, positions: Array) -> Array:
         """The owner's element numbers at these positions, counted row by row."""
+        if self.strides == dense(self.shape).strides:  # as most are, and divisions of a large weight's take long
+            return positions + self.offset
         total = np.full(positions.shape, self.offset, np.int64)
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             positions, place = np.divmod(positions, size)

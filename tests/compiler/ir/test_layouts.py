@@ -34,6 +34,8 @@ def test_views_are_affine(name: str) -> None:
     np.testing.assert_array_equal(layout.numbers(), numbers)
     assert layout.span() == (numbers.min(), numbers.max())
     assert layout.size == numbers.size
+    positions = np.array([[0, layout.size - 1]])
+    np.testing.assert_array_equal(layout.numbers_at(positions), numbers.ravel()[positions])
 
 
 @pytest.mark.parametrize("numbers", [[0, 1, 3], [[0, 1], [2, 4]], [0, 1, 2, 0], [[0, 1], [1, 0]]])
