@@ -1,4 +1,4 @@
-"""Fifty typical mistakes, each with the error that it gets: what was wrong, what was wanted, what to do.
+"""Typical mistakes, each with the error that it gets: what was wrong, what was wanted, what to do.
 
 python examples/mistakes.py
 """
@@ -69,6 +69,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "an argument of another library": lambda: ro.softmax(X, dim=-1),
     "an argument too many": lambda: ro.tanh(X, 0),
     "a misspelt option": lambda: ro.compile(NET, chekpoints="memory"),
+    "a flag that is a word": lambda: ro.compile(NET, recycle="no"),
     "an argument left out": lambda: ro.LSTM(OPEN, X, None, None, D),
     "a method that a net has not": lambda: OPEN.output(y=X),
     "a method that a run has not": lambda: RUN.forward(FEEDS),

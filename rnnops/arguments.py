@@ -1,4 +1,4 @@
-"""Names that users give: what a misspelt one may have meant, and calls with arguments that a function has not."""
+"""What users give: names that are misspelt, calls with arguments that a function has not, flags that are none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+
+import numpy as np
 
 from rnnops.errors import ArgumentError, UnknownNameError
 
@@ -34,6 +36,19 @@ def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str]
     found = (meanings or {}).get(word.lower()) or lower.get(word.lower())
     near = [found] if found else [lower[close] for close in get_close_matches(word.lower(), lower, 1)]
     return f"Did you mean {near[0]}?" if near else None
+
+
+def is_flag(value: object) -> bool:
+    """Whether a value says on or off: a bool of Python or NumPy, or the integer 1 or 0."""
+    return isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1))
+
+
+def check_flags(owner: str, **flags: object) -> None:
+    """Raise ArgumentError for options of `owner` that are on or off, and were given neither: `"no"` would be true."""
+    for name, value in flags.items():
+        if not is_flag(value):
+            came = repr(value)[:60]
+            raise ArgumentError(f"{owner}: {name}= is neither on nor off", wanted="True or False", came=came)
 
 
 def named_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.arguments import named_arguments
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
 from rnnops.html import preformatted
@@ -410,6 +410,7 @@ class Net(NetTables):
             NetError: a shape is none.
             TypeRuleError: shapes do not fit.
         """
+        check_flags("draw", opened=opened)
         return draw_net.draw_net(
             self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened
         )

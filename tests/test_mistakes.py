@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from each import check_each
 from rejection import rejects
@@ -73,3 +75,82 @@ def test_arguments_of_runs() -> None:
         rejects(ro.ArgumentError, lambda run=run: run.bind(params), "bind: too many positional arguments")
         rejects(ro.ArgumentError, lambda run=run: run.stream({"y": "x"}, row=2), "Did you mean rows?")
     rejects(ro.ArgumentError, lambda: start(net, 0, dtyp="float64"), "Did you mean dtype?")
+
+
+class Plain(ro.model.Model):
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+def fresh_input() -> ro.Blob:
+    return ro.Net("m", sizes_for="float32").input("xs", shape=(7, 2, 3))
+
+
+def flags() -> dict[str, Callable[[Any], Any]]:
+    """Public arguments that are on or off, each as a call with some value of it."""
+    net, cell = ro.Net("n"), ro.cells.LSTMCell(3, 4, name="own")
+    x = net.input("x", shape=(7, 2, 3))
+    net.outputs(y=x)
+    run, feeds = ro.compile(net), {"x": np.ones((7, 2, 3))}
+    bound, model, xs = run.bind(), Plain(), fresh_input()
+    open_net = xs.net
+    weights = {"w_x": np.ones((3, 4)), "w_h": np.ones((4, 4)), "h": np.zeros(4)}
+
+    @ro.cell
+    def step(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
+        return {"h": ro.tanh(x @ w_x + h @ w_h)}
+
+    return {
+        "recycle": lambda flag: ro.compile(net, recycle=flag),
+        "check_numerics": lambda flag: ro.compile(net, check_numerics=flag),
+        "training of a call": lambda flag: run(feeds, training=flag),
+        "training of a bound call": lambda flag: bound(feeds, training=flag),
+        "training of vjp": lambda flag: run.vjp(feeds, training=flag),
+        "backward of plan": lambda flag: run.plan(backward=flag),
+        "backward of a bound plan": lambda flag: bound.plan(backward=flag),
+        "backward of profile": lambda flag: run.profile(feeds, backward=flag, rounds=1),
+        "backward of warm_up": lambda flag: run.warm_up(backward=flag),
+        "opened": lambda flag: net.draw(opened=flag),
+        "reverse": lambda flag: ro.scan(step, fresh_input(), reverse=flag, **weights),
+        "forward_only of scan": lambda flag: ro.scan(step, fresh_input(), forward_only=flag, **weights),
+        "forward_only": lambda flag: ro.cells.LSTMCell(3, 4, forward_only=flag),
+        "memory_optimization": lambda flag: ro.cells.GRUCell(3, 4, memory_optimization=flag),
+        "drop_states": lambda flag: ro.LSTM(open_net, xs, None, None, 3, 4, drop_states=flag),
+        "return_params": lambda flag: ro.LSTM(open_net, xs, None, None, 3, 4, return_params=flag),
+        "return_last_layer_only": lambda flag: ro.GRU(open_net, xs, None, None, 3, [4], return_last_layer_only=flag),
+        "linear_before_reset": lambda flag: ro.cells.GRUCell(3, 4, linear_before_reset=flag),
+        "positive": lambda flag: ro.cells.MinGRUCell(3, 4, positive=flag),
+        "reverse of an unrolled cell": lambda flag: ro.cells.UnrolledCell(cell, 7).apply_over_sequence(
+            open_net, xs, reverse=flag
+        ),
+        "attention_memory_optimization": lambda flag: ro.cells.AttentionCell(
+            3, xs, None, cell, 4, "regular", attention_memory_optimization=flag
+        ),
+        "mode": model.train,
+        "bias": lambda flag: ro.model.Dense(4, bias=flag),
+        "bias of LayerNorm": lambda flag: ro.model.LayerNorm(bias=flag),
+        "bidirectional": lambda flag: ro.model.RNN("lstm", 4, bidirectional=flag),
+        "trainable_states": lambda flag: ro.model.Attention("lstm", 4, trainable_states=flag),
+        "nesterov": lambda flag: ro.model.SGD(0.1, momentum=0.5, nesterov=flag),
+    }
+
+
+def test_flags_that_are_none() -> None:
+    def check(case: tuple[str, Callable[[Any], Any]]) -> None:
+        name, call = case
+        for wrong in ("no", None, 0.5, [], 2):
+            with pytest.raises(
+                (ro.ArgumentError, ro.RecurrentError), match=f"{name.split()[0]}.* is neither on nor off"
+            ):
+                call(wrong)
+        call(np.True_)
+        call(0)
+
+    check_each(flags().items(), check, lambda case: case[0])
+
+
+def test_flags_of_models() -> None:
+    model = Plain()
+    for name in ("is_train", "use_graph", "sequential"):
+        rejects(ro.ArgumentError, lambda name=name: model.compile([], **{name: "no"}), name, "neither on nor off")
+    rejects(ro.ArgumentError, lambda: model.load("file", include_state="no"), "include_state")  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell, require_cell
 from rnnops.cells.lstm import LSTMCell
@@ -111,6 +112,8 @@ class AttentionCell(RNNCell):
         forward_only: bool = False,
     ) -> None:
         require_cell(decoder_cell)
+        flags = {"attention_memory_optimization": attention_memory_optimization, "forward_only": forward_only}
+        check_flags(type(self).__name__, **flags)
         super().__init__(name, forward_only or decoder_cell.forward_only)
         optional = {"encoder_lengths": encoder_lengths, "weighted_encoder_outputs": weighted_encoder_outputs}
         given = {what: blob for what, blob in optional.items() if blob is not None}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, count
 from typing import ClassVar
 
-from rnnops.arguments import named_options
+from rnnops.arguments import check_flags, named_options
 from rnnops.blob import Blob
 from rnnops.cells.step import Step, parameter, require_blob
 from rnnops.errors import NetError
@@ -74,6 +74,7 @@ class RNNCell(ABC):
         if initializer is not None and not callable(initializer):
             wanted = "a function of (net, cell) that gives blobs"
             raise NetError("the initializer is no function", blob=self.name, wanted=wanted, came=repr(initializer))
+        check_flags(type(self).__name__, forward_only=forward_only)
         self.forward_only, self.initializer = forward_only, initializer
 
     # -- what a cell says ----------------------------------------------------------------------------------------

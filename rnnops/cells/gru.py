@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.gates import GRU_GATES, by_gate
 from rnnops.cells.sized import SizedCell
@@ -61,6 +62,7 @@ class GRUCell(SizedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, linear_before_reset: bool = False, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
+        check_flags(type(self).__name__, linear_before_reset=linear_before_reset)
         self.linear_before_reset = linear_before_reset
 
     def get_recurrent_params(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.sized import SizedCell
 from rnnops.cells.step import Step
@@ -23,6 +24,7 @@ class MinimalCell(SizedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, positive: bool = False, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
+        check_flags(type(self).__name__, positive=positive)
         self.positive = positive
 
     def candidate(self, value: Blob) -> Blob:

@@ -7,7 +7,7 @@ from inspect import signature
 from itertools import count, pairwise
 from typing import Any
 
-from rnnops.arguments import named_arguments
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
 from rnnops.cells.basic_rnn import BasicRNNCell
@@ -44,6 +44,7 @@ def _preset(cell_class: Callable[..., RNNCell], kind: str) -> Preset:
         **cell_options: Any,
     ) -> Any:
         require_net(net)
+        check_flags(kind, return_params=return_params, return_last_layer_only=return_last_layer_only)
         name = _free_name(net, kind) if scope is None else net.scoped(check_name(scope, "scope", net.name))
         sizes = list(dim_out) if isinstance(dim_out, Sequence) else [dim_out]
         _check_options(cell_class, net, kind, cell_options)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.base import Initializer, RNNCell
 from rnnops.cells.step import Step
@@ -45,7 +46,7 @@ class SizedCell(RNNCell):
     Raises:
         NetError: forget_bias is no number, name is no name, or initializer no function; when the cell is applied,
             sizes that are no integers of 0 or more.
-        ArgumentError: arguments that the class does not have, or that it lacks.
+        ArgumentError: arguments that the class does not have, or that it lacks; one that is neither on nor off.
 
     Example:
         >>> class Leaky(ro.cells.SizedCell):
@@ -80,6 +81,8 @@ class SizedCell(RNNCell):
         super().__init__(name, forward_only, initializer)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
+        flags = {"memory_optimization": memory_optimization, "drop_states": drop_states}
+        check_flags(type(self).__name__, **flags)
         self.memory_optimization, self.drop_states = memory_optimization, drop_states
 
     def get_state_names(self) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
 from rnnops.cells.step import Step
@@ -77,6 +78,7 @@ class UnrolledCell(WrapperCell):
             raise NetError(
                 "outputs_with_grads needs a recurrence", net=net.name, blob=self.name, hint="Leave it out here."
             )
+        check_flags(type(self).__name__, reverse=reverse)
         self._claim(net)
         inputs = self.prepare_input(net, inputs)
         self.prepare(net)

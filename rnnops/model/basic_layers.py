@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.errors import ModelError
 from rnnops.model.layer import Layer, sizes_of
@@ -42,6 +43,7 @@ class Dense(Layer):
     """
 
     def __init__(self, units: int, activation: Callable[[Blob], Blob] | None = None, bias: bool = True) -> None:
+        check_flags("Dense", bias=bias)
         self.units, self.activation, self.bias = check_size("Dense", "units", units), activation, bias
         if activation is not None and not callable(activation):
             raise ModelError("the activation is no function", wanted="an op such as ro.tanh", came=repr(activation))
@@ -168,6 +170,7 @@ class LayerNorm(Layer):
     """
 
     def __init__(self, epsilon: float = 1e-5, bias: bool = True) -> None:
+        check_flags("LayerNorm", bias=bias)
         self.epsilon, self.bias = epsilon, bias
 
     def forward(self, x: Blob) -> Blob:

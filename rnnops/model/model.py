@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import saving
@@ -169,6 +170,7 @@ class Model(Layer):
                 raise.
             BudgetError: no way of training fits memory_budget.
         """
+        check_flags("compile", is_train=is_train, use_graph=use_graph, sequential=sequential)
         options = _options(use_graph, sequential, options)
         names = name_layers(self)
         graphs = Graphs(type(self).__name__, names, _float_dtype(dtype), options)
@@ -218,6 +220,7 @@ class Model(Layer):
         Returns:
             The model itself.
         """
+        check_flags("train", mode=mode)
         self._trains = bool(mode)
         return self
 
@@ -394,6 +397,7 @@ class Model(Layer):
             SaveError: a damaged file, or arrays that do not fit, with a line for each; nothing is changed then.
             ModelError: before `compile`.
         """
+        check_flags("load", include_state=include_state)
         self._require_compiled()
         arrays, state = saving.load(path)
         if not include_state:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rnnops.arguments import named_settings
+from rnnops.arguments import check_flags, named_settings
 from rnnops.errors import OptimizerError
 from rnnops.model.clipping import Arrays, clip_by_global_norm, clip_by_value
 from rnnops.model.schedules import Schedule, is_number, rate_at, require
@@ -173,6 +173,7 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("momentum", self.momentum, is_number(self.momentum) and 0 <= self.momentum < 1, "0 <= momentum < 1")
+        check_flags("SGD", nesterov=self.nesterov)
         require("nesterov", self.nesterov, not self.nesterov or self.momentum > 0, "a momentum above 0 beside it")
 
     @property

@@ -10,7 +10,7 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from rnnops.arguments import did_you_mean
+from rnnops.arguments import check_flags, did_you_mean
 from rnnops.blob import Blob
 from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
 from rnnops.errors import ModelError
@@ -62,6 +62,7 @@ class RNN(Layer):
         trainable_states: bool = False,
         **options: Any,
     ) -> None:
+        check_flags("RNN", bidirectional=bidirectional, trainable_states=trainable_states)
         self.make_cell = partial(cell_maker(cell), **options)
         self.hidden, self.count = check_size("RNN", "hidden", hidden), check_size("RNN", "layers", layers)
         self.directions = (False, True) if bidirectional else (False,)
@@ -170,6 +171,7 @@ class Attention(Layer):
         trainable_states: bool = False,
         **options: Any,
     ) -> None:
+        check_flags("Attention", memory_optimization=memory_optimization, trainable_states=trainable_states)
         self.make_cell = partial(cell_maker(cell), **options)
         self.hidden, self.kind = check_size("Attention", "hidden", hidden), kind
         self.memory_optimization, self.trainable_states = memory_optimization, trainable_states

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rnnops.arguments import did_you_mean
+from rnnops.arguments import did_you_mean, is_flag
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
@@ -53,8 +53,8 @@ class Binder:
 
     def flag(self, argument: str, value: object) -> int:
         """An argument that is on or off."""
-        if not isinstance(value, bool | np.bool_ | int | np.integer):
-            self.fail(f"{argument} is neither on nor off", wanted="True or False", came=repr(value))
+        if not is_flag(value):
+            self.fail(f"{argument} is neither on nor off", wanted="True or False", came=repr(value)[:60])
         return int(bool(value))
 
     def table(self, argument: str, value: object) -> Mapping[Any, Any]:

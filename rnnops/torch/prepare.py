@@ -15,6 +15,7 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops import forks
+from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import Options
@@ -85,6 +86,7 @@ class Settings(NamedTuple):
 
 def settings_of(reverse: bool, options: Mapping[str, Any]) -> Settings:
     """Settings of a recurrence by its options."""
+    check_flags("rnnops.torch", reverse=reverse)
     others = {name: value for name, value in options.items() if name != "threads"}
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in others.items()}
     return Settings(reverse, tuple(sorted(hashable.items())), options.get("threads"))

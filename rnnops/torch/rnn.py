@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 import rnnops as ro
+from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
     Tensors,
@@ -76,6 +77,7 @@ class RNN(Module):
         if not isinstance(cell, Module):
             hint = "rnnops.torch.scan takes a function."
             raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
+        check_flags("RNN", batch_first=batch_first)
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
         self._assume, self._settings = checked_answers(assume), settings_of(reverse, checked_options(options))

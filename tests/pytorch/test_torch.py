@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree  # noqa: E402
 from random_programs import Surrogate  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
+from rnnops.errors import ArgumentError  # noqa: E402
 from rnnops.torch.errors import SelfCheckError, StepError  # noqa: E402
 
 D, H = 3, 4
@@ -251,6 +252,14 @@ def test_what_is_given_is_looked_at(name: str) -> None:
     call, problem = MISUSED[name]
     with pytest.raises(StepError, match=problem):
         call()
+
+
+def test_flags_that_are_none() -> None:
+    for options in ({"batch_first": "no"}, {"reverse": "no"}):
+        with pytest.raises(ArgumentError, match="neither on nor off"):
+            rt.RNN(torch.nn.GRUCell(D, H), **options)
+    with pytest.raises(ArgumentError, match="reverse= is neither on nor off"):
+        rt.scan(shrinking, numbers(2, H), numbers(3, 2, H), reverse="no")
 
 
 def test_what_was_traced_can_be_read() -> None:

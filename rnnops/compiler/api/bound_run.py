@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.native_calls import NativeCalls
@@ -56,7 +57,7 @@ class BoundRun(Run):
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
     ) -> dict[str, Array]:
         """Forward pass; arguments as of any run."""
-        plain = training or seed is not None or self._options.interpreted
+        plain = training is not False or seed is not None or self._options.interpreted
         arrays = None if plain else plain_arrays(self._free, dicts, feeds)
         kinds = None if arrays is None else tuple([(array.dtype, array.shape) for array in arrays])
         if arrays is not None:
@@ -71,6 +72,7 @@ class BoundRun(Run):
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:
         """What a run does; arguments as of any run."""
+        check_flags("plan", backward=backward)
         if backward:
             return super().plan(*dicts, wrt=wrt, dtype=dtype, **feeds)
         planned = self._served(lambda run: run.plan(*dicts, backward=False, dtype=dtype, **feeds), dicts, feeds)
@@ -84,6 +86,7 @@ class BoundRun(Run):
 
     def profile(self, *dicts: Feeds, backward: bool = True, **given: Any) -> Profile:
         """How long each op takes; arguments as of any run."""
+        check_flags("profile", backward=backward)
         if backward:
             return super().profile(*dicts, **given)
         return self.served.profile(*dicts, backward=False, **given)

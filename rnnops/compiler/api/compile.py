@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rnnops.arguments import did_you_mean, named_arguments
+from rnnops.arguments import check_flags, did_you_mean, named_arguments
 from rnnops.checkpoints.policy import as_saving
 from rnnops.compiler.api.precision import check_precision
 from rnnops.compiler.api.run import CUDA, Run
@@ -67,6 +67,7 @@ def compile(  # noqa: A001
     Raises:
         DeviceError: device, precision or number of threads is unknown or not there.
         NetError: net is no net, or has no outputs.
+        ArgumentError: arguments that there are not, or one that is neither on nor off.
         CheckpointError: the policy or the budget makes no sense.
 
     Example:
@@ -79,6 +80,7 @@ def compile(  # noqa: A001
         {'y': array([2., 4.])}
     """
     require_net(net)
+    check_flags("compile", recycle=recycle, check_numerics=check_numerics)
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
         wanted = f"one of {', '.join((*DEVICES, CUDA))}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays
 from rnnops.compiler.api.planned_run import PlannedRun
@@ -107,6 +108,7 @@ class PlanningRun(PrintedRun):
             <BLANKLINE>
             Not counted: what the interpreter needs within an op.
         """
+        check_flags("plan", backward=backward)
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         kinds = tuple((np.dtype(types[name].dtype), types[name].shape) for name in self._names)
         if not backward:
@@ -129,6 +131,7 @@ class PlanningRun(PrintedRun):
         Raises:
             FeedError: as `plan`, and what else it raises.
         """
+        check_flags("warm_up", backward=backward)
         self.plan(*dicts, backward=False, dtype=dtype, **feeds).load()
         if backward:
             self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).load()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rnnops.arguments import named_arguments
+from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import as_arrays, as_given, check_bound, checked_seed, checked_wrt
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.planning_run import Feeds, PlanningRun
@@ -171,6 +171,7 @@ class Run(PlanningRun):
         Raises:
             FeedError: as a call, and for numbers of rounds that make no sense.
         """
+        check_flags("profile", backward=backward)
         watched, active = copy(self), backward if training is None else training
         plans = profile.WatchedPlans(self._training if backward else self._forward, self._clock, self._reference)
         if backward:
@@ -325,6 +326,8 @@ class Run(PlanningRun):
         return perf_counter()
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
+        if training is not True and training is not False:  # most are, and calls are frequent
+            check_flags("a run", training=training)
         return RunContext(checked_seed(self.net, seed, self._random_ops[bool(training)]), bool(training))
 
 
