@@ -3,8 +3,8 @@
 A block computes all rows of its group for the columns that it owns. A lane keeps `TILE` x `TILE` sums in registers and
 goes through k four at a time: 8 reads of four numbers make 64 products. Lanes that are left over share out k, and their
 sums are added up in one order. The left side, which other blocks have written, is read once by each block, through
-shared memory, a slice of k at a time; its rows lie four numbers more than a slice apart, so that rows that lanes read
-together lie in different banks.
+shared memory, a slice of k at a time, the next while one is multiplied. Its rows lie four numbers more than a slice
+apart, so that rows that lanes read together lie in different banks.
 
 Columns of a product are owned by features: with period P, feature u owns columns u, u + P, u + 2P, ... Of a block's
 features `[u0, u1)` column j is number `j // (u1 - u0) * P + u0 + j % (u1 - u0)` of the matrix.
@@ -90,14 +90,16 @@ def load_columns(
             kept[place] = kept_number(0)
 
 
-def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int, staged: Any, pitch: int) -> None:
+def load_slice(A: Any, start: int, stride: int, rows: int, size: int, staged: Any, pitch: int) -> None:
     """Put `size` columns of A into shared memory, with zeros up to `full` and up to a multiple of `TILE` rows.
 
+    They are there when the lane's copies are done and a barrier of the block lies behind.
     Where rows allow it, all that a lane reads is on its way at once, 16 bytes each.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     across = min(lanes, WARP)
     y, down = quotient(lane, across), quotient(lanes, across)
+    full = (size + TILE - 1) // TILE * TILE
     together = 1
     if size == full and starts_a_copy(A, start) and starts_a_copy(A, start + stride):
         together = TOGETHER
@@ -117,7 +119,6 @@ def load_slice(A: Any, start: int, stride: int, rows: int, size: int, full: int,
                 staged[row * pitch + k] = number(0)
             k += across
         row += down
-    copies_done()
 
 
 def fetch_columns(C: Any, start: int, rows: int, columns: int, period: int, u0: int, u1: int) -> None:
@@ -141,6 +142,7 @@ def step_product(
     """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
 
     Args:
+        staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
         depth: of a slice of k, a multiple of `TILE`.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
@@ -157,15 +159,18 @@ def step_product(
         y = quotient(first + tile, over)
         x = first + tile - y * over
         clear_tile(total)
-        begin = 0
+        load_slice(A, a_start, a_row, rows, min(depth, inner), staged, depth + TILE)
+        begin, half = 0, 0  # of shared memory: the next slice comes into one while the other is multiplied
         while begin < inner:
-            size = min(depth, inner - begin)
-            full = (size + TILE - 1) // TILE * TILE
+            full = (min(depth, inner - begin) + TILE - 1) // TILE * TILE
+            copies_done()
             cuda.syncthreads()
-            load_slice(A, a_start + begin, a_row, rows, size, full, staged, depth + TILE)  # 1. a slice of A
-            cuda.syncthreads()
-            if split < splits:  # 2. its products
-                left, right = at(staged, y * TILE * (depth + TILE)), at(kept, begin * over * TILE + x * TILE)
+            left, right = at(staged, half + y * TILE * (depth + TILE)), at(kept, begin * over * TILE + x * TILE)
+            half = down * TILE * (depth + TILE) - half
+            if begin + depth < inner:  # 1. the next slice of A
+                rest = min(depth, inner - begin - depth)
+                load_slice(A, a_start + begin + depth, a_row, rows, rest, at(staged, half), depth + TILE)
+            if split < splits:  # 2. products of this one
                 k = split * TILE
                 while k < full:
                     add_products(left, depth + TILE, right, over * TILE, k, total)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from without_simulator import run_without_simulator
 
-from bench.cuda_cost_model import NOW, ROUND_TRIP, Habits, multiply_cycles, read_cycles, step_time
+from bench.cuda_cost_model import NOW, ROUND_TRIP, Habits, multiply_cycles, product_cycles, read_cycles, step_time
 from bench.sass import counted, instructions, kernel_text, step_loop
 from rnnops.compiler.targets.cuda.share_blocks import Loop
 
@@ -91,5 +91,7 @@ def test_a_step_costs_what_its_parts_do() -> None:
     assert read_cycles(8, 768, 384, NOW) - read_cycles(8, 768, 768, NOW) == pytest.approx(ROUND_TRIP)
     assert 2.0 < multiply_cycles(8, 768, 72) / 1755 < 3.2
     assert multiply_cycles(8, 1536, 64) == pytest.approx(2 * multiply_cycles(8, 768, 64))
+    alone, hidden = read_cycles(8, 768, 384, NOW), product_cycles(8, 768, 384, 1e6, NOW)
+    assert hidden == pytest.approx(1e6 + alone / 2)  # the second slice comes while the first is multiplied
     waits = [step_time(Loop((), frozenset(range(n)), True, 1, 1), 4) for n in (0, 1)]
     assert waits[1] - waits[0] == pytest.approx(NOW.wait)

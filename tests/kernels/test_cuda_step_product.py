@@ -59,7 +59,7 @@ def run(
     module = load_module(KERNEL.format(**names))
     need = shared_numbers(rows, inner, columns // period * -(-period // blocks), lanes)
     staged = padded(need.weights)
-    sums = staged + need.row * (depth + TILE)
+    sums = staged + need.row * (depth + TILE) * (2 if depth < inner else 1)
     before = [np.full(count, np.nan, dtype) for count in (2, 1, 3)]
     turned = np.ascontiguousarray(B.T) if way == "transposed" else B
     flat = [np.concatenate([gap, x.reshape(-1)]) for gap, x in zip(before, (A, turned, C), strict=True)]

@@ -186,12 +186,24 @@ def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_numbe
     row, sums = (max(getattr(need, name) for need in needs) for name in ("row", "sums"))
     inner = padded(max(product.inner for product in loop.products))
     room = max(0, blocks.shared_bytes // itemsize - end - sums)
-    depth = max(TILE, min(inner, room // row // TILE * TILE - TILE, STAGED // row // TILE * TILE))
+    depth, slices = _slices(inner, row, room)
     return replace(
         loop,
         weights=tuple(places),
         staged=end,
         depth=depth,
-        sums=end + row * (depth + TILE),
-        numbers=end + row * (depth + TILE) + sums,
+        sums=end + slices * row * (depth + TILE),
+        numbers=end + slices * row * (depth + TILE) + sums,
     )
+
+
+def _slices(inner: int, row: int, room: int) -> tuple[int, int]:
+    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory.
+
+    Two where they are not all of the row: one comes while the other is multiplied.
+    """
+    for slices in (1, 2):
+        depth = min(inner, room // row // slices // TILE * TILE - TILE, STAGED // row // TILE * TILE)
+        if depth == inner:
+            return depth, slices
+    return max(TILE, depth), 2
