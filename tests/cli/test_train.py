@@ -215,7 +215,7 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--dtype", "float16"], "--dtype is out of range; wanted float32 or float64"),
         (["--seed", -1], "--seed is out of range"),
         (["--device", "abacus"], "no such device"),
-        (["--precision", "half"], "no such precision; wanted one of float32, tfloat32, bfloat16, float16; got 'half'"),
+        (["--precision", "half"], "no such precision; wanted float32 or bfloat16; got 'half'"),
         (["--precision", "float16"], "device 'reference' does not round operands of products so"),
         (["--precision", "bfloat16", "--dtype", "float64"], "--dtype is out of range; wanted float32 with --precision"),
         (["--weights", "int8", "--dtype", "float64"], "--weights int8 is for float32 alone; wanted both float32"),

@@ -11,7 +11,7 @@ OF_CUDA = "The CUDA device keeps recurrent weights as float16 by weights='float1
 
 
 def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
-    """What operands of products are rounded to.
+    """What operands of products are rounded to; no device has `"tfloat32"` and `"float16"`, names that others use.
 
     Args:
         net: name of the net.
@@ -19,11 +19,11 @@ def check_precision(net: str, precision: object, device: str, known: tuple[str, 
 
     Raises DeviceError for what is no precision, and for one that the device has not.
     """
-    if not isinstance(precision, str) or precision not in PRECISIONS:
-        raise DeviceError("no such precision", net=net, wanted=f"one of {', '.join(PRECISIONS)}", came=repr(precision))
-    if precision not in known:
-        problem, hint = f"device '{device}' does not round operands of products so", OF_CUDA if device == "cuda" else ""
-        raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint or None)
+    if not isinstance(precision, str) or precision not in known:
+        is_one = isinstance(precision, str) and precision in PRECISIONS
+        problem = f"device '{device}' does not round operands of products so" if is_one else "no such precision"
+        hint = OF_CUDA if device == "cuda" else None
+        raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint)
     return precision
 
 
