@@ -116,6 +116,8 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "integers that do not fit": lambda: RUN(fed(ids=np.array([0, 2**40]))),
     # runs and gradients
     "a device that is unknown": lambda: ro.compile(NET, device="gpu"),
+    "a precision in bits": lambda: ro.compile(NET, precision=16),
+    "states of an exported program as a list": lambda: ro.compile(NET).export_native("folder", FEEDS, states=["h0"]),
     "a pullback that is used twice": twice,
     "a gradient of an output that is not there": lambda: RUN.vjp(FEEDS)[1]({"loss": np.ones(())}),
     "a gradient of another shape": lambda: RUN.vjp(FEEDS)[1]({"y": np.ones((N, H))}),

@@ -154,3 +154,13 @@ def test_flags_of_models() -> None:
     for name in ("is_train", "use_graph", "sequential"):
         rejects(ro.ArgumentError, lambda name=name: model.compile([], **{name: "no"}), name, "neither on nor off")
     rejects(ro.ArgumentError, lambda: model.load("file", include_state="no"), "include_state")  # type: ignore[arg-type]
+
+
+def test_options_for_kernels_that_are_none() -> None:
+    net = ro.Net("n")
+    net.outputs(y=net.input("x"))
+    wrong: list[Any] = [3, {"width": 128}, "fast"]
+    for tuning in wrong:
+        rejects(
+            ro.DeviceError, lambda tuning=tuning: ro.compile(net, tuning=tuning), "tuning= is no Options", "net 'n'"
+        )

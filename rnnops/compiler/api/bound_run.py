@@ -124,7 +124,9 @@ class BoundRun(Run):
             problem = f"this plan is not exported: {reason}"
             raise DeviceError(problem, net=self.net.name, wanted="a plan that is one native call") from reason
         written = program.float_dtype if source else None
-        return export_native.export_recorded(recorded, types, states or {}, folder, word, self.net.name, written)
+        return export_native.export_recorded(
+            recorded, types, {} if states is None else states, folder, word, self.net.name, written
+        )
 
     @cached_property
     def served(self) -> Run:

@@ -91,6 +91,9 @@ def compile(  # noqa: A001
         raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
     if not net.output_blobs:
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    if not isinstance(tuning, Options | None):
+        hint = "It is for tests; leave it out."
+        raise DeviceError("tuning= is no Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint)
     count = default_threads() if threads is None else check_threads(threads)
     chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
     options = REFERENCE if device == "reference" else chosen

@@ -19,7 +19,7 @@ from rnnops.compiler.api.planning_run import Feeds, PlanningRun
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.errors import DeviceError
+from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
 from rnnops.lazy import LazyModule
 from rnnops.schema import Call, RunContext
@@ -256,6 +256,8 @@ class Run(PlanningRun):
             OSError: files cannot be written.
         """
         self._check_exported()
+        if not isinstance(folder, str | os.PathLike):
+            raise FeedError("folder is no path", net=self.net.name, wanted="a string or a Path", came=repr(folder)[:60])
 
         def call(run: Run) -> PlannedRun:
             return run.plan(*dicts, backward=False, dtype=dtype, **feeds)

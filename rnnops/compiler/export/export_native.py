@@ -90,8 +90,10 @@ def export_recorded(
 
 
 def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:
+    if not isinstance(states, Mapping):
+        raise FeedError("states= is no dict", net=net, wanted="output -> input", came=repr(states)[:60])
     for output, one in states.items():
-        if output not in outputs or one not in feeds:
+        if output not in [*outputs] or one not in [*feeds]:  # of lists, as what is given may have no hash
             wanted = f"an output ({', '.join(outputs)}) and an input ({', '.join(feeds)})"
             raise FeedError("states go from an output to an input", net=net, wanted=wanted, came=f"{output} -> {one}")
         if _packed_type(outputs[output]) != _packed_type(feeds[one]):

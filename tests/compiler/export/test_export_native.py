@@ -137,9 +137,21 @@ def test_weights_hold_no_matrix_twice(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     net = state_net()
     run = ro.compile(net).bind(**ro.init_params(net, 0, "float32"))
-    for states in ({"h_last": "x"}, {"nothing": "h"}, {"h_last": "h", "c_last": "h"}):
+    wrong: list[Any] = [
+        {"h_last": "x"},
+        {"nothing": "h"},
+        {"h_last": "h", "c_last": "h"},
+        {"h_last": ["h"]},
+        ["h"],
+        [],
+        3,
+    ]
+    for states in wrong:
         with pytest.raises(ro.FeedError, match=r"state|become one input"):
             run.export_native(tmp_path / "new", states=states)
+    for folder in (3, None, b"new"):
+        with pytest.raises(ro.FeedError, match="folder is no path; wanted a string or a Path"):
+            run.export_native(folder)  # type: ignore[arg-type]
     for name in ("", "1", "a-b", "int", "x;y", 3):
         with pytest.raises(ro.FeedError, match="word of C"):
             run.export_native(tmp_path / "new", name=name)
