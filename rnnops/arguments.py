@@ -51,15 +51,21 @@ def check_flags(owner: str, **flags: object) -> None:
             raise ArgumentError(f"{owner}: {name}= is neither on nor off", wanted="True or False", came=came)
 
 
-def named_arguments(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Let a call with arguments that a function has not be an error that says which it has."""
+def named_arguments(
+    function: Callable[Parameters, Returned], hints: Mapping[str, str] | None = None
+) -> Callable[Parameters, Returned]:
+    """Let a call with arguments that a function has not be an error that says which it has.
+
+    Args:
+        hints: name of an argument that it has not -> what to do.
+    """
 
     @wraps(function)
     def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            _check_call(function, args, kwargs, error)
+            _check_call(function, args, kwargs, error, hints or {})
             raise
 
     return called
@@ -74,7 +80,7 @@ def named_options(init: Callable[..., None]) -> Callable[..., None]:
             init(self, *args, **kwargs)
         except TypeError as error:
             if type(self).__init__ is called:
-                _check_call(type(self), args, kwargs, error)
+                _check_call(type(self), args, kwargs, error, {})
             raise
 
     return called
@@ -87,7 +93,11 @@ def named_settings(settings: Settings) -> Settings:
 
 
 def _check_call(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: TypeError
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    cause: TypeError,
+    hints: Mapping[str, str],
 ) -> None:
     """Raise ArgumentError where arguments do not fit; else a TypeError came from within."""
     shape = signature(function)
@@ -97,7 +107,7 @@ def _check_call(
         names = [name for name in shape.parameters if name != "self"]
         unknown = [name for name in kwargs if name not in names]
         meanings = {other: here for other, here in MEANINGS.items() if here in names}
-        hint = did_you_mean(unknown[0], names, meanings) if unknown else None
+        hint = hints.get(unknown[0]) or did_you_mean(unknown[0], names, meanings) if unknown else None
         is_op = function.__name__ == "__call__"  # of an op, which is told by its own name and not by its base's
         called = type(args[0]).__name__ if is_op and args else function.__qualname__
         raise ArgumentError(f"{called}: {error}", wanted=f"({', '.join(names)})", hint=hint) from cause

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import Parameter, signature
 from typing import Any, NoReturn
 
@@ -12,8 +12,10 @@ from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
 from rnnops.ops import select_valid
+from rnnops.types import dtype_name
 
 LENGTHS, TIMESTEP = "seq_lengths", "timestep"  # inputs of cells whose rows end
+TIMESTEP_DTYPE = "int32"
 OPTIONS = ("lengths", "reverse", "steps", "scope", "recompute", "state_shapes", "forward_only")  # of `scan`
 NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -102,6 +104,11 @@ class CellFunction:
         for name in (*self.dtypes, *([self.timestep] if self.timestep else [])):
             if name not in kinds:
                 self.fail("the cell has no such argument", blob=name, wanted=", ".join(kinds))
+        if dtype_name(self.dtypes.get(str(self.timestep), TIMESTEP_DTYPE)) != TIMESTEP_DTYPE:
+            came = repr(self.dtypes[str(self.timestep)])
+            self.fail(
+                "the number of a step has a dtype of its own", blob=self.timestep, wanted=TIMESTEP_DTYPE, came=came
+            )
         names = [name for name in kinds if name != self.timestep]
         arguments = tuple(name for name in names if kinds[name] is not Parameter.KEYWORD_ONLY)
         return (
@@ -115,7 +122,9 @@ class CellFunction:
         net.labels.in_functions = True  # the function ends before the net is of use
         blobs = {name: net.input(name, self.dtypes.get(name)) for name in (*self.arguments, *self.parameters)}
         steps = (
-            {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, "int32")} if ends or self.timestep else {}
+            {self.timestep or TIMESTEP: net.input(self.timestep or TIMESTEP, TIMESTEP_DTYPE)}
+            if ends or self.timestep
+            else {}
         )
         returned = self._returned({**blobs, **(steps if self.timestep else {})})
         if ends:
@@ -146,7 +155,7 @@ class CellFunction:
         return dict(returned)
 
 
-@named_arguments
+@partial(named_arguments, hints={name: f"{name}= is an option of ro.scan." for name in OPTIONS})
 def cell(
     function: Callable[..., Any] | None = None,
     /,

@@ -167,9 +167,20 @@ def test_functions_that_are_no_cells() -> None:
         (returning(lambda x, h, w: {"h": h, "w": w}), "before the `*`"),
         (returning(lambda x, h, w: {"h": h}, timestep="t"), "blob 't'"),
         (returning(lambda x, h, w: {"h": h}, dtypes={"ids": "int32"}), "blob 'ids'"),
+        (returning(lambda x, h, w: {"h": h}, timestep="w", dtypes={"w": "float32"}), "blob 'w': the number of a step"),
     ]
     for trial, mentioned in trials:
         rejects(ro.RecurrentError, trial, mentioned)
+
+
+def test_the_dtype_of_a_timestep_may_be_said() -> None:
+    assert ro.cell(lambda x, h, t: {"h": h}, timestep="t", dtypes={"t": np.int32}).timestep == "t"
+
+
+def test_options_of_scan_that_a_cell_is_given() -> None:
+    options: dict[str, Any] = {"state_shapes": {"h": (2, 2)}, "reverse": True, "timesteps": "t"}
+    for name, hint in zip(options, ("state_shapes= is an option of ro.scan", "ro.scan", "timestep?"), strict=True):
+        rejects(ro.ArgumentError, lambda name=name: ro.cell(**{name: options[name]}), f"'{name}'", hint)
 
 
 def test_arguments_that_do_not_fit() -> None:
