@@ -229,7 +229,10 @@ class PlanCache(Fresh, Generic[Plan]):
 
     def get(self, key: Hashable, make: Callable[[], Plan]) -> Plan:
         """The plan under `key`, made if it is not there."""
-        found = self._plans.get(key)
+        plans = self._plans
+        found = plans.get(key)
+        if found is not None and found is next(reversed(plans.values())):
+            return found
         plan = make() if found is None else found
         plans = dict(self._plans)
         plans.pop(key, None)

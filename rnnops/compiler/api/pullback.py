@@ -74,7 +74,10 @@ class Pullback(Attributes):
         lent = [array for array in outputs.values() if read.holds(array)]
         for array in lent:
             array.flags.writeable = False
-        self._release = weakref.finalize(self, _return_loans, [weakref.ref(array) for array in lent])
+        self._lent = [weakref.ref(array) for array in lent]
+
+    def __del__(self) -> None:
+        self._release()
 
     @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
@@ -145,6 +148,13 @@ class Pullback(Attributes):
     def release(self) -> None:
         """Give outputs that were lent to this pullback back to the caller: they may be written again."""
         self._release()
+
+    def _release(self) -> None:
+        lent, self._lent = self.__dict__.get("_lent", ()), []  # there is none where it was not made to the end
+        for reference in lent:
+            array = reference()
+            if array is not None:
+                array.flags.writeable = True
 
     def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
         """All that a backward pass reads, and the feeds, which the pullback holds no longer."""
@@ -288,10 +298,3 @@ def _numbers_of(stack: Callable[[], Array]) -> Array:
 def _parts(value: Any) -> Iterable[Array]:
     """The arrays that a kept blob consists of."""
     return value.arrays() if isinstance(value, RESIDUALS) else [value]
-
-
-def _return_loans(lent: list[weakref.ref[Array]]) -> None:
-    for reference in lent:
-        array = reference()
-        if array is not None:
-            array.flags.writeable = True

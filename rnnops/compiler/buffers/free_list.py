@@ -112,6 +112,11 @@ class _Lease:
         self._home.take_back(self._block)
 
 
+def is_leased(array: Array) -> bool:
+    """Whether an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
+    return type(array.base) is _Lease
+
+
 def _bytes_to_keep() -> int:
     try:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

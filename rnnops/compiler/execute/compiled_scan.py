@@ -254,7 +254,20 @@ class CompiledScan(Own):
         """A bit for each packed matrix that is the same at every call."""
         return sum(1 << i for i, packed in enumerate(self.text.packed[:MASKED]) if packed.owner in self.fixed)
 
+    @cached_property
+    def _sizes_of_whole_runs(self) -> dict[tuple[bool, bool], Array]:
+        """By whether matrices are packed, and training; of runs without a seed, in one part."""
+        return {}
+
     def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
+        if context.seed is not None or context.part is not None or context.t or all_packed or goes_on:
+            return self._written_sizes(context, packed, all_packed, goes_on)
+        known, key = self._sizes_of_whole_runs, (packed, context.training)
+        if key not in known:
+            known[key] = self._written_sizes(context, packed, all_packed, goes_on)
+        return known[key]
+
+    def _written_sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
         unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
         draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first

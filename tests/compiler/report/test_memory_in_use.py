@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnops.compiler.buffers.free_list import HOST_MEMORY, PAGED
 from rnnops.compiler.report.memory_in_use import MemoryInUse, stretch
 
 
@@ -35,3 +36,23 @@ def test_other_memory_is_not_in_use() -> None:
     assert MemoryInUse([mine]).holds(mine[3:])
     assert not MemoryInUse([mine]).holds(other)
     assert not MemoryInUse([mine]).holds(mine[:0])
+
+
+def test_memory_that_something_else_has_allocated_is_asked_for_by_address() -> None:
+    """Two arrays over the same bytes have no array in common; both are held by what the other one is."""
+    owned = np.zeros(8, np.int32)
+    wrapped, again = (np.frombuffer(memoryview(owned), np.int32) for _ in range(2))
+    assert MemoryInUse([wrapped]).holds(again[5:])
+    assert MemoryInUse([owned]).holds(wrapped[5:])
+    assert MemoryInUse([wrapped]).holds(owned[5:])
+    assert not MemoryInUse([wrapped[:4]]).holds(again[4:])
+
+
+def test_memory_of_the_free_list_belongs_to_one_array() -> None:
+    first, second = (HOST_MEMORY.empty(PAGED) for _ in range(2))
+    used = MemoryInUse([first[:100], first[200:]])
+    assert used.holds(first[50:150])
+    assert not used.holds(first[100:200])
+    assert not used.holds(second)
+    used.add(second)
+    assert used.holds(second[7:])
