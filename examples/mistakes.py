@@ -83,6 +83,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a shape that is not known yet": lambda: X.shape[0],
     "a mask as a subscript": lambda: X[X > 0],
     "a subscript of a float": lambda: X[0.5],
+    "a constant of no net": lambda: ro.constant(np.ones((D, H))),
     "a sum over blobs that is meant over an axis": lambda: ro.sum(X),
     "blobs of two nets": lambda: X + NET.blob("xs"),
     "floats meet integers": lambda: X + IDS,

@@ -110,6 +110,7 @@ def _check_call(
         hint = hints.get(unknown[0]) or did_you_mean(unknown[0], names, meanings) if unknown else None
         is_op = function.__name__ == "__call__"  # of an op, which is told by its own name and not by its base's
         called = type(args[0]).__name__ if is_op and args else function.__qualname__
+        hint = hint or (getattr(args[0], "call_hint", None) if is_op and args else None)
         raise ArgumentError(f"{called}: {error}", wanted=f"({', '.join(names)})", hint=hint) from cause
 
 

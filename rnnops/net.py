@@ -454,10 +454,10 @@ class Net(NetTables):
         return self.constant(array, dtype)
 
 
-def require_net(value: object) -> None:
+def require_net(value: object, hint: str | None = None) -> None:
     """Raise NetError for what is no net, such as arguments in a wrong order."""
     if not isinstance(value, Net):
-        raise NetError("this is no net", wanted="a ro.Net", came=type(value).__name__)
+        raise NetError("this is no net", wanted="a ro.Net", came=type(value).__name__, hint=hint)
 
 
 def common_net(values: Sequence[object]) -> Net:

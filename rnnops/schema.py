@@ -168,6 +168,7 @@ class OpSchema(Shared):
     may_omit_outputs: ClassVar[bool] = False  # outputs that nobody reads may be left out
     uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
     random: ClassVar[bool] = False
+    call_hint: ClassVar[str | None] = None  # what to do where arguments of a call do not fit
     internal: ClassVar[bool] = False  # no ONNX op; made by rnnops itself
     loop: ClassVar[LoopForm | None] = None  # None: the op runs by its reference on every device
 

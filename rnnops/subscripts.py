@@ -31,7 +31,7 @@ def subscript(blob: Blob, key: Any) -> Blob:
 
     Raises NetError for anything else.
     """
-    items = list(key) if isinstance(key, tuple) else [key]
+    items = [_with_dtype(blob, item) for item in (key if isinstance(key, tuple) else [key])]
     split = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     del items[split : split + 1]
     for item in items:
@@ -42,6 +42,14 @@ def subscript(blob: Blob, key: Any) -> Blob:
         axes = [_axis(items, split, i, counted) for i, item in enumerate(items) if wanted(item)]
         found = found.net.call(op, found, axes) if axes else found
     return found
+
+
+def _with_dtype(blob: Blob, item: Any) -> Any:
+    """An item, an empty list as integers, as NumPy takes it. Raises NetError for lists of several lengths within."""
+    try:
+        return np.zeros(np.shape(item), np.int64) if isinstance(item, list) and not np.size(item) else item
+    except ValueError:
+        _refuse(blob, "indices are no array", item)
 
 
 def _axis(items: Sequence[Any], split: int, i: int, counted: Any) -> int:
@@ -75,8 +83,11 @@ def _check(blob: Blob, item: Any) -> None:
     """Raise NetError for an item that is no part of a subscript."""
     if item is Ellipsis:
         _refuse(blob, "a subscript has one `...` at most", item)
-    if isinstance(item, bool | np.bool_) or (_is_array(item) and _dtype(item) == "bool"):
+    dtype = _dtype(item) if _is_array(item) else None
+    if isinstance(item, bool | np.bool_) or dtype == "bool":
         _refuse(blob, "masks are no subscripts", item, "ro.where(mask, x, 0.0) keeps the shape.")
+    if dtype is not None and not dtype.startswith(("int", "uint")):
+        _refuse(blob, "indices are no integers", item)
     bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
     if any(bound is not None and not _is_integer(bound) for bound in bounds):
         _refuse(blob, "a bound is no integer", item, "ro.slice takes blobs of integers.")

@@ -156,6 +156,25 @@ def test_flags_of_models() -> None:
     rejects(ro.ArgumentError, lambda: model.load("file", include_state="no"), "include_state")  # type: ignore[arg-type]
 
 
+def test_indices_that_are_none() -> None:
+    net = ro.Net("n")
+    x, scores = net.input("x"), net.input("scores")
+    for key in ([0.5], ["a"], np.zeros(0), scores):
+        rejects(ro.NetError, lambda key=key: x[key], "blob 'x'", "indices are no integers")
+    rejects(ro.NetError, lambda: x[[[1], [1, 2]]], "blob 'x'", "indices are no array", "[[1], [1, 2]]")
+    net.outputs(none=x[[]], columns=x[:, []], nested=x[[[]]])
+    for device in ("reference", "cpu"):
+        found = ro.compile(net, device)(x=np.ones((3, 2)), scores=np.ones(1))
+        assert [found[name].shape for name in ("none", "columns", "nested")] == [(0, 2), (3, 0), (1, 0, 2)]
+
+
+def test_constants_without_a_net() -> None:
+    hint = "Ops take NumPy arrays and numbers as they are, x @ A; else ro.constant(x.net, A)."
+    constant: Any = ro.constant
+    rejects(ro.ArgumentError, lambda: constant(np.ones(2)), "'value'", hint)
+    rejects(ro.NetError, lambda: constant(np.ones(2), "int32"), "this is no net", hint)
+
+
 def test_options_for_kernels_that_are_none() -> None:
     net = ro.Net("n")
     net.outputs(y=net.input("x"))

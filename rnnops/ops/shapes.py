@@ -95,10 +95,11 @@ class Constant(OpSchema):
     inputs = ()
     outputs = ("output",)
     attributes: ClassVar[dict[str, Any]] = {"value": REQUIRED, "dtype": REQUIRED}
+    call_hint = "Ops take NumPy arrays and numbers as they are, x @ A; else ro.constant(x.net, A)."
     differentiable = False
 
     def __call__(self, net: Net, value: Any, dtype: object = None) -> Blob:
-        require_net(net)
+        require_net(net, self.call_hint)
         return net.constant(value, dtype)
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
