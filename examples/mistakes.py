@@ -94,6 +94,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a parameter of no size": lambda: OPEN.parameter("w", (D, -1)),
     "an initializer that is unknown": lambda: OPEN.parameter("w", (D, H), "glorot"),
     # cells
+    "a decay that is no share": lambda: ro.cells.LIFCell(D, H, decay=20),
     "a cell that returns a tuple": step_of(lambda x, h: (x + h, h)),
     "a cell that returns numbers": step_of(lambda x, h: {"h": 0.0}),
     "a state without an initial value": lambda: ro.scan(cell, X),

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell, count_of
+from rnnops.cells.sized import SizedCell, count_of, finite
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, tanh
-from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
 
@@ -71,7 +70,7 @@ class CfCCell(SizedCell):
         self.backbone_size = (
             hidden_size if backbone_size is None else count_of(backbone_size, "backbone_size", self.name)
         )
-        self.elapsed = number(elapsed, f"elapsed of '{self.name}'")
+        self.elapsed = finite(elapsed, "elapsed", self.name)
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/{name}" for name in ("hidden_w", "heads_w", "heads_b")]

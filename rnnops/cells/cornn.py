@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, finite
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import tanh
-from rnnops.ops.base import number
 
 
 @register_cell
@@ -45,7 +44,7 @@ class CoRNNCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: dt, gamma or epsilon is no number, and as `SizedCell`'s.
+        NetError: dt, gamma or epsilon is no finite number, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -69,7 +68,7 @@ class CoRNNCell(SizedCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         given = {"dt": dt, "gamma": gamma, "epsilon": epsilon}
-        self.dt, self.gamma, self.epsilon = (number(one, f"{key} of '{self.name}'") for key, one in given.items())
+        self.dt, self.gamma, self.epsilon = (finite(one, key, self.name) for key, one in given.items())
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/hidden_t", f"{self.name}/velocity_t"]

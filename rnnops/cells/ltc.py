@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell, count_of
+from rnnops.cells.sized import SizedCell, count_of, finite
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, softplus
-from rnnops.ops.base import number
 
 
 @register_cell
@@ -64,7 +63,7 @@ class LTCCell(SizedCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.unfolds = count_of(unfolds, "unfolds", self.name)
-        self.elapsed = number(elapsed, f"elapsed of '{self.name}'")
+        self.elapsed = finite(elapsed, "elapsed", self.name)
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/{name}" for name in ("gates_t_w", "target", "leak")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature, signature
+from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +45,7 @@ class SizedCell(RNNCell):
             `[N, H]` or `[1, N, H]` each; left out, they are parameters.
 
     Raises:
-        NetError: forget_bias is no number, name is no name, or initializer no function; when the cell is applied,
+        NetError: forget_bias is no finite number, name no name, or initializer no function; when the cell is applied,
             sizes that are no integers of 0 or more.
         ArgumentError: arguments that the class does not have, or that it lacks; one that is neither on nor off.
 
@@ -80,7 +81,7 @@ class SizedCell(RNNCell):
     ) -> None:
         super().__init__(name, forward_only, initializer)
         self.input_size, self.hidden_size = input_size, hidden_size
-        self.forget_bias = number(forget_bias, f"forget_bias of '{self.name}'")
+        self.forget_bias = finite(forget_bias, "forget_bias", self.name)
         flags = {"memory_optimization": memory_optimization, "drop_states": drop_states}
         check_flags(type(self).__name__, **flags)
         self.memory_optimization, self.drop_states = memory_optimization, drop_states
@@ -133,6 +134,14 @@ def count_of(value: object, what: str, cell: str) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise NetError(f"{what} is no size", blob=cell, wanted="an integer of 1 or more", came=repr(value))
     return int(value)
+
+
+def finite(value: object, what: str, cell: str) -> float:
+    """A number that a cell takes. Raises NetError for anything else, for NaN and for infinity."""
+    found = number(value, f"{what} of '{cell}'")
+    if not isfinite(found):
+        raise NetError(f"{what} is no finite number", blob=cell, came=repr(value))
+    return found
 
 
 def _joined(own: Signature, of_base: Signature) -> Signature:

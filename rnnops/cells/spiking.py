@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, finite
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.errors import NetError
 from rnnops.ops.activation import relu
 from rnnops.ops.arithmetic import abs as absolute
-from rnnops.ops.base import number
 from rnnops.ops.comparison import cast
 from rnnops.ops.gradients import stop_gradient, with_gradient
 
@@ -53,7 +52,8 @@ class LIFCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: decay, threshold or dampening is no number, or the threshold not above 0, and as `SizedCell`'s.
+        NetError: decay, threshold or dampening is no finite number, decay not from 0 to 1, or the threshold not above
+            0, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -77,9 +77,8 @@ class LIFCell(SizedCell):
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         given = {"decay": decay, "threshold": threshold, "dampening": dampening}
-        self.decay, self.threshold, self.dampening = (
-            number(one, f"{key} of '{self.name}'") for key, one in given.items()
-        )
+        self.decay, self.threshold, self.dampening = (finite(one, key, self.name) for key, one in given.items())
+        _check_share("decay", self.decay, self.name)
         if self.threshold <= 0:
             raise NetError("a neuron's threshold is positive", blob=self.name, came=threshold)
 
@@ -159,7 +158,7 @@ class ALIFCell(LIFCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: adaptation or strength is no number, and as `LIFCell`'s.
+        NetError: adaptation or strength is no finite number, or adaptation not from 0 to 1, and as `LIFCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -175,8 +174,9 @@ class ALIFCell(LIFCell):
         self, input_size: int, hidden_size: int, *, adaptation: float = 0.995, strength: float = 1.8, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.adaptation = number(adaptation, f"adaptation of '{self.name}'")
-        self.strength = number(strength, f"strength of '{self.name}'")
+        self.adaptation = finite(adaptation, "adaptation", self.name)
+        _check_share("adaptation", self.adaptation, self.name)
+        self.strength = finite(strength, "strength", self.name)
 
     def get_state_names(self) -> list[str]:
         return [*super().get_state_names(), f"{self.name}/adaptation_t"]
@@ -191,3 +191,9 @@ class ALIFCell(LIFCell):
         v_t = self.decay * v_prev + (1.0 - self.decay) * current - before * z_prev
         new = self.kept(step, [self.spikes((v_t - level) / level), v_t, u_t], states)
         return new[0], new
+
+
+def _check_share(what: str, value: float, cell: str) -> None:
+    """Raise NetError for what is no share of a value that is kept from step to step."""
+    if not 0 <= value <= 1:
+        raise NetError(f"{what} is no share", blob=cell, wanted="0 to 1", came=value)

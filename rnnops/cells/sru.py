@@ -7,12 +7,11 @@ from math import exp, sqrt
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell
+from rnnops.cells.sized import SizedCell, finite
 from rnnops.cells.step import Step
 from rnnops.cells.table import register_cell
 from rnnops.errors import NetError
 from rnnops.ops.activation import sigmoid
-from rnnops.ops.base import number
 from rnnops.ops.movement import split
 
 LARGEST_BIAS = 80.0  # the root of its exponential is a float32
@@ -55,7 +54,7 @@ class SRUCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: highway_bias is no number, or above 80, and as `SizedCell`'s.
+        NetError: highway_bias is no finite number, or above 80, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -69,10 +68,12 @@ class SRUCell(SizedCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, highway_bias: float = 0.0, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.highway_bias = number(highway_bias, f"highway_bias of '{self.name}'")
+        self.highway_bias = finite(highway_bias, "highway_bias", self.name)
         if not self.highway_bias <= LARGEST_BIAS:
             wanted = f"at most {LARGEST_BIAS}"
-            raise NetError("this scale of the highway is no number", blob=self.name, wanted=wanted, came=highway_bias)
+            raise NetError(
+                "this scale of the highway is no finite number", blob=self.name, wanted=wanted, came=highway_bias
+            )
 
     def get_state_names(self) -> list[str]:
         return [f"{self.name}/cell_t"]

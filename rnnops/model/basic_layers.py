@@ -8,6 +8,7 @@ from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.errors import ModelError
 from rnnops.model.layer import Layer, sizes_of
+from rnnops.model.schedules import is_number
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import transpose
 from rnnops.ops.normalization import layer_normalization
@@ -159,7 +160,7 @@ class LayerNorm(Layer):
         bias: whether there is b.
 
     Raises:
-        NetError: when it is called, an epsilon that is no number.
+        ModelError: epsilon is no finite number of 0 or more.
 
     Example:
         >>> net = ro.Net("net", sizes_for="float64")
@@ -171,6 +172,8 @@ class LayerNorm(Layer):
 
     def __init__(self, epsilon: float = 1e-5, bias: bool = True) -> None:
         check_flags("LayerNorm", bias=bias)
+        if not is_number(epsilon) or epsilon < 0:
+            raise ModelError("epsilon of LayerNorm is out of range", wanted="a number of 0 or more", came=repr(epsilon))
         self.epsilon, self.bias = epsilon, bias
 
     def forward(self, x: Blob) -> Blob:

@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from rnnops.torch.errors import StepError
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -72,7 +74,14 @@ class Layout:
 
 
 def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int) -> Layout:
-    """The layout of states, and of inputs `[T, N, ...]`; a tensor with too few axes has no batch."""
+    """The layout of states, and of inputs `[T, N, ...]`; a tensor with too few axes has no batch.
+
+    Raises StepError where no state has the axis that is said to be the batch's.
+    """
+    ranks = sorted({state.dim() for state in states})
+    if batch_axis != 0 and not any(-rank <= batch_axis < rank for rank in ranks):  # 0 is said by leaving it out
+        wanted = f"an axis of states with {' or '.join(map(str, ranks))} axes"
+        raise StepError("batch_axis= is an axis of no state", wanted=wanted, came=batch_axis)
 
     def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> Kind:
         rank = len(shape)

@@ -276,6 +276,8 @@ def test_extreme_logits_stay_finite() -> None:
         (lambda: Dense(True), "units of Dense"),
         (lambda: Dense(3, "tanh"), "the activation is no function"),  # type: ignore[arg-type]
         (lambda: Embedding(3, 2.5), "size of Embedding"),  # type: ignore[arg-type]
+        (lambda: LayerNorm(epsilon=-1), "epsilon of LayerNorm is out of range; wanted a number of 0 or more; got -1"),
+        (lambda: LayerNorm(epsilon=float("nan")), "epsilon of LayerNorm"),
         (lambda: Dropout(1.0), "dropout ratio is out of range"),
         (lambda: Dropout(float("nan")), "dropout ratio"),
         (lambda: RNN("transformer", 3), "no such cell; wanted one of "),

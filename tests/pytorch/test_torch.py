@@ -233,6 +233,10 @@ MISUSED = {
         lambda: rt.scan(shrinking, numbers(2, H), numbers(3, 2, H), batch_axis="N"),
         "batch_axis= is no axis",
     ),
+    "an axis that no state has": (
+        lambda: rt.RNN(torch.nn.GRUCell(D, H), batch_axis=5)(torch.zeros(3, 2, D)),
+        "no state",
+    ),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
     "an input that is no tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
     "a state that is no tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),
