@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -183,3 +185,40 @@ def test_options_for_kernels_that_are_none() -> None:
         rejects(
             ro.DeviceError, lambda tuning=tuning: ro.compile(net, tuning=tuning), "tuning= is no Options", "net 'n'"
         )
+
+
+def test_pullbacks_are_not_copied() -> None:
+    net = ro.Net("n")
+    net.outputs(y=ro.exp(net.input("x")))
+    out, pullback = ro.compile(net).vjp(x=np.ones(2))
+    for copying in (pickle.dumps, copy.copy, copy.deepcopy):
+        rejects(ro.GradientError, lambda copying=copying: copying(pullback), "net 'n'", "run.vjp(feeds)")
+    assert pullback(out["y"])["x"].shape == (2,)
+
+
+def test_streams_are_copied_and_not_pickled() -> None:
+    net = ro.Net("n")
+    net.outputs(h_next=net.input("x") + net.input("h", shape=(1, 2)))
+    stream, x = ro.compile(net).stream({"h_next": "h"}), np.ones((1, 2), "float32")
+    stream(x=x)
+    rejects(ro.StreamError, lambda: pickle.dumps(stream), "net 'n'", "dict(stream.states)")
+    for other in (copy.copy(stream), copy.deepcopy(stream)):
+        other(x=x)
+        np.testing.assert_array_equal(other.states["h"], 2 * x)
+    np.testing.assert_array_equal(stream.states["h"], x)
+    run, states = pickle.loads(pickle.dumps((stream.run, dict(stream.states))))
+    again = run.stream({"h_next": "h"}, initial=states)
+    again(x=x)
+    np.testing.assert_array_equal(again.states["h"], 2 * x)
+
+
+def test_preset_cells_are_pickled_and_copied() -> None:
+    lstm = ro.cells.LSTMCell(3, 4, forget_bias=1.0)
+    for cell in (lstm, ro.cells.MultiRNNCell([lstm, ro.cells.GRUCell(4, 2)]), ro.cells.UnrolledCell(lstm, 7)):
+        for again in (pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell)):
+            nets = []
+            for one in (cell, again):
+                y, _ = one.apply_over_sequence((x := fresh_input()).net, x)
+                y.net.outputs(y=y)
+                nets.append(str(y.net))
+            assert nets[0] == nets[1]

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -155,6 +155,11 @@ class Pullback(Attributes):
             array = reference()
             if array is not None:
                 array.flags.writeable = True
+
+
+    def __reduce__(self) -> NoReturn:
+        hint = "Pickle or copy the run and its feeds: run.vjp(feeds) gives another pullback."
+        raise self._error("a pullback is not pickled or copied: it is used once, and lends memory", hint=hint)
 
     def _take(self, given: Mapping[str, Array]) -> tuple[Workspace, Mapping[str, Array]]:
         """All that a backward pass reads, and the feeds, which the pullback holds no longer."""

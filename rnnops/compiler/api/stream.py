@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -214,6 +214,16 @@ class Stream(Attributes):
         with self._alone:
             now = self._now if rows is None else self._now.taken(self._numbers(rows))
             return Stream(self.run, now, self._read, self._others)
+
+    def __copy__(self) -> Stream:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Stream:
+        return self.copy()  # arrays of states never change
+
+    def __reduce__(self) -> NoReturn:
+        hint = "Pickle stream.run and dict(stream.states): run.stream(..., initial=states) goes on from there."
+        raise self._error("a stream is not pickled", hint=hint)
 
     @named_arguments
     def join(self, states: Feeds | None = None) -> int:
