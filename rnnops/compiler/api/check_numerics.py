@@ -3,15 +3,17 @@
 Outputs and gradients are looked at, which costs a pass over them. Where one is not finite, the reference device does
 the same again and every op of every step is looked at: slow, and only then.
 
+What an op of a recurrence makes past the end of rows is not named where SelectValid drops it in that step, unless
+there is nothing else: on the backward pass it may count again.
+
 Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are no errors; `pullback.layers`
-is not looked at. Once something is found, what an op makes past the end of a row, which is dropped there, may be named
-in place of what reaches the output.
+is not looked at. What a step makes before a recurrence within it is named though the rows are over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -22,6 +24,7 @@ from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import REFERENCE
 from rnnops.errors import DeviceError, NumericsError
+from rnnops.lazy import cached_property
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
 
@@ -96,13 +99,17 @@ class CheckedRun(Run):
         if bad is None:
             return
         reference = replace(REFERENCE, precision=self._options.precision)
-        exact = again(_Watched(self.net, "reference", reference, self._bound))
+        watched = _Watched(self.net, "reference", reference, self._bound)
+        exact = again(watched)
+        watched.watcher.close_step()
         fed = next(
             (name for given in (self._bound, *feeds) for name, array in given.items() if not is_finite(array)), None
         )
         if fed is not None:
             raise NumericsError(f"a feed is not finite, and reaches {what} '{bad}'", net=self.net.name, blob=fed)
         if not is_finite(exact[bad]):
+            if watched.watcher.dropped:
+                raise watched.watcher.dropped[0].error
             raise NumericsError(f"a constant is not finite, and reaches {what} '{bad}'", net=self.net.name)
         problem = f"{what} '{bad}' is not finite on this device, and is on the reference device"
         raise NumericsError(problem, net=self.net.name, came=self.device)
@@ -111,22 +118,83 @@ class CheckedRun(Run):
 class _Watched(Run):
     """A run on the reference device that stops at the first op that makes a NaN or an infinity."""
 
-    def _context(self, seed: int | None, training: bool) -> RunContext:
-        return replace(super()._context(seed, training), watch=self._watch)
+    @cached_property
+    def watcher(self) -> Watcher:
+        """What looks at its ops."""
+        return Watcher(self.net.name)
 
-    def _watch(self, call: Call, operands: Sequence[Any], results: Sequence[Any], t: int) -> None:
+    def _context(self, seed: int | None, training: bool) -> RunContext:
+        return replace(super()._context(seed, training), watch=self.watcher)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A NaN or an infinity that an op made.
+
+    Args:
+        error: that says so.
+        rows: whether each element of the result's first axis has one.
+    """
+
+    error: NumericsError
+    rows: Array
+
+
+class Watcher:
+    """Looks at ops in the order in which they run, and stops at the first NaN or infinity that is not dropped.
+
+    What a step of a recurrence makes is known to stay when the step is over.
+
+    Args:
+        net: name of the outer net.
+    """
+
+    def __init__(self, net: str) -> None:
+        self.dropped: list[Made] = []
+        self._net, self._step = net, (net, 0)
+        self._made: list[Made] = []  # in this step
+
+    def __call__(self, call: Call, operands: Sequence[Any], results: Sequence[Any], t: int) -> None:
+        if self._step != (call.net, t):
+            self.close_step()
+            self._step = call.net, t
+        if call.op.type == "SelectValid":
+            self._drop(np.asarray(operands[3]) >= operands[2])
         for name, result in zip(call.op.outputs, results, strict=True):
             made = name and made_here(operands, result)
             if made:
-                nested = call.net != self.net.name
-                raise NumericsError(
-                    f"the first {made} is made here{f', in step {t}' if nested else ''}",
-                    net=call.net,
-                    op=call.op.label,
-                    blob=name,
-                    wanted="finite numbers",
-                    came=f"{made} at {place_of(result)} of operands {', '.join(map(in_words, operands))}",
-                )
+                error = self._error(call, name, result, operands, made)
+                self._made.append(Made(error, bad_rows(result)))
+        if call.net == self._net:
+            self.close_step()
+
+    def close_step(self) -> None:
+        """Raise NumericsError for the first that a step made and did not drop."""
+        if self._made:
+            raise self._made[0].error
+
+    def _drop(self, over: Array) -> None:
+        """Take out what lies in rows that are over alone."""
+        gone = [one for one in self._made if one.rows.shape == over.shape and not (one.rows & ~over).any()]
+        self.dropped += gone
+        self._made = [one for one in self._made if not any(one is other for other in gone)]
+
+    def _error(self, call: Call, name: str, result: Array, operands: Sequence[Any], made: str) -> NumericsError:
+        step = f", in step {self._step[1]}" if call.net != self._net else ""
+        return NumericsError(
+            f"the first {made} is made here{step}",
+            net=call.net,
+            op=call.op.label,
+            blob=name,
+            wanted="finite numbers",
+            came=f"{made} at {place_of(result)} of operands {', '.join(map(in_words, operands))}",
+        )
+
+
+def bad_rows(result: Array) -> Array:
+    """Which elements of the first axis are not finite somewhere; the one of an array without axes."""
+    rows = ~np.isfinite(np.atleast_1d(result))
+    return np.asarray(rows.reshape(len(rows), -1).any(axis=1))
 
 
 def is_finite(array: Any) -> bool:

@@ -114,3 +114,40 @@ def test_what_else_is_asked_of_such_a_run() -> None:
         run.export_native("nowhere", xs=(T, N, H))
     with pytest.raises(ro.DeviceError, match="CUDA"):
         ro.compile(net(), device="cuda", check_numerics=True)
+
+
+def padded(device: str = "cpu") -> ro.Run:
+    """A cell that takes a logarithm, over rows with ends; `bad` is read outside of it."""
+    made = ro.Net("model")
+    xs, bad = made.input("xs"), made.input("bad")
+    states, y = ro.scan(cell, xs, h=made.input("h0"), lengths=made.input("lengths", "int32"))
+    made.outputs(y=y, last=states["h"], after=ro.log(bad).named("outside"))
+    return ro.compile(made, device=device, check_numerics=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_what_is_dropped_past_the_end_of_a_row_is_not_named(device: str) -> None:
+    run = padded(device)
+    xs = ONES["xs"].copy()
+    xs[3:, 1] = -50.0  # row 1 is over by then
+    lengths = np.array([T, 3], np.int32)
+    run(fed(xs=xs, lengths=lengths, bad=np.ones(2)))
+    with pytest.raises(ro.NumericsError, match="net 'model', op 'Log -> outside"):
+        run(fed(xs=xs, lengths=lengths, bad=np.array([1.0, 0.0])))
+    xs[5, 0] = -50.0  # and row 0 is not
+    with pytest.raises(ro.NumericsError, match=r"net 'cell', op 'Log .*NaN is made here, in step 5.*at \[0, 0\]"):
+        run(fed(xs=xs, lengths=lengths, bad=np.ones(2)))
+
+
+def test_what_is_dropped_forward_and_counts_backward_is_named() -> None:
+    xs = ONES["xs"].copy()
+    xs[3:, 1] = -50.0
+    feeds = fed(xs=xs, lengths=np.array([T, 3], np.int32), bad=np.ones(2))
+    for device in ("cpu", "reference"):
+        out, pullback = padded(device).vjp(feeds)
+        try:
+            grads = pullback({"last": np.ones_like(out["last"])})
+        except ro.NumericsError as error:
+            assert "a constant" not in str(error)  # noqa: PT017 - it need not be raised
+        else:
+            assert all(np.isfinite(grad).all() for grad in grads.values())
