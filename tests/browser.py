@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 def page_after_scripts(address: str) -> str:
@@ -30,8 +31,7 @@ def brightness(address: str, folder: Path, dark: bool) -> float:
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found is None:
+    if BROWSER is None:
         pytest.skip(f"no browser is installed: {', '.join(NAMES)}")
-    command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", *arguments]
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

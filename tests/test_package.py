@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from each import check_each
@@ -227,3 +228,9 @@ def test_lazy_names_are_there() -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     assert run_python("import rnnops as ro; print(hasattr(ro, 'no_such_name'))") == "False"
+
+
+def test_no_two_modules_of_tests_share_a_name() -> None:
+    """They are imported by their last names, and the second would be taken for the first."""
+    names = Counter(path.stem for path in (ROOT / "tests").rglob("*.py") if path.stem != "conftest")
+    assert not [name for name, count in names.items() if count > 1]

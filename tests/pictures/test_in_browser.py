@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import BROWSER, measured
+from browser import BROWSER
 from each import check_each
 from gallery import GALLERY, HOSTILE
+from picture_browser import measured
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options

@@ -156,7 +156,6 @@ class Pullback(Attributes):
             if array is not None:
                 array.flags.writeable = True
 
-
     def __reduce__(self) -> NoReturn:
         hint = "Pickle or copy the run and its feeds: run.vjp(feeds) gives another pullback."
         raise self._error("a pullback is not pickled or copied: it is used once, and lends memory", hint=hint)

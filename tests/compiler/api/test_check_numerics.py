@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rejection import rejects
 
 import rnnops as ro
 
@@ -151,3 +152,33 @@ def test_what_is_dropped_forward_and_counts_backward_is_named() -> None:
             assert "a constant" not in str(error)  # noqa: PT017 - it need not be raised
         else:
             assert all(np.isfinite(grad).all() for grad in grads.values())
+
+
+@ro.cell
+def exploding(x: Any, h: Any) -> Any:
+    return {"h": ro.exp(x) + h}
+
+
+@ro.cell
+def dividing(x: Any, h: Any) -> Any:
+    return {"h": h + 1.0 / x}
+
+
+@pytest.mark.parametrize("cell", [exploding, dividing], ids=["exploding", "dividing"])
+@pytest.mark.parametrize("forward_only", [False, True])
+def test_what_lies_past_a_rows_end_is_not_blamed(cell: Any, forward_only: bool) -> None:
+    net = ro.Net("net")
+    lengths = net.input("lengths", "int32")
+    states, _ = ro.scan(cell, net.input("xs"), h=np.zeros(2), lengths=lengths, forward_only=forward_only)
+    net.outputs(y=states["h"])
+    bad = 1e3 if cell is exploding else 0.0
+    xs = np.ones((5, 2, 2))
+    xs[3, 1] = bad  # past the end of the second row
+    feeds = {"xs": xs, "lengths": np.array([5, 2], "int32")}
+    run = ro.compile(net, check_numerics=True)
+    assert np.isfinite(run(feeds)["y"]).all()
+    xs[4, 0] = bad  # reaches the output
+    with np.errstate(all="ignore"):
+        rejects(ro.NumericsError, lambda: run(feeds), "in step 4")
+        if not forward_only:
+            rejects(ro.NumericsError, lambda: run.vjp(feeds), "in step 4")
