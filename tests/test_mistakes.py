@@ -112,6 +112,8 @@ def flags() -> dict[str, Callable[[Any], Any]]:
         "backward of a bound plan": lambda flag: bound.plan(backward=flag),
         "backward of profile": lambda flag: run.profile(feeds, backward=flag, rounds=1),
         "backward of warm_up": lambda flag: run.warm_up(backward=flag),
+        "gradients": lambda flag: ro.testing.check_devices(net, feeds, ["reference"], gradients=flag),
+        "training of check_devices": lambda flag: ro.testing.check_devices(net, feeds, ["reference"], training=flag),
         "opened": lambda flag: net.draw(opened=flag),
         "reverse": lambda flag: ro.scan(step, fresh_input(), reverse=flag, **weights),
         "forward_only of scan": lambda flag: ro.scan(step, fresh_input(), forward_only=flag, **weights),

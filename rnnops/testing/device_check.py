@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.arguments import check_flags
 from rnnops.compiler import DEVICES
 from rnnops.errors import DeviceError
 from rnnops.net import Net
@@ -104,6 +105,7 @@ def check_devices(
         (('cpu',), True)
     """
     require_net_and_feeds(net, feeds)
+    check_flags("check_devices", training=training, gradients=gradients)
     names = DEVICES if devices is None else devices
     names = (names,) if isinstance(names, str) else names
     if not isinstance(names, Sequence | Mapping):

@@ -132,6 +132,7 @@ class RNN(Module):
         Raises:
             StepError: as `forward`.
         """
+        check_flags("plan", backward=backward)
         step, given, made = self._asked(xs, init, lengths)
         compiled = compiled_for(prepared_for(step, given, made, self._prepared), given, made)
         return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)

@@ -262,6 +262,8 @@ def test_flags_that_are_none() -> None:
     for options in ({"batch_first": "no"}, {"reverse": "no"}):
         with pytest.raises(ArgumentError, match="neither on nor off"):
             rt.RNN(torch.nn.GRUCell(D, H), **options)
+    with pytest.raises(ArgumentError, match="backward= is neither on nor off"):
+        rt.RNN(torch.nn.GRUCell(D, H)).plan(numbers(3, 2, D), backward="no")
     with pytest.raises(ArgumentError, match="reverse= is neither on nor off"):
         rt.scan(shrinking, numbers(2, H), numbers(3, 2, H), reverse="no")
 
