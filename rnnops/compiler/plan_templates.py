@@ -118,6 +118,7 @@ class _Structure(Generic[Plan]):
         try:
             return _Made(free, Template(prepared(make(kinds)), symbols))
         except Exception:  # of whatever cannot be done with symbols, a plan for these sizes alone says what is wrong
+            self.waits = 2**self.unused  # what has no template at one size (parts under a budget) hardly has at another
             return None
 
 

@@ -17,7 +17,10 @@ from word_nets import words_net
 import rnnops as ro
 from rnnops.compiler.api import planning_run
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.pipeline import ForwardPlan
+from rnnops.compiler.plan_templates import PlanTemplates
 from rnnops.errors import RnnopsError
+from rnnops.types import Type
 
 H, WORDS = 8, 11
 Shapes = Mapping[str, tuple[int, ...]]
@@ -272,3 +275,23 @@ def test_the_comparison_of_plans_sees_one_wrong_number() -> None:
         scan.compiled.text, sizes=(scan.compiled.text.sizes[0] + 1, *scan.compiled.text.sizes[1:])
     )
     assert [where for where in differences(one, other) if "sizes" in where]
+
+
+def test_what_has_no_template_is_seldom_tried_again() -> None:
+    """Under a budget recurrences run in parts, which are planned for each T: once and not twice."""
+    made: list[object] = []
+
+    def make(types: Mapping[str, Type]) -> ForwardPlan:
+        made.append(types)
+        raise_for_symbols(types["x"].shape)
+        return None  # type: ignore[return-value]
+
+    templates = PlanTemplates[ForwardPlan]()
+    for T in range(100, 130):
+        templates.plan("key", {"x": Type("float32", (T, 3))}, (), make)
+    assert len(made) <= 30 + 5
+
+
+def raise_for_symbols(shape: tuple[int, ...]) -> None:
+    if any(type(size) is not int for size in shape):
+        raise ValueError("no symbols")
