@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -33,5 +34,19 @@ def brightness(address: str, folder: Path, dark: bool) -> float:
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     if BROWSER is None:
         pytest.skip(f"no browser is installed: {', '.join(NAMES)}")
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", *arguments]
+    with tempfile.TemporaryDirectory() as profile:  # it wants a folder of its own, and there may be no home
+        return _run_in(profile, *arguments)
+
+
+def _run_in(profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    folder = f"--user-data-dir={profile}"
+    command = [
+        BROWSER,
+        folder,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -17,7 +17,7 @@ from rnnops.compiler.export.header import Argument, c_names, for_any_processor, 
 from rnnops.compiler.export.list_words import list_bytes
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.compiler.export.object_file import object_file
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError, FeedError, SaveError
 from rnnops.kernels.cpu.native import processor
 from rnnops.types import Type
 
@@ -115,7 +115,12 @@ def _pack(recorded: Recorded, feeds: Mapping[str, Type]) -> None:
 
 
 def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, Path]:
-    """The files, by ending."""
+    """The files, by ending. Raises SaveError beside code of the other kind, which would not fit the new header."""
+    other = folder / f"{name}{'.c' if '.o' in texts else '.o'}"
+    if other.exists():
+        problem = f"'{folder}' would have an object and a source of one name, whose memory and weights differ"
+        hint = "Give another folder or name=, or remove the old export."
+        raise SaveError(problem, wanted=f"no {other.name}", hint=hint)
     folder.mkdir(parents=True, exist_ok=True)
     paths = {ending: folder / f"{name}{ending}" for ending in texts}
     for ending, path in paths.items():

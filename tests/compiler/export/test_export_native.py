@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from masked_presets import PRESETS, D, H, preset
 from native_programs import CC, Arrays, Program, exported, needs_compiler, pointer
+from rejection import rejects
 
 import rnnops as ro
 
@@ -183,3 +184,17 @@ def test_the_program_of_the_docs(source: str | None, tmp_path: Path, monkeypatch
         out = names["run"](frame=frame[None, None], h=h, c=c)
         h, c = out["h_last"].reshape(1, 16), out["c_last"].reshape(1, 16)
         np.testing.assert_allclose(out["score"].ravel(), score, rtol=0 if source is None else 1e-5)
+
+
+@pytest.mark.parametrize("first", [None, "c99"])
+def test_an_object_and_a_source_do_not_share_a_header(tmp_path: Path, first: str | None) -> None:
+    net = ro.Net("net")
+    net.outputs(y=ro.tanh(net.input("x", shape=(2, 3))))
+    run = ro.compile(net)
+    files = run.export_native(tmp_path, name="one", source=first)
+    before = files.header.read_bytes()
+    other = None if first else "c99"
+    rejects(ro.SaveError, lambda: run.export_native(tmp_path, name="one", source=other), "one.", "name=")
+    assert files.header.read_bytes() == before
+    run.export_native(tmp_path, name="one", source=first)
+    run.export_native(tmp_path, name="two", source=other)
