@@ -23,6 +23,11 @@ def cell(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
     return {"h": ro.tanh(gates)}
 
 
+@ro.cell
+def forgetful(x: Any, h: Any, *, w_x: Any, w_h: Any) -> dict[str, Any]:
+    return {"h_new": ro.tanh(x @ w_x + h @ w_h)}
+
+
 def model() -> tuple[ro.Net, dict[str, Any]]:
     """A small net that is right, and feeds for it."""
     net = ro.Net("model")
@@ -50,6 +55,14 @@ def twice() -> None:
     outputs, pullback = RUN.vjp(FEEDS)
     for _ in range(2):
         pullback({"y": np.ones_like(outputs["y"])})
+
+
+def forgotten_state() -> None:
+    """A blob that is given for a state, which the cell does not return."""
+    net = ro.Net("forgotten")
+    _, ys = ro.scan(forgetful, net.input("xs"), h=net.input("h0"))
+    net.outputs(y=ys["h_new"])
+    ro.compile(net, device="reference")({name: FEEDS[name] for name in net.input_names})
 
 
 def step_of(value: Callable[[Any, Any], Any]) -> Callable[[], Any]:
@@ -97,6 +110,8 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a decay that is no share": lambda: ro.cells.LIFCell(D, H, decay=20),
     "a cell that returns a tuple": step_of(lambda x, h: (x + h, h)),
     "a cell that returns numbers": step_of(lambda x, h: {"h": 0.0}),
+    "a state that the cell does not return": lambda: ro.scan(forgetful, X, h=np.zeros((N, H))),
+    "a state of a blob that the cell does not return": forgotten_state,
     "a state without an initial value": lambda: ro.scan(cell, X),
     "states in the place of sequences": lambda: ro.scan(cell, X, X),
     "a net in the place of a cell": lambda: ro.scan(cell.net, X, h=X),

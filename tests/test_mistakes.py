@@ -35,6 +35,16 @@ def test_fifty_mistakes() -> None:
     check_each(list(module.MISTAKES), lambda name: module.message(module.MISTAKES[name]))
 
 
+def test_states_that_a_cell_does_not_return() -> None:
+    module = mistakes()
+    told = [
+        module.message(module.MISTAKES[f"a state {kind}that the cell does not return"]) for kind in ("", "of a blob ")
+    ]
+    assert "The cell does not return 'h', so it is a sequence. A state is returned: dict(h=...)." in told[0]
+    assert "If 'h' is a state, the cell must return it, dict(h=...)" in told[1]
+    assert "swapaxes" not in told[1]
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

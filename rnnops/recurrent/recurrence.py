@@ -178,10 +178,12 @@ class Recurrence:
         for name in self.sequences:
             kind = types[name]
             if kind.rank < 2:
-                self.fail("a sequence needs the axes [T, N, ...]", blob=name, came=kind)
+                self.fail("a sequence needs the axes [T, N, ...]", blob=name, came=kind, hint=_state_hint(name))
             if head is not None and kind.shape[:2] != head:
                 wanted = f"[{head[0]}, {head[1]}, ...] as '{self.sequences[0]}' has"
-                self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind, hint=TIME_MAJOR)
+                meant_as_state = kind.shape[0] == head[1] and kind.shape[1] != head[0]  # [N, D]
+                hint = _state_hint(name) if meant_as_state else TIME_MAJOR
+                self.fail("sequences differ in T or N", blob=name, wanted=wanted, came=kind, hint=hint)
             head = (kind.shape[0], kind.shape[1])
         return head or (None, None)
 
@@ -242,3 +244,8 @@ class Recurrence:
         raise RecurrentError(
             problem, net=self.net, op=f"{self.op.label} (cell '{self.cell.name}')", blob=blob, **details
         )
+
+
+def _state_hint(name: str) -> str:
+    """What to do where a sequence may have been meant as a state."""
+    return f"If '{name}' is a state, the cell must return it, dict({name}=...), or link an output to it."

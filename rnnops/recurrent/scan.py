@@ -109,7 +109,8 @@ def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Opera
     found = {**dict(zip(left, given, strict=True)), **named}
     for name, blob in found.items():
         if not isinstance(blob, Blob):
-            cell.fail("a sequence is no blob", blob=name, came=type(blob).__name__)
+            hint = f"The cell does not return '{name}', so it is a sequence. A state is returned: dict({name}=...)."
+            cell.fail("a sequence is no blob", blob=name, came=type(blob).__name__, hint=hint)
     return {name: found[name] for name in cell.sequences}  # type: ignore[misc]
 
 
