@@ -45,6 +45,18 @@ def test_states_that_a_cell_does_not_return() -> None:
     assert "swapaxes" not in told[1]
 
 
+def test_of_floats_of_two_dtypes_the_fewer_are_blamed() -> None:
+    net = ro.Net("n")
+    net.outputs(y=net.input("first/one") + net.input("m") + net.input("x"))
+    run, wide, narrow = ro.compile(net, device="reference"), np.ones(2), np.ones(2, "float32")
+    told = "blob 'x'", "wanted float32 as 'first/one' has; got float64", "x.astype('float32')"
+    rejects(ro.FeedError, lambda: run({"first/one": narrow, "m": narrow, "x": wide}), *told)
+    told = "blob 'first/one'", "wanted float32 as 'm' has; got float64", "array.astype('float32')"
+    rejects(ro.FeedError, lambda: run({"first/one": wide, "m": narrow, "x": narrow}), *told)
+    told = "blob 'm'", "wanted float32 or float64; got int64", "m.astype('float32')"
+    rejects(ro.FeedError, lambda: run({"first/one": wide, "m": np.ones(2, int), "x": wide}), *told)
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

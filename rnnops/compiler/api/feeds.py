@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -174,21 +174,32 @@ def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:
     """The one float dtype of all float feeds, None where there are none. Raises FeedError where there are two."""
     floats = {name: str(arrays[name].dtype) for name in arrays if is_float(net.dtype_of(name))}
     for name, dtype in floats.items():
-        first, wanted = next(iter(floats.items()))
         if dtype not in ("float32", "float64"):
-            hint = "Convert it: x.astype('float32')."
-            wanted = "float32 or float64"
+            hint, wanted = _converting(name, "float32"), "float32 or float64"
             raise FeedError("dtype of a float input", net=net.name, blob=name, wanted=wanted, came=dtype, hint=hint)
-        if dtype != wanted:
-            raise FeedError(
-                "float feeds of two dtypes",
-                net=net.name,
-                blob=name,
-                wanted=f"{wanted} as '{first}' has",
-                came=dtype,
-                hint=f"Convert one: x.astype('{wanted}').",
-            )
+    if len(set(floats.values())) > 1:
+        _fail_for_two_dtypes(net, floats)
     return next(iter(floats.values()), None)
+
+
+def _fail_for_two_dtypes(net: Net, floats: Mapping[str, str]) -> NoReturn:
+    """Raise FeedError for the first of the fewer feeds: most have the dtype that is meant."""
+    dtypes = list(floats.values())
+    wanted = max(dtypes, key=dtypes.count)  # the first feed's, where there are as many of both
+    like, name = (next(one for one in floats if (floats[one] == wanted) is same) for same in (True, False))
+    raise FeedError(
+        "float feeds of two dtypes",
+        net=net.name,
+        blob=name,
+        wanted=f"{wanted} as '{like}' has",
+        came=floats[name],
+        hint=_converting(name, wanted),
+    )
+
+
+def _converting(name: str, dtype: str) -> str:
+    """The hint to convert a feed."""
+    return f"Convert it: {name if name.isidentifier() else 'array'}.astype('{dtype}')."
 
 
 def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
