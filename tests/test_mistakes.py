@@ -236,6 +236,25 @@ def test_streams_are_copied_and_not_pickled() -> None:
     np.testing.assert_array_equal(again.states["h"], 2 * x)
 
 
+def test_errors_of_streams_say_what_the_stream_has() -> None:
+    net = ro.Net("n")
+    last, ys = ro.scan(mistakes().cell, net.input("x"), h=net.input("h"))
+    net.outputs(y=ys["h"], last=last["h"])
+    run = ro.compile(net, device="reference").bind(w_x=np.ones((3, 2), "float32"), w_h=np.eye(2, dtype="float32"))
+    stream, x = run.stream({"last": "h"}, rows=4, shapes={"h": ("N", 2)}), np.ones((1, 4, 3), "float32")
+    told = "blob 'h'", "This stream has 4 rows, so a sequence of one step is [1, 4, ...]; it was fed x float32"
+    rejects(ro.RecurrentError, lambda: stream(x=x[:, 1:]), *told, "[1, 3, 3]")
+    rejects(ro.RecurrentError, lambda: stream(x[0]), *told, "[4, 3]")
+    told = "blob 'x'", "wanted float32; got float64", "x.astype('float32')", "dtype= of run.stream"
+    rejects(ro.FeedError, lambda: stream(x=x.astype("float64")), *told)
+    rejects(ro.FeedError, stream, "an input is not fed")
+    rejects(
+        ro.StreamError, lambda: stream.leave(9), "the stream has no such row; wanted a number from 0 to 3, or a mask"
+    )
+    stream.leave(1)
+    assert repr(stream) == "<stream of net 'n': 3 of 4 rows; states h float32[4, 2]>"
+
+
 def test_preset_cells_are_pickled_and_copied() -> None:
     lstm = ro.cells.LSTMCell(3, 4, forget_bias=1.0)
     for cell in (lstm, ro.cells.MultiRNNCell([lstm, ro.cells.GRUCell(4, 2)]), ro.cells.UnrolledCell(lstm, 7)):

@@ -19,11 +19,12 @@ import numpy as np
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.devices import on_device
 from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.api.stream_errors import of_stream
 from rnnops.compiler.api.stream_shapes import check_names, is_number, read_states
 from rnnops.compiler.api.stream_states import States, first_states
 from rnnops.compiler.api.type_feeds import asked_float_dtype
 from rnnops.compiler.buffers.memory import on_host
-from rnnops.errors import StreamError
+from rnnops.errors import RnnopsError, StreamError
 from rnnops.types import Array, type_of
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class Stream(Attributes):
         self._now, self._read, self._others = now, read, tuple(others)
         self._alone = Alone(run.net.name)
 
+    def __repr__(self) -> str:
+        states = ", ".join(f"{state.input} {state.type(self.rows)}" for state in self._now.places.links)
+        return f"<stream of net '{self.run.net.name}': {self.present.sum()} of {self.rows} rows; states {states}>"
+
     # -- what is in it ---------------------------------------------------------------------------------------------
 
     @property
@@ -128,7 +133,12 @@ class Stream(Attributes):
             now, given = self._now, (*map(self._by_name, feeds), named) if feeds else (named,)
             active = self._active(rows)
             options = {} if stream is None else {"stream": stream}
-            out = self.run(self._placed(given), *given, seed=seed, **options)
+            states = self._placed(given)
+            try:
+                out = self.run(states, *given, seed=seed, **options)
+            except RnnopsError as error:
+                fed = {name: value for feeds in given for name, value in feeds.items()}
+                raise of_stream(error, self.run.net, now, fed) from error
             self._now = now.put(self._new_states(out), active, shared=True)
             return out
 
@@ -273,7 +283,8 @@ class Stream(Attributes):
         if is_number(rows) and 0 <= rows < self.rows:
             mask = np.arange(self.rows) == rows
         if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.rows,):
-            raise self._error("no rows", wanted=f"a mask, bool[{self.rows}], or the number of a row", came=repr(rows))
+            wanted = f"a number from 0 to {self.rows - 1}, or a mask, bool[{self.rows}]"
+            raise self._error("the stream has no such row", wanted=wanted, came=repr(rows))
         free = np.flatnonzero(mask & ~self.present)
         if present and free.size:
             raise self._error("nobody has this place", came=f"row {free[0]}", hint="stream.join() gives one.")
@@ -285,7 +296,9 @@ class Stream(Attributes):
         numbers = rows.tolist() if isinstance(rows, np.ndarray) else rows
         right = isinstance(numbers, list | tuple) and all(is_number(row) and 0 <= row < self.rows for row in numbers)
         if not right:
-            raise self._error("no rows", wanted=f"a list of numbers from 0 to {self.rows - 1}", came=repr(rows))
+            raise self._error(
+                "the stream has no such rows", wanted=f"a list of numbers from 0 to {self.rows - 1}", came=repr(rows)
+            )
         return [int(row) for row in numbers]
 
     def _check_rows(self) -> None:
