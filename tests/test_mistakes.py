@@ -57,6 +57,13 @@ def test_of_floats_of_two_dtypes_the_fewer_are_blamed() -> None:
     rejects(ro.FeedError, lambda: run({"first/one": wide, "m": np.ones(2, int), "x": wide}), *told)
 
 
+def test_plans_of_runs_without_parameters_say_bind() -> None:
+    run = ro.compile(mistakes().NET)
+    for plan in (run.plan, lambda **shapes: run.export_native("folder", **shapes)):
+        told = "w_x, w_h", "as no shape is declared", "Bind what stays the same, as parameters do, first: run.bind("
+        rejects(ro.FeedError, lambda plan=plan: plan(xs=(7, 2, 3), h0=(2, 4), lengths=(2,), ids=(2,)), *told)
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

@@ -34,7 +34,8 @@ def types_of_feeds(
     missing = [spec.name for spec in net.input_specs if spec.name not in given and spec.shape is None]
     if missing:
         wanted = "an array or a shape, as no shape is declared"
-        raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted)
+        hint = "Bind what stays the same, as parameters do, first: run.bind(**params)."
+        raise FeedError("an input is left out", net=net.name, blob=", ".join(missing), wanted=wanted, hint=hint)
     fed = [spec for spec in net.input_specs if spec.name in given and not _is_shape(given[spec.name])]
     arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, given[spec.name])) for spec in fed}
     floats = asked_float_dtype(net, arrays, dtype)
