@@ -64,6 +64,12 @@ def test_plans_of_runs_without_parameters_say_bind() -> None:
         rejects(ro.FeedError, lambda plan=plan: plan(xs=(7, 2, 3), h0=(2, 4), lengths=(2,), ids=(2,)), *told)
 
 
+def test_integers_for_an_input_of_a_cell_that_is_float() -> None:
+    net = ro.Net("n")
+    told = 'cell.input("x", "int32")', 'with ro.cell as dtypes={"x": "int32"}'
+    rejects(ro.RecurrentError, lambda: ro.scan(mistakes().cell, net.input("ids", "int32"), h=net.input("h")), *told)
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

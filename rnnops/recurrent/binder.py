@@ -89,7 +89,8 @@ class Binder:
                 blob=blob.name,
                 wanted=spec.dtype,
                 came=blob.dtype,
-                hint=f'Declare it as cell.input("{name}", "{blob.dtype}") or cast the blob.',
+                hint=f'Declare it as cell.input("{name}", "{blob.dtype}"), with ro.cell as '
+                f'dtypes={{"{name}": "{blob.dtype}"}}, or cast the blob.',
             )
         return blob
 
