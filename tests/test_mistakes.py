@@ -70,6 +70,24 @@ def test_integers_for_an_input_of_a_cell_that_is_float() -> None:
     rejects(ro.RecurrentError, lambda: ro.scan(mistakes().cell, net.input("ids", "int32"), h=net.input("h")), *told)
 
 
+def test_attributes_that_belong_to_the_library() -> None:
+    class Own(ro.model.Layer):
+        def __init__(self, **given: Any) -> None:
+            for name, value in given.items():
+                setattr(self, name, value)
+
+        def forward(self, x: Any) -> Any:
+            return x
+
+    told = "of Own belongs to the library", "another name than forward, is_training, named, parameter, scope."
+    for name in ("scope", "named", "is_training"):
+        rejects(ro.ModelError, lambda name=name: Own(**{name: 1}), f"self.{name} ", *told)
+    rejects(ro.ModelError, lambda: setattr(Plain(), "arrays", {}), "self.arrays of Plain", "arrays, compile, eval")
+    rejects(ro.ModelError, lambda: setattr(Plain(), "run", Own()), "self.run of Plain")
+    own = Own(name="a", size=2, forward=abs)
+    assert (own.name, own.size, own.forward(-1)) == ("a", 2, 1)  # type: ignore[attr-defined]
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

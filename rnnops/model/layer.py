@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnops.arguments import named_options
 from rnnops.blob import Blob
@@ -22,6 +22,8 @@ from rnnops.model.structure import leaves
 from rnnops.net import Net
 from rnnops.scopes import check_name
 from rnnops.types import Shape, Type
+
+OWNERS = ("rnnops.model.layer", "rnnops.model.model")  # whose attributes subclasses may not hide
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,13 @@ class Layer(ABC):
         super().__init_subclass__()
         if "__init__" in vars(cls):
             cls.__init__ = named_options(vars(cls)["__init__"])  # type: ignore[method-assign]
+
+    if not TYPE_CHECKING:  # to which any attribute would be one, then
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if not name.startswith("_") and hasattr(type(self), name):
+                _check_free(self, name, value)
+            super().__setattr__(name, value)
 
     @abstractmethod
     def forward(self, *inputs: Any, **options: Any) -> Any:
@@ -171,6 +180,16 @@ class Layer(ABC):
             hint = "Make both attributes of a model, or give each a name with .named(...)."
             raise ModelError("two layers have one name", net=net.name, blob=self.scope, hint=hint)
         return self.scope
+
+
+def _check_free(layer: Layer, name: str, value: object) -> None:
+    """Raise ModelError for an attribute that would hide one of the library; a function in place of a method is fine."""
+    owned = {one: own for base in type(layer).__mro__ if base.__module__ in OWNERS for one, own in vars(base).items()}
+    is_patch = callable(value) and not isinstance(value, Layer) and not isinstance(owned.get(name), property)
+    if name in owned and not is_patch:
+        wanted = f"another name than {', '.join(sorted(one for one in owned if not one.startswith('_')))}"
+        problem = f"self.{name} of {type(layer).__name__} belongs to the library"
+        raise ModelError(problem, wanted=wanted, hint=f"Call it self.own_{name}, say.")
 
 
 def name_layers(model: Layer) -> LayerNames:
