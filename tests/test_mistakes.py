@@ -88,6 +88,23 @@ def test_attributes_that_belong_to_the_library() -> None:
     assert (own.name, own.size, own.forward(-1)) == ("a", 2, 1)  # type: ignore[attr-defined]
 
 
+def test_dotted_names_of_parameters() -> None:
+    net = ro.Net("n")
+    net.outputs(y=net.input("x") + net.parameter("dense/b", (2,)))
+    run, params = ro.compile(net, device="reference"), {"dense.b": np.ones(2)}
+    for call in (lambda: run.bind(**params), lambda: run(params, x=np.ones(2))):
+        rejects(ro.FeedError, call, "blob 'dense.b'", "In nets it is 'dense/b': model.arrays has such names")
+
+
+def test_sizes_that_are_defaults_of_a_cell() -> None:
+    @ro.cell
+    def step(x: Any, h: Any, *, size: int = 4) -> dict[str, Any]:
+        return {"h": ro.tanh(x + h * float(size))}
+
+    told = "Its 'size' has a default", "make the cell in a function of it, def make(size): ... return ro.cell(step)."
+    rejects(ro.RecurrentError, lambda: ro.scan(step, fresh_input(), h=np.ones(4), size=8), *told)
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

@@ -149,7 +149,9 @@ def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
 
 def _fixed_hint(cell: CellFunction, name: str) -> str | None:
     """What to do where an argument with a default is given."""
-    return f"Its '{name}' has a default, which is read when the cell is made." if name in cell.fixed else None
+    made = f"make the cell in a function of it, def make({name}): ... return ro.cell({cell.name})"
+    hint = f"Its '{name}' has a default, which is read when the cell is made. For other values {made}."
+    return hint if name in cell.fixed else None
 
 
 def _steps(cell: CellFunction, every: Mapping[str, Blob]) -> Any:

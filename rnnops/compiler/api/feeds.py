@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,8 +29,16 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
 def check_bound(net: Net, name: str) -> None:
     """Raise FeedError for what is to be bound and is no input."""
     if name not in net.input_names:
-        wanted, hint = ", ".join(net.input_names), did_you_mean(name, net.input_names)
+        wanted, hint = ", ".join(net.input_names), _meant(name, net.input_names)
         raise FeedError("bind names no input", net=net.name, blob=name, wanted=wanted, hint=hint)
+
+
+def _meant(name: object, known: Collection[str]) -> str | None:
+    """A hint for a name that is no input: another spelling, or dots as models show names to people."""
+    slashed = str(name).replace(".", "/")
+    if slashed in known and slashed != name:
+        return f"In nets it is '{slashed}': model.arrays has such names, model.get_params() dotted ones."
+    return did_you_mean(name, known)
 
 
 def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +59,7 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
             net=net.name,
             blob=", ".join(unknown),
             wanted=f"one of {', '.join(net.input_names) or 'none'}",
-            hint="stream= is for device='cuda'." if unknown == ["stream"] else did_you_mean(unknown[0], inputs),
+            hint="stream= is for device='cuda'." if unknown == ["stream"] else _meant(unknown[0], inputs),
         )
     return merged
 
