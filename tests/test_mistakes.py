@@ -105,6 +105,36 @@ def test_sizes_that_are_defaults_of_a_cell() -> None:
     rejects(ro.RecurrentError, lambda: ro.scan(step, fresh_input(), h=np.ones(4), size=8), *told)
 
 
+def test_a_file_of_another_model_has_a_short_error(tmp_path: Path) -> None:
+    class Line(ro.model.Model):
+        def __init__(self, layers: int) -> None:
+            self.layers = [ro.model.Dense(3) for _ in range(layers)]
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    few, many = (Line(layers) for layers in (1, 9))
+    for model in (few, many):
+        model.set_optimizer(ro.model.Adam(0.1))
+        model.compile([np.ones((2, 3), "float32")], is_train=False)
+    few.save(tmp_path / "few")
+    error = rejects(
+        ro.SaveError, lambda: many.load(tmp_path / "few"), "missing, float32[3]", "more\nset_optimizer(...)"
+    )
+    lines = str(error).splitlines()
+    assert len(lines) == 1 + 12 + 1 + 1
+    assert "  layers.8.b" not in lines[1]
+    assert not any(line.startswith("  optimizer.") for line in lines[:13])
+
+
+def test_lengths_of_another_number_of_rows() -> None:
+    module = mistakes()
+    told = "wanted int32[2]; got int32[3]. One length is wanted for each row."
+    rejects(ro.TypeRuleError, lambda: module.RUN(module.fed(lengths=np.array([1, 2, 3]))), told)
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from rnnops.foreign_arrays import from_dlpack
 from rnnops.types import Array, Type, type_of
 
 Arrays = dict[str, Array]
+TOLD = 12  # lines of one error
 
 
 def dotted(name: str) -> str:
@@ -34,7 +35,7 @@ def checked(
         wanted: what there is, by the names in nets.
         complete: whether every wanted array must be there.
 
-    Raises the error, with a line for each array that is unknown, missing or of another type.
+    Raises the error, with a line for each array that is unknown, missing or of another type, up to 12.
     """
     names = {dotted(name): name for name in wanted}
     arrays = {name: _as_array(name, value, error) for name, value in given.items()}
@@ -44,17 +45,25 @@ def checked(
 
 
 def check_arrays(arrays: Mapping[str, Array], wanted: Mapping[str, Type], owner: str, error: type[RnnopsError]) -> None:
-    """Raise the error, with a line for each array that is unknown, missing or of another type."""
+    """Raise the error, with a line for each array that is unknown, missing or of another type, up to 12."""
     came = {name: type_of(array) for name, array in arrays.items()}
     problems = [f"{name}: unknown, {kind}" for name, kind in came.items() if name not in wanted]
     problems += [f"{name}: missing, {kind}" for name, kind in wanted.items() if name not in came]
     both = [(name, came[name], wanted[name]) for name in came if name in wanted]
     problems += [f"{name}: {kind} instead of {own}" for name, kind, own in both if kind != own]
     if problems:
-        text = f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(problems)
+        told = _told(problems)
+        text = f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(told)
         if any(problem.startswith("optimizer.") for problem in problems):
             text += "\nset_optimizer(...) as it was, or load(..., include_state=False) for parameters alone"
         raise error(text)
+
+
+def _told(problems: Sequence[str]) -> list[str]:
+    """The first problems of many, those of parameters before those that follow from them, and how many more."""
+    first = sorted(problems, key=lambda problem: problem.startswith("optimizer."))
+    left = len(first) - TOLD
+    return [*first[:TOLD], *([f"and {left} more"] if left > 0 else [])]
 
 
 def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:

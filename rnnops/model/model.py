@@ -394,7 +394,7 @@ class Model(Layer):
             The user's state, arrays and JSON values by name.
 
         Raises:
-            SaveError: a damaged file, or arrays that do not fit, with a line for each; nothing is changed then.
+            SaveError: a damaged file, or arrays that do not fit, with a line for each of 12; nothing is changed then.
             ModelError: before `compile`.
         """
         check_flags("load", include_state=include_state)

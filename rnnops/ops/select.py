@@ -70,7 +70,7 @@ class SelectValid(OpSchema):
         for i, sizes in ((2, shape[:1]), (3, (1,))):
             if call.shape(i) != sizes or call.dtype(i) != "int32":
                 blob, came = call.op.inputs[i], f"{call.dtype(i)}{list(call.shape(i))}"
-                hint = TIME_MAJOR if i == 2 else None
+                hint = f"One length is wanted for each row. {TIME_MAJOR}" if i == 2 else None
                 call.fail(
                     f"not {self.inputs[i]} of these rows", blob=blob, wanted=f"int32{list(sizes)}", came=came, hint=hint
                 )

@@ -110,7 +110,8 @@ class BoundRun(Run):
             given: what it is given, for errors.
         """
         if source not in (None, "c99"):
-            raise FeedError("there is no such source", net=self.net.name, wanted='"c99" or None', came=repr(source))
+            wanted, hint = '"c99" or None', "An object file is written where source= is left out."
+            raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source), hint=hint)
         own = self.net.name if WORD.fullmatch(self.net.name) else "model"
         word = checked_word(own if name is None else name, self.net.name)
         program = self._served(call, *given).plan.program
