@@ -26,6 +26,8 @@ UFUNCS: dict[str, str] = {
     "logical_and": "And", "logical_or": "Or", "logical_not": "Not", "bitwise_and": "And", "bitwise_or": "Or",
     "invert": "Not",
 }  # fmt: skip
+LISTED = "ro.op_names() lists all ops."
+PRODUCTS = ("dot", "einsum", "inner", "tensordot", "vdot")  # of NumPy, which `@` does
 Axis = int | Sequence[int] | None
 
 
@@ -61,7 +63,8 @@ def call_function(net: Net, function: Callable[..., Any], args: Sequence[Any], o
 
 def _refuse(net: Net, name: str, wanted: str, came: str | None = None) -> NoReturn:
     problem = f"np.{name} has no such form for blobs" if came else f"np.{name} has no op for blobs"
-    raise NetError(problem, net=net.name, wanted=wanted, came=came, hint="ro.op_names() lists all ops.")
+    hint = "A product of matrices, over the last axis of x, is x @ w." if name in PRODUCTS else LISTED
+    raise NetError(problem, net=net.name, wanted=wanted, came=came, hint=hint)
 
 
 def axes_of(axis: Axis) -> list[int] | None:

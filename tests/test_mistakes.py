@@ -135,6 +135,12 @@ def test_lengths_of_another_number_of_rows() -> None:
     rejects(ro.TypeRuleError, lambda: module.RUN(module.fed(lengths=np.array([1, 2, 3]))), told)
 
 
+def test_products_of_numpy_without_an_op() -> None:
+    x = fresh_input()
+    for product in (lambda: np.dot(x, x), lambda: np.einsum("tnd,de->tne", x, x), lambda: np.tensordot(x, x)):
+        rejects(ro.NetError, product, "has no op for blobs", "is x @ w.")
+
+
 def test_what_a_misspelt_name_may_have_meant() -> None:
     known = ("w_x", "w_h", "lengths")
     assert did_you_mean("w_y", known) in ("Did you mean w_x?", "Did you mean w_h?")
