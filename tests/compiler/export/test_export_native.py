@@ -171,12 +171,14 @@ def test_the_program_of_the_docs(source: str | None, tmp_path: Path, monkeypatch
     assert program.count("\n") <= 30
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(python if source is None else python.replace('name="caller"', 'name="caller", source="c99"'), names)
+    folder = "build" if source is None else "source"
+    call, of_c99 = '"build", name="caller"', '"source", name="caller", source="c99"'
+    exec(python if source is None else python.replace(call, of_c99), names)
     Path("stream.c").write_text(program)
     command = of_object if source is None else of_source
     subprocess.run([CC, *command.split()[1:], "-Wall", "-Wextra", "-Werror"], check=True)
     frames = np.random.default_rng(3).normal(size=(4, 8)).astype("f")
-    given = ["./stream", "build/caller.weights"]
+    given = ["./stream", f"{folder}/caller.weights"]
     done = subprocess.run(given, input=frames.tobytes(), capture_output=True, check=True)
     found = np.array([list(map(float, line.split())) for line in done.stdout.decode().splitlines()], "f")
     h, c = np.zeros((1, 16), "f"), np.zeros((1, 16), "f")
