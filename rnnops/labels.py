@@ -75,6 +75,8 @@ class Labels:
 
     def _note(self, frame: FrameType, blobs: Mapping[str, Blob]) -> None:
         held = frame.f_locals
+        if not frame.f_code.co_flags & OPTIMIZED and type(held) is not dict:
+            return  # `exec` takes any mapping, which may do anything when it is asked
         for variable in _variables(frame.f_code):
             value = held.get(variable)
             if type(value) is Blob and value.name in self._open and blobs.get(value.name) is value:

@@ -190,6 +190,18 @@ def test_blobs_of_other_nets_do_not_count() -> None:
     assert in_module(code).labels.names == {"tanh_0": "b"}
 
 
+def test_namespaces_of_other_kinds_are_left_alone() -> None:
+    class Strict(dict[str, object]):
+        def get(self, *_: object) -> object:
+            raise AssertionError("asked")
+
+    held = Strict()
+    exec("net = ro.Net('n')\ny = np.tanh(net.input('x'))\nnet.outputs(y=y)", {"ro": ro, "np": np}, held)
+    net = held["net"]
+    assert isinstance(net, ro.Net)
+    assert not net.labels.names
+
+
 @pytest.mark.parametrize("written", [lambda net: [np.tanh(net.input("x")) for _ in range(1)]])
 def test_comprehensions_and_lambdas(written: Callable[[ro.Net], list[ro.Blob]]) -> None:
     net = ro.Net("n")
