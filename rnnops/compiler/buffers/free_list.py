@@ -114,7 +114,7 @@ class _Lease:
 
 def is_leased(array: Array) -> bool:
     """Whether an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
-    return type(array.base) is _Lease
+    return isinstance(array.base, _Lease)
 
 
 def _bytes_to_keep() -> int:
