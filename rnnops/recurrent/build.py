@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnnops.arguments import named_arguments
 from rnnops.blob import Blob
@@ -33,9 +34,7 @@ def recurrent_net(
     reverse: bool = False,
     state_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Blob, ...]:
-    """Step a cell over time: for t = 0..T-1 it reads `x_t = xs[t]` and its states, and writes its outputs.
-
-    `ro.scan` does this with a cell that was written as a function.
+    """Step a cell over time, as `ro.scan` does: for t = 0..T-1 it reads `xs[t]` and its states, and writes its outputs.
 
     Args:
         net: that gets the recurrence.
@@ -95,10 +94,12 @@ def recurrent_net(
         "forward_only": binder.flag("forward_only", forward_only) or None,
     }
     binder.check_reverse(reverse, states)
-    blobs = [*sequences.values(), *initials.values(), *bound.values()]
-    return net.append(
-        _op.recurrent_network.name,
-        blobs,
-        {name: value for name, value in attributes.items() if value not in (None, ())},
-        binder.result_names(outputs),
-    )
+    return _appended(net, [*sequences.values(), *initials.values(), *bound.values()], attributes, binder, outputs)
+
+
+def _appended(
+    net: Net, blobs: Sequence[Blob], attributes: Mapping[str, Any], binder: Binder, outputs: Sequence[str]
+) -> tuple[Blob, ...]:
+    """The results of the recurrence, less the attributes that say nothing."""
+    told = {name: value for name, value in attributes.items() if value not in (None, ())}
+    return net.append(_op.recurrent_network.name, blobs, told, binder.result_names(outputs))

@@ -46,8 +46,8 @@ def compile(  # noqa: A001
         device: `"cpu"`, compiled kernels, `"reference"`, the NumPy interpreter, or `"cuda"`, kernels for a CUDA device.
         checkpoints: what is kept for backward: None (no product is done again, else as little as can be), `"all"`,
             `"speed"`, `"memory"`, `"collection"` (what `net.checkpoint` named), or a list of blob names or patterns.
-        memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; the
-            fastest way that fits is taken.
+        memory_budget: of what is kept and computed again: bytes, or a float fraction of what `"all"` keeps; of
+            the ways that fit, the one that is predicted to be fastest is taken.
         threads: of the CPU device; as many as there are cores if left out. Results do not depend on it.
         recycle: of the CPU device; whether ops run in an order in which little is alive, and results that die within a
             pass share memory, which the run keeps for its next call. Results have the same bits without it.
@@ -79,21 +79,8 @@ def compile(  # noqa: A001
         >>> run({"x": np.array([1.0, 2.0])})
         {'y': array([2., 4.])}
     """
-    require_net(net)
     check_flags("compile", recycle=recycle, check_numerics=check_numerics)
-    if not isinstance(device, str) or device not in (*DEVICES, CUDA):
-        hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
-        wanted = f"one of {', '.join((*DEVICES, CUDA))}"
-        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
-    if weights is not None and device != CUDA:
-        hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
-        problem = "weights= is of the CUDA device"
-        raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
-    if not net.output_blobs:
-        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
-    if not isinstance(tuning, Options | None):
-        hint = "It is for tests; leave it out."
-        raise DeviceError("tuning= is no Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint)
+    _check_arguments(net, device, weights, tuning)
     count = default_threads() if threads is None else check_threads(threads)
     chosen = replace(tuning or Options(), threads=count, recycle=bool(recycle))
     options = REFERENCE if device == "reference" else chosen
@@ -107,6 +94,24 @@ def compile(  # noqa: A001
         return made
     kind = checked.CheckedRun if check_numerics else Run
     return kind(net.snapshot(), device, options, saving=saving)
+
+
+def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options | None) -> None:
+    """Raise what `compile` says of a net, a device and what is of one device alone."""
+    require_net(net)
+    if not isinstance(device, str) or device not in (*DEVICES, CUDA):
+        hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})
+        wanted = f"one of {', '.join((*DEVICES, CUDA))}"
+        raise DeviceError("no such device", net=net.name, wanted=wanted, came=repr(device), hint=hint)
+    if weights is not None and device != CUDA:
+        hint = "Weights of int8 are kept where they are bound: run.bind(**params, weights='int8')."
+        problem = "weights= is of the CUDA device"
+        raise DeviceError(problem, net=net.name, wanted="device='cuda'", came=repr(device), hint=hint)
+    if not net.output_blobs:
+        raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
+    if not isinstance(tuning, Options | None):
+        hint = "It is for tests; leave it out."
+        raise DeviceError("tuning= is no Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint)
 
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
