@@ -108,7 +108,9 @@ class Embedding(Layer):
         """
         start = ("normal", 0.0, self.deviation)
         table = self.parameter(indices.net, "table", (self.count, self.size), start)
-        return gather(table, indices.net.apply("CheckLabels", [indices], classes=self.count))
+        return gather(
+            table, indices.net.apply("CheckLabels", [indices], classes=self.count, wrong="an index is out of range")
+        )
 
 
 class Dropout(Layer):

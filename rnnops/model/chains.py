@@ -213,7 +213,7 @@ def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
     if lengths is not None:
         inside = transpose(valid_steps(indices, lengths), perm=[1, 0])
         indices = where(inside, indices, (np.int64 if indices.dtype == "int64" else np.int32)(0))
-    return indices.net.apply("CheckLabels", [indices], classes=count)
+    return indices.net.apply("CheckLabels", [indices], classes=count, wrong="an index is out of range")
 
 
 def _ends(net: Net, T: int, N: int, lengths: Blob | None) -> tuple[Blob, Blob]:

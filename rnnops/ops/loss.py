@@ -242,11 +242,11 @@ class SoftmaxCrossEntropyLoss(OpSchema):
 
 
 class CheckLabels(OpSchema):
-    """Labels as they are; one that is neither a class nor `ignore_index` is an error at run time."""
+    """Labels as they are; one that is neither a class nor `ignore_index` is the error `wrong` at run time."""
 
     inputs = ("labels",)
     outputs = ("checked",)
-    attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None}
+    attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None, "wrong": "a label is no class"}
     accepts = INDEX_DTYPES
     internal = True
     gradient = no_gradient
@@ -256,7 +256,7 @@ class CheckLabels(OpSchema):
         return (call.shape(0),)
 
     def reference(self, call: Call, labels: Array) -> Array:
-        check_labels(call, labels, call.attr("classes"))
+        check_labels(call, labels, call.attr("classes"), call.attr("wrong"))
         return np.array(labels)
 
 
@@ -267,13 +267,13 @@ def hot_array(indices: Array, depth: int, axis: int) -> Array:
     return np.asarray((places == classes) | (places + depth == classes))
 
 
-def check_labels(call: Call, labels: Array, classes: int) -> Array:
-    """Which labels count. Raises TypeRuleError for one that is neither a class nor ignored."""
+def check_labels(call: Call, labels: Array, classes: int, message: str = "a label is no class") -> Array:
+    """Which labels count. Raises TypeRuleError with the message for one that is neither a class nor ignored."""
     ignored = call.attr("ignore_index")
     valid = np.ones(labels.shape, bool) if ignored is None else np.asarray(labels != ignored)
     wrong = labels[valid & ((labels < 0) | (labels >= classes))]
     if wrong.size:
-        call.fail("a label is no class", wanted=f"0 to {classes - 1}", came=int(wrong.flat[0]))
+        call.fail(message, wanted=f"0 to {classes - 1}", came=int(wrong.flat[0]))
     return valid
 
 

@@ -105,7 +105,7 @@ def test_embedding_rows() -> None:
 def test_an_embedding_has_no_negative_rows(wrong: int) -> None:
     net, feeds = built(Embedding(7, 3), indices=np.array([wrong, 2], np.int32))
     for device in ("reference", "cpu"):
-        with pytest.raises(ro.RnnopsError, match=f"wanted 0 to 6; got {wrong}"):
+        with pytest.raises(ro.RnnopsError, match=f"an index is out of range; wanted 0 to 6; got {wrong}"):
             ro.compile(net, device=device)(feeds)
 
 
