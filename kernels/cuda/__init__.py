@@ -1,6 +1,7 @@
 """Building blocks of CUDA kernels.
 
-`facade.py` alone knows numba-cuda and its simulator, but for what is written in LLVM IR with a twin in Python.
+`facade.py`, with `streams.py` and `device_memory.py`, alone knows numba-cuda and its simulator, but for what is written
+in LLVM IR with a twin in Python.
 """
 
 from __future__ import annotations

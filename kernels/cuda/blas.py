@@ -16,7 +16,8 @@ from functools import cache
 from typing import Any
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda.facade import SIMULATED, address_of, current_device, optional
+from rnnops.kernels.cuda.facade import SIMULATED, current_device, optional
+from rnnops.kernels.cuda.streams import address_of
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 MAJOR, MINOR = 0, 1  # libraryPropertyType

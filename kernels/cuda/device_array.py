@@ -16,18 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rnnops.kernels.cuda.device_memory import clear, copy_in, copy_out
 from rnnops.kernels.cuda.exchange import Unordered, borrowed, capsule
-from rnnops.kernels.cuda.facade import (
-    LEGACY_STREAM,
-    SIMULATED,
-    address_of,
-    clear,
-    copy_in,
-    copy_out,
-    synchronize,
-)
 from rnnops.kernels.cuda.memory import Memory, current_stream
 from rnnops.kernels.cuda.move import add_up, move
+from rnnops.kernels.cuda.simulated import SIMULATED
+from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, synchronize
 from rnnops.twin_array import TwinArray
 
 DTYPES = "biuf"  # kinds of elements

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, cupy_stream, optional, stream_of
+from rnnops.kernels.cuda.facade import SIMULATED, optional
 from rnnops.kernels.cuda.memory import Memory, current_stream
+from rnnops.kernels.cuda.streams import cupy_stream, stream_of
 
 
 def borrowed(array: Any) -> tuple[Memory, Any]:

@@ -1,4 +1,6 @@
-"""The one module, beside generated ones, that knows numba-cuda and the simulator that numba brings along.
+"""What kernels are made of and how they are launched: by numba-cuda, or by the simulator that numba brings along.
+
+It alone knows the two, with `streams.py` below it and `device_memory.py` above, and generated modules.
 
 Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
 name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:
@@ -7,8 +9,7 @@ name, as the simulator puts one of its own in its place. What the two do not sha
   and block after block, so that sizes are small there (`choose`) and blocks never wait for each other;
 - it knows no options of compilation (`kernel` leaves them out) and no compiler (`ptx`).
 
-Limits: one device, the one that is current in this thread. Stream 0 is CUDA's legacy default stream;
-`NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM` is not provided for.
+Limits: one device, the one that is current in this thread.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from typing import Any, TypeVar
 
 import numba.extending
 import numpy as np
-from numba import config, cuda, types
+from numba import cuda, types
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.machine_code import keep_in_cache_folder
+from rnnops.kernels.cuda.simulated import SIMULATED as SIMULATED
+from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize
 
-SIMULATED = bool(config.ENABLE_CUDASIM)
 if SIMULATED:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
@@ -49,7 +51,6 @@ else:  # which the simulator does without
 
 SHARED_BYTES = 40 * 1024  # beside arrays of fixed sizes: what a block gets without being allowed more
 CAPABILITY = 7, 0  # the least: grids that synchronise, shared memory beyond 48 KiB
-LEGACY_STREAM = 1  # the address by which libraries tell each other of stream 0
 INSTALL = "Install rnnops with its extra 'cuda' on a machine with an NVIDIA driver, or set NUMBA_ENABLE_CUDASIM=1."
 Choice = TypeVar("Choice")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -318,108 +319,9 @@ def scan_signature(dtypes: Sequence[str]) -> tuple[Any, ...]:
     return (*(types.int64,) * 4, numbers, numbers, array_type("uint32"), *map(array_type, dtypes))
 
 
-def stream_of(given: Any) -> Any:
-    """A stream as numba has it.
-
-    Args:
-        given: None or 0 for the default stream, its address, or a stream of PyTorch, CuPy or numba.
-
-    Raises DeviceError for anything else.
-    """
-    if given is None:
-        return 0
-    owner = given
-    for name in ("cuda_stream", "ptr"):
-        given = getattr(given, name, given)
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return _external(given, owner) if given not in (0, LEGACY_STREAM) and not SIMULATED else 0
-    if hasattr(given, "synchronize") and (SIMULATED or hasattr(given, "handle")):
-        return 0 if SIMULATED else given
-    wanted = "the address of a stream, or a stream of PyTorch, CuPy or numba"
-    raise DeviceError(
-        "not a stream", wanted=wanted, came=repr(given) if isinstance(given, int) else type(given).__name__
-    )
-
-
-def _external(address: int, owner: Any) -> Any:
-    """numba's object for a stream of another library, which lives as long as it."""
-    stream = cuda.external_stream(address)
-    stream.owner = owner
-    return stream
-
-
-def wait_for(before: Any, stream: Any) -> None:
-    """Let all that comes into a stream from now on wait for what is in another one; the host does not wait."""
-    if SIMULATED or address_of(before) == address_of(stream):
-        return
-    event = cuda.event(timing=False)
-    event.record(before)
-    event.wait(stream)
-
-
-def synchronize(stream: Any) -> None:
-    """Let the host wait for all that is in a stream."""
-    if stream:
-        stream.synchronize()
-    else:
-        cuda.synchronize()
-
-
-def allocate(nbytes: int, stream: Any) -> tuple[Any, int]:
-    """Memory of the device: what owns it, and its address. Raises DeviceError where there is not as much left.
-
-    CuPy's pool gives it where CuPy is installed, as the driver takes long to; what was used in a stream is used again
-    in that stream alone.
-    """
-    cupy = optional("cupy")
-    try:
-        if cupy is not None:
-            with cupy_stream(cupy, stream):
-                owner = cupy.cuda.alloc(max(nbytes, 1))
-            return owner, int(owner.ptr)
-        owner = cuda.current_context().memalloc(max(nbytes, 1))
-        return owner, int(owner.device_pointer_value)
-    except Exception as error:  # each library has an error of its own for it
-        if "memory" not in f"{type(error).__name__} {error}".lower():
-            raise
-        info = cuda.current_context().get_memory_info()
-        left = f"{info.free} of {info.total} bytes"
-        hint = "Use fewer rows, a memory_budget, or checkpoints='memory'."
-        raise DeviceError("the device is out of memory", wanted=f"{nbytes} bytes", came=left, hint=hint) from error
-
-
-def cupy_stream(cupy: Any, stream: Any) -> Any:
-    """A stream of numba's for CuPy: a context in which CuPy uses it."""
-    address = address_of(stream)
-    return cupy.cuda.ExternalStream(address) if address else cupy.cuda.Stream.null
-
-
-def address_of(stream: Any) -> int:
-    """The address of a stream of numba's, 0 for the default one."""
-    handle = getattr(stream, "handle", stream)
-    address = int(getattr(handle, "value", handle) or 0)
-    return 0 if address == LEGACY_STREAM else address
-
-
 def current_device() -> int:
     """The number of the device that is current in this thread."""
     return int(cuda.get_current_device().id)
-
-
-def copy_in(target: Any, array: Any, stream: Any) -> None:
-    """Copy a contiguous NumPy array to the device."""
-    prepared(target).copy_to_device(array, stream=stream)
-
-
-def copy_out(source: Any, array: Any, stream: Any) -> None:
-    """Copy a contiguous array of the device into a NumPy array, once all before it in the stream is done."""
-    prepared(source).copy_to_host(array, stream=stream)
-    synchronize(stream)
-
-
-def clear(target: Any, stream: Any) -> None:
-    """Fill a contiguous array of the device with bytes that are 0."""
-    driver.device_memset(prepared(target), 0, target.nbytes, stream)
 
 
 @cache

@@ -10,9 +10,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rnnops.kernels.cuda.facade import address_of, launch, prepared
+from rnnops.kernels.cuda.facade import launch, prepared
 from rnnops.kernels.cuda.gemm import Product, multiply
 from rnnops.kernels.cuda.memory import in_stream
+from rnnops.kernels.cuda.streams import address_of
 
 
 class Launches:

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, address_of, allocate, wait_for
+from rnnops.kernels.cuda.device_memory import allocate
+from rnnops.kernels.cuda.simulated import SIMULATED
+from rnnops.kernels.cuda.streams import address_of, wait_for
 
 _STATE = threading.local()
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.kernels.cuda import blas, device_array, exchange, facade, memory
+from rnnops.kernels.cuda import blas, device_array, device_memory, exchange, facade, memory, streams
 
 Log = list[tuple[Any, ...]]
 FUNCTION = SimpleNamespace(handle="function", device=SimpleNamespace(id=0))
@@ -255,12 +255,14 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
     made = Fakes()
     packages = {"cupy": made.cupy} if cupy else {}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (facade, memory, device_array, exchange, blas):
+        for module in (facade, streams, device_memory, memory, device_array, exchange, blas):
             patch.setattr(module, "SIMULATED", False)
-        for module in (facade, exchange, blas):
+        for module in (facade, device_memory, exchange, blas):
             patch.setattr(module, "optional", packages.get)
-        patch.setattr(facade, "cuda", made.cuda)
-        patch.setattr(facade, "driver", FakeDriver(made.log), raising=False)
+        for module in (facade, streams, device_memory):
+            patch.setattr(module, "cuda", made.cuda)
+        for module in (facade, device_memory):
+            patch.setattr(module, "driver", FakeDriver(made.log), raising=False)
         forget()
         yield made
     forget()

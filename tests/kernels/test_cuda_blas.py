@@ -16,7 +16,7 @@ from without_simulator import run_compiler
 
 import rnnops as ro
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import blas, facade, gemm
+from rnnops.kernels.cuda import blas, gemm, streams
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
 from rnnops.kernels.cuda.launches import ScanRun
@@ -117,7 +117,7 @@ def test_products_without_terms_are_not_its_business(fakes: Fakes, monkeypatch: 
 def test_products_go_into_the_stream_that_is_given(fakes: Fakes) -> None:
     x = Matrix(on_device(np.ones(4)), 0, 2)
     for address in (7, 0, 8):
-        multiply(Product(x, x, Matrix(on_device(np.ones(4)), 0, 2), 2, 2, 2), stream=facade.stream_of(address))
+        multiply(Product(x, x, Matrix(on_device(np.ones(4)), 0, 2), 2, 2, 2), stream=streams.stream_of(address))
     assert fakes.said("set stream") == [("set stream", 5, address) for address in (7, 0, 8)]
 
 

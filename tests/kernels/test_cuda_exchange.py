@@ -11,7 +11,7 @@ from cuda_marks import in_simulator
 from elsewhere import Elsewhere
 from fake_driver import Fakes, fake_device
 
-from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda import streams
 from rnnops.kernels.cuda.device_array import empty, on_device, settled
 from rnnops.kernels.cuda.memory import in_stream
 
@@ -39,7 +39,7 @@ class Speaking:
 
 @pytest.mark.parametrize(("stream", "said"), [(0, 1), (1, 1), (2, 2), (700, 700)])
 def test_others_are_told_the_stream_in_which_an_array_was_written(stream: int, said: int, fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(stream)):
+    with in_stream(streams.stream_of(stream)):
         x = on_device(np.arange(3.0))
     interface = x.__cuda_array_interface__
     assert (interface["version"], interface["stream"]) == (3, said)
@@ -61,7 +61,7 @@ def test_others_are_told_the_stream_in_which_an_array_was_written(stream: int, s
     ],
 )
 def test_the_stream_of_another_library_is_waited_for(said: Any, ours: int, wanted: Any, fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(ours)):
+    with in_stream(streams.stream_of(ours)):
         on_device(Elsewhere(np.arange(3.0), stream=said))
         on_device(Elsewhere(np.arange(3.0), version=2))  # which knows no streams
     assert fakes.said("record", "wait", "synchronize") == wanted
@@ -74,7 +74,7 @@ def test_streams_that_are_none(said: Any, fakes: Fakes) -> None:
 
 
 def test_our_stream_is_what_dlpack_of_others_is_asked_for(fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(7)):
+    with in_stream(streams.stream_of(7)):
         on_device(Speaking(np.arange(3.0)))
     assert fakes.said("from dlpack") == [("from dlpack", 7)]
     assert fakes.said("record") == []
@@ -91,7 +91,7 @@ def test_our_stream_is_what_dlpack_of_others_is_asked_for(fakes: Fakes) -> None:
     ],
 )
 def test_dlpack_lets_the_stream_of_the_one_who_asks_wait(stream: Any, current: int, wanted: Any, fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(7)):
+    with in_stream(streams.stream_of(7)):
         x = on_device(np.arange(3.0))
     fakes.log.clear()
     assert x.__dlpack__(stream=stream, max_version=(1, 0)) == (current, {"stream": stream, "max_version": (1, 0)})

@@ -15,7 +15,7 @@ from fake_driver import FakeArray, FakeKernel, Fakes, fake_device
 from without_simulator import run_compiler
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda import device_memory, facade, streams
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.memory import Memory, in_stream
 
@@ -35,7 +35,7 @@ def test_small_grids_are_launched_without_a_warning_and_configured_once(fakes: F
     kernel = FakeKernel(fakes.log)
     for number in (1, 2):
         facade.launch(kernel, 1, 32, 0, 0, number)
-    facade.launch(kernel, 1, 32, 64, facade.stream_of(7), 3)
+    facade.launch(kernel, 1, 32, 64, streams.stream_of(7), 3)
     assert len(fakes.said("configure")) == 2
     wanted = [("launch", 1, 32, 0, 0, (1,)), ("launch", 1, 32, 0, 0, (2,)), ("launch", 1, 32, 7, 64, (3,))]
     assert fakes.said("launch") == wanted
@@ -44,7 +44,7 @@ def test_small_grids_are_launched_without_a_warning_and_configured_once(fakes: F
 def test_numpy_arrays_are_copied_to_the_device_and_back(fakes: Fakes) -> None:
     x, fixed = np.arange(3.0), np.arange(2.0)
     fixed.flags.writeable = False
-    facade.launch(FakeKernel(fakes.log), 1, 1, 0, facade.stream_of(7), (x, fixed), 5)
+    facade.launch(FakeKernel(fakes.log), 1, 1, 0, streams.stream_of(7), (x, fixed), 5)
     assert [entry[0] for entry in fakes.log if entry[0] != "configure"] == [
         "to device", "to device", "launch", "to host", "synchronize",
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def test_numpy_arrays_are_copied_to_the_device_and_back(fakes: Fakes) -> None:
 
 
 def test_arrays_of_the_device_are_described_once_and_without_a_stream(fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(7)):
+    with in_stream(streams.stream_of(7)):
         x = empty((4,), "float32")
     for _ in range(2):
         facade.launch(FakeKernel(fakes.log), 1, 1, 0, 0, x)
@@ -79,7 +79,7 @@ def test_a_kernel_is_allowed_more_shared_memory_when_it_needs_more(fakes: Fakes)
 @pytest.mark.parametrize(("cupy", "wanted"), [(True, ("alloc", 1, 7)), (False, ("memalloc", 1))])
 def test_memory_comes_from_the_pool_of_its_stream_where_there_is_one(cupy: bool, wanted: tuple[Any, ...]) -> None:
     with fake_device(cupy) as fakes:
-        owner, pointer = facade.allocate(0, facade.stream_of(7))
+        owner, pointer = device_memory.allocate(0, streams.stream_of(7))
     assert pointer == owner.memory.ctypes.data
     assert fakes.log == [wanted]
 
@@ -88,14 +88,14 @@ def test_too_little_memory_is_an_error_that_says_how_much_is_left(monkeypatch: p
     with fake_device(cupy=False) as fakes:
         fakes.cuda.free = 10
         with pytest.raises(DeviceError, match=r"out of memory; wanted 11 bytes; got 7 of 9 bytes"):
-            facade.allocate(11, 0)
+            device_memory.allocate(11, 0)
         monkeypatch.setattr(fakes.cuda, "_memalloc", lambda nbytes: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            facade.allocate(1, 0)
+            device_memory.allocate(1, 0)
 
 
 def test_copies_go_into_the_stream_that_is_current(fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(7)):
+    with in_stream(streams.stream_of(7)):
         x = on_device(np.arange(6.0).reshape(2, 3))
         np.testing.assert_array_equal(x.to_host(), np.arange(6.0).reshape(2, 3))
         x.fill(0)
@@ -111,7 +111,7 @@ def test_what_is_recorded_goes_into_a_stream_of_its_own(fakes: Fakes) -> None:
     kernel = FakeKernel(fakes.log)
     replay = facade.record(lambda stream: facade.launch(kernel, 2, 3, 0, stream, 1))
     assert replay is not None
-    replay(facade.stream_of(7))
+    replay(streams.stream_of(7))
     replay(0)
     assert [entry[0] for entry in fakes.log if entry[0] != "configure"] == [
         "begin capture", "launch", "end capture", "graph", "graph",
@@ -136,37 +136,37 @@ def test_without_cupy_nothing_is_recorded() -> None:
 
 
 def test_a_stream_waits_for_another_and_for_itself_never(fakes: Fakes) -> None:
-    facade.wait_for(facade.stream_of(7), facade.stream_of(8))
-    facade.wait_for(0, facade.stream_of(8))
-    facade.wait_for(facade.stream_of(7), facade.stream_of(7))
-    facade.wait_for(facade.stream_of(1), 0)  # one stream by two names
+    streams.wait_for(streams.stream_of(7), streams.stream_of(8))
+    streams.wait_for(0, streams.stream_of(8))
+    streams.wait_for(streams.stream_of(7), streams.stream_of(7))
+    streams.wait_for(streams.stream_of(1), 0)  # one stream by two names
     assert fakes.log == [("record", 7), ("wait", 8), ("record", 0), ("wait", 8)]
 
 
 def test_a_stream_of_another_library_lives_as_long_as_ours(fakes: Fakes) -> None:
     given = SimpleNamespace(cuda_stream=8)
-    assert facade.stream_of(given).owner is given
+    assert streams.stream_of(given).owner is given
 
 
 def test_readers_wait_for_the_writer_once_and_writers_for_all(fakes: Fakes) -> None:
-    streams = {address: facade.stream_of(address) for address in (7, 8, 9)}
-    with in_stream(streams[7]):
+    known = {address: streams.stream_of(address) for address in (7, 8, 9)}
+    with in_stream(known[7]):
         piece = Memory(8)
     fakes.log.clear()
     for address in (7, 8, 8, 9):
-        piece.read_in(streams[address])
+        piece.read_in(known[address])
     assert fakes.log == [("record", 7), ("wait", 8), ("record", 7), ("wait", 9)]
     fakes.log.clear()
-    piece.write_in(streams[9])
+    piece.write_in(known[9])
     assert ("record", 8) in fakes.log
     assert ("record", 9) not in fakes.log
     fakes.log.clear()
-    piece.read_in(streams[8])
+    piece.read_in(known[8])
     assert fakes.log == [("record", 9), ("wait", 8)]
 
 
 def test_reading_on_the_host_waits_for_the_stream_that_has_written(fakes: Fakes) -> None:
-    with in_stream(facade.stream_of(7)):
+    with in_stream(streams.stream_of(7)):
         x = on_device(np.arange(3.0))
     fakes.log.clear()
     x.to_host()

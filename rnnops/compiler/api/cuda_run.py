@@ -28,8 +28,8 @@ from rnnops.errors import DeviceError, FeedError
 from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
-from rnnops.kernels.cuda.facade import stream_of, synchronize, wait_for
 from rnnops.kernels.cuda.memory import current_stream, in_stream
+from rnnops.kernels.cuda.streams import stream_of, synchronize, wait_for
 from rnnops.net import Net
 from rnnops.schema import Call
 from rnnops.types import Array

@@ -7,8 +7,8 @@ from typing import Any
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
 from rnnops.kernels.cuda.device_array import DeviceArray, empty
-from rnnops.kernels.cuda.facade import address_of
 from rnnops.kernels.cuda.memory import current_stream
+from rnnops.kernels.cuda.streams import address_of
 
 
 class DeviceBlock:

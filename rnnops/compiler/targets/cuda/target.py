@@ -32,11 +32,12 @@ from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled
-from rnnops.kernels.cuda.facade import SIMULATED, address_of, card, choose
+from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.group_barrier import WORDS
 from rnnops.kernels.cuda.launches import ScanRun
 from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.replays import Replays
+from rnnops.kernels.cuda.streams import address_of
 from rnnops.types import Array
 
 FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
