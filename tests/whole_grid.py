@@ -10,8 +10,8 @@ checked (`race_check.py`).
 
 Where there is a device and no simulator, `whole_grid` does nothing: launches are of whole grids there.
 
-Limits: some 8 blocks of 8 threads, as Python threads take turns; no warps; the names that the simulator has. Nothing is
-undone of what a launch wrote to arrays of the device before it failed.
+Limits: some 8 blocks of 8 threads, or two warps, as Python threads take turns; the names that the simulator has.
+Nothing is undone of what a launch wrote to arrays of the device before it failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
-from rnnops.kernels.cuda import ordering
+from rnnops.kernels.cuda import ordering, warps
 
 __all__ = ["BarrierError", "DeadlockError", "DivergentBarrierError", "RaceError", "whole_grid"]
 MOST_BLOCKS = 8  # for kernels that ask how many blocks can wait for each other
@@ -75,6 +75,7 @@ def whole_grid(
         ):
             patches.enter_context(mock.patch(f"{simulator.__name__}.{name}", value))
         patches.enter_context(mock.patch.object(ordering, "simulated", OrderedMemory()))
+        patches.enter_context(mock.patch.object(warps, "simulated", WarpsInTurn()))
         yield
 
 
@@ -187,6 +188,20 @@ class OrderedMemory:
     def _atomically(self, operation: Any, array: Any, *operands: Any) -> Any:
         watched = isinstance(array, WatchedArray)
         return array.atomically(operation, *operands) if watched else operation(array, *operands)
+
+
+class WarpsInTurn(warps.Warps):
+    """Warps whose lanes let others take turns until all have come; a warp's instruction orders no memory."""
+
+    def block_of(self, thread: Any) -> Any:
+        return thread.block
+
+    def wait(self, thread: Any, meeting: warps.Meeting) -> None:
+        meeting.changed.release()
+        try:
+            thread.hand_over()
+        finally:
+            meeting.changed.acquire()
 
 
 def _added(array: Any, index: int, value: Any) -> None:

@@ -1,0 +1,210 @@
+"""Products of one step by tensor cores, with a block's columns of the weights as fragments in its shared memory.
+
+A warp computes 16 rows of its group and a few tiles of 8 columns. Rows of the batch are the instruction's 16 rows and
+columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
+three gates fill 18 of 24 columns, not of 32; rows that are missing cost multiply-adds alone, which are there in plenty,
+as lanes beyond the last row read that row again and nobody stores what comes of it. What takes the time is shared
+memory: each weight is read once for 16 rows.
+
+Warps that are left over share out k by chunks of 16; their sums are added up in one order, so that two runs have the
+same bits. The left side comes through shared memory by asynchronous copies as float32, a slice of k at a time, the next
+while one is multiplied, and is rounded when a lane has read it. Its rows lie `BESIDE` numbers more than a slice apart:
+slices are multiples of 32 numbers, so that a warp's reads of 16 bytes meet in no bank.
+
+Columns are owned as in `step_product.py`; functions are text (`source`) for generated modules that hold those of that
+file, too. Limits: blocks are whole warps; all lanes of a block call them together; they wait for each other at the
+beginning and the end. How many tiles a warp has is fixed when a kernel is compiled: sums in memory would be slow.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, starts_a_copy
+from rnnops.kernels.cuda.facade import at, cuda
+from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, ROWS, SUMS, WARP
+from rnnops.kernels.cuda.step_product import SharedNumbers, quotient
+from rnnops.kernels.cuda.tensor_cores import (
+    CHUNK,
+    OF_LANE,
+    OF_TILE,
+    TILE_COLUMNS,
+    bits_tfloat32 as rounded_bits,
+    keep_fragments,
+    left_tfloat32 as left_fragment,
+    multiply_tfloat32 as multiply_tiles,
+)
+
+SLICE = 32  # of which slices of k are multiples
+BESIDE = 16  # numbers more than a slice from row to row
+MOST_TILES = 4  # of a warp: more would keep too many sums in registers, and in shared memory at the end
+AT_ONCE = 8  # rows of a group at least: what is read of weights is not worth less
+EDGE = COPIED // 4
+
+
+def tiles_of(width: int) -> tuple[int, int]:
+    """How many tiles a warp has, and how many groups of tiles there are, for so many columns of a block."""
+    tiles = -(-width // TILE_COLUMNS)
+    groups = -(-tiles // MOST_TILES)
+    return -(-tiles // groups), groups
+
+
+def shared_fragments(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
+    """What shared memory holds for a product of `[rows, inner]` with a block's `width` columns."""
+    tiles, groups = tiles_of(width)
+    return SharedNumbers(-(-inner // CHUNK) * tiles * groups * OF_TILE, rows, lanes * tiles * SUMS)
+
+
+def sums_name(tiles: int) -> str:
+    """What generated modules call a warp's sums before the first product."""
+    return f"NO_SUMS_{tiles}"
+
+
+def load_fragments(
+    B: Any, start: int, along: int, across: int, inner: int, columns: int, period: int, u0: int, u1: int,
+    tiles: int, kept: Any,
+) -> None:  # fmt: skip
+    """Put a block's columns of a matrix into shared memory, rounded, with zeros up to whole tiles and chunks.
+
+    Args:
+        start: of the matrix in `B`.
+        along, across: numbers from one k, and from one column, to the next.
+        u0, u1: the block's features.
+        tiles: of columns, in all.
+    """
+    own = u1 - u0
+    width, full = quotient(columns, period) * own, tiles * TILE_COLUMNS
+    place = cuda.threadIdx.x
+    while place < (inner + CHUNK - 1) // CHUNK * CHUNK * full:
+        k = quotient(place, full)
+        j = place - k * full
+        fragment = (k // CHUNK * tiles + j // TILE_COLUMNS) * OF_TILE + j % TILE_COLUMNS * CHUNK + k % CHUNK
+        if k < inner and j < width:
+            gate = quotient(j, own)
+            kept[fragment] = rounded_bits(B[start + k * along + (gate * period + u0 + j - gate * own) * across])
+        else:
+            kept[fragment] = 0
+        place += cuda.blockDim.x
+
+
+def stage_rows(A: Any, start: int, stride: int, rows: int, size: int, staged: Any, pitch: int) -> None:
+    """Put `size` columns of A into shared memory, with zeros up to a whole chunk.
+
+    They are there when the lane's copies are done and a barrier of the block lies behind.
+    Where rows allow it, all that a lane reads is on its way at once, 16 bytes each.
+    """
+    across = WARP
+    y, down = cuda.threadIdx.x // across, cuda.blockDim.x // across
+    full = (size + CHUNK - 1) // CHUNK * CHUNK
+    copied = 0
+    if starts_a_copy(A, start) and starts_a_copy(A, start + stride):
+        copied = size // EDGE * EDGE
+    row = y
+    while row < rows:
+        k = cuda.threadIdx.x % across * EDGE
+        while k < copied:
+            copy_soon(staged, row * pitch + k, A, start + row * stride + k)
+            k += across * EDGE
+        k = copied + cuda.threadIdx.x % across
+        while k < full:
+            if k < size:
+                staged[row * pitch + k] = A[start + row * stride + k]
+            else:
+                staged[row * pitch + k] = np.float32(0)
+            k += across
+        row += down
+
+
+def tensor_product(
+    A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
+    C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
+    groups: int, nothing: Any,
+) -> None:  # fmt: skip
+    """`C[rows, own columns]` becomes `A @ kept`, plus what is there, or plus a bias (`bias_start` < 0: none).
+
+    Args:
+        staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
+        depth: of a slice of k, a multiple of `SLICE`.
+        groups: of tiles that lie in `kept`.
+        nothing: a warp's sums before the first product, `SUMS` for each of its tiles.
+    """
+    lane, warp, warps = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP, cuda.blockDim.x // WARP
+    own, count, pitch = u1 - u0, len(nothing), depth + BESIDE
+    tiles = count // SUMS
+    width = quotient(columns, period) * own
+    down, over = (rows + ROWS - 1) // ROWS, quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS)
+    first = 0
+    while first < down * over:  # as many groups of tiles as there are warps
+        together = min(warps, down * over - first)
+        splits = quotient(warps, together)
+        split = quotient(warp, together)
+        item = warp - split * together
+        y = quotient(first + item, over)
+        x = first + item - y * over
+        row, k = y * ROWS + lane // OF_LANE, lane % OF_LANE * OF_LANE
+        low, high = min(row, rows - 1) * pitch + k, min(row + ROWS // 2, rows - 1) * pitch + k
+        total = nothing
+        stage_rows(A, a_start, a_row, rows, min(depth, inner), staged, pitch)
+        begin, here = 0, 0  # in shared memory: the next slice comes into one half while the other is multiplied
+        while begin < inner:
+            chunks = (min(depth, inner - begin) + CHUNK - 1) // CHUNK
+            other = rows * pitch - here
+            copies_done()
+            cuda.syncthreads()
+            if begin + depth < inner:  # 1. the next slice of A
+                rest = min(depth, inner - begin - depth)
+                stage_rows(A, a_start + begin + depth, a_row, rows, rest, at(staged, other), pitch)
+            chunk = split
+            place = ((begin // CHUNK + chunk) * groups + x) * tiles * OF_TILE + lane * OF_LANE
+            while chunk < (chunks if split < splits else 0):  # 2. products of this one
+                left = left_fragment(staged, here + low + chunk * CHUNK, here + high + chunk * CHUNK)
+                total = multiply_tiles(total, left, kept, place)
+                chunk += splits
+                place += splits * groups * tiles * OF_TILE
+            begin += depth
+            here = other
+        if split < splits:  # 3. sums of the warps that share tiles, added up
+            keep_fragments(total, sums, (split * together + item) * count * WARP + lane)
+        cuda.syncthreads()
+        n = split
+        while n < (count if split < splits else 0):
+            row, j = y * ROWS + lane // 4 + n % 4 // 2 * 8, (x * tiles + n // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
+            if row < rows and j < width:
+                gate = quotient(j, own)
+                column = gate * period + u0 + j - gate * own
+                found = np.float32(0)
+                for part in range(splits):
+                    found += sums[((part * together + item) * count + n) * WARP + lane]
+                if accumulate:
+                    found += C[c_start + row * columns + column]
+                elif bias_start >= 0:
+                    found += bias[bias_start + column]
+                C[c_start + row * columns + column] = found
+            n += splits
+        first += warps
+    cuda.syncthreads()
+
+
+FUNCTIONS = (load_fragments, stage_rows, tensor_product)
+
+
+def source(precision: str) -> str:
+    """The text of the functions, for modules that hold those of `step_product.py`.
+
+    Args:
+        precision: of operands, one of `INSTRUCTIONS`.
+    """
+    names = "bits", "left", "multiply"
+    parts = ", ".join(f"{name}_{INSTRUCTIONS[precision].precision}" for name in names)
+    imports = f"from rnnops.kernels.cuda.tensor_cores import {parts}, keep_fragments, no_sums"
+    constants = [
+        f"rounded_bits, left_fragment, multiply_tiles = {parts}",
+        f"CHUNK, TILE_COLUMNS, OF_TILE, OF_LANE = {CHUNK}, {TILE_COLUMNS}, {OF_TILE}, {OF_LANE}",
+        f"ROWS, SUMS, BESIDE, EDGE = {ROWS}, {SUMS}, {BESIDE}, {EDGE}",
+        *(f"{sums_name(tiles)} = no_sums({tiles})" for tiles in range(1, MOST_TILES + 1)),
+    ]
+    functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
+    return "\n\n\n".join([imports + "\n\n" + "\n".join(constants), *functions])

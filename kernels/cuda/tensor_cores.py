@@ -1,0 +1,214 @@
+"""Tensor cores: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights.
+
+16 numbers of k, a chunk, are multiplied at once, by two instructions of tf32 or by one of bf16 or f16
+(`matrix_fragments.py`). What the ISA calls k may be any number of k, so long as both sides take the same: member t of a
+group takes numbers 4 t ... 4 t + 3 of a chunk, so that they come by one read of 16 bytes. Weights lie in the order of
+lanes, `[chunk, tile of 8 columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp
+lie side by side, so that no two meet in a bank.
+
+Each function has a twin for the simulator, exact lane by lane. Limits: compute capability 8.0 or more; all 32 lanes of
+a warp call `multiply_...` together. Sums are tuples, four for each tile, so that no memory holds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from rnnops.kernels.cuda import warps
+from rnnops.kernels.cuda.facade import SIMULATED, intrinsic, types
+from rnnops.kernels.cuda.matrix_fragments import (
+    BFLOAT16,
+    FLOAT16,
+    SUMS,
+    TFLOAT32,
+    WARP,
+    Instruction,
+    bits,
+    multiplied,
+    values,
+)
+
+CHUNK, TILE_COLUMNS = 16, 8  # numbers of k that are multiplied at once, columns of a tile
+OF_TILE = CHUNK * TILE_COLUMNS  # weights of a chunk in a tile
+OF_LANE = 4  # of them that a lane holds
+CONVERT = {TFLOAT32: "cvt.rna.tf32.f32", BFLOAT16: "cvt.rn.bf16.f32", FLOAT16: "cvt.rn.f16.f32"}
+CONVERT_TWO = {BFLOAT16: "cvt.rn.bf16x2.f32", FLOAT16: "cvt.rn.f16x2.f32"}
+
+if SIMULATED:
+
+    def _round_of(instruction: Instruction) -> Any:
+        return lambda x: values(instruction, bits(instruction, x))[()]
+
+    def _bits_of(instruction: Instruction) -> Any:
+        return lambda x: bits(instruction, x)[()]
+
+    def _left_of(instruction: Instruction) -> Any:
+        def left(staged: Any, low: int, high: int) -> tuple[Any, ...]:
+            rows = [bits(instruction, [staged[place + i] for i in range(OF_LANE)]) for place in (low, high)]
+            registers = [row.view(np.uint32) for row in rows]  # which hold two halves, the first one below
+            return tuple(row[i] for i in range(len(registers[0])) for row in registers)
+
+        return left
+
+    def _multiply_of(instruction: Instruction) -> Any:
+        def multiply(total: tuple[Any, ...], left: tuple[Any, ...], kept: Any, place: int) -> tuple[Any, ...]:
+            tiles = len(total) // SUMS
+            starts = [place + tile * OF_TILE for tile in range(tiles)]
+            right = [np.array([kept[start + i] for i in range(OF_LANE)]).view(np.uint32) for start in starts]
+            given = np.array(left, np.uint32), np.array(right), np.array(total, np.float32).reshape(tiles, SUMS)
+            found: tuple[Any, ...] = warps.simulated.do(given, lambda brought: _together(instruction, brought))
+            return found
+
+        return multiply
+
+    def _keep(total: tuple[Any, ...], sums: Any, first: int) -> None:
+        for number, one in enumerate(total):
+            sums[first + number * WARP] = one
+
+    def _together(instruction: Instruction, brought: list[Any]) -> list[tuple[Any, ...]]:
+        """All lanes' sums after all instructions of a chunk."""
+        left, right, total = (np.array(parts) for parts in zip(*brought, strict=True))
+        for tile in range(total.shape[1]):
+            for one in range(left.shape[1] // 4):
+                a, b = left[:, 4 * one : 4 * one + 4], right[:, tile, 2 * one : 2 * one + 2]
+                total[:, tile] = multiplied(instruction, a, b, total[:, tile])
+        return [tuple(lane) for lane in total.reshape(WARP, -1)]
+
+else:
+    WORD, HALF, SINGLE = ir.IntType(32), ir.IntType(16), ir.FloatType()
+
+    def _round_of(instruction: Instruction) -> Any:
+        @intrinsic
+        def rounded(_context: Any, x: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+                found = _bits(builder, instruction, given[0])
+                if instruction is FLOAT16:
+                    return builder.fpext(builder.bitcast(found, ir.HalfType()), SINGLE)
+                if instruction is BFLOAT16:
+                    found = builder.shl(builder.zext(found, WORD), ir.Constant(WORD, 16))
+                return builder.bitcast(found, SINGLE)
+
+            return types.float32(types.float32), code
+
+        return rounded
+
+    def _bits_of(instruction: Instruction) -> Any:
+        kind = types.uint32 if instruction is TFLOAT32 else types.uint16
+
+        @intrinsic
+        def pattern(_context: Any, x: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+                return _bits(builder, instruction, given[0])
+
+            return kind(types.float32), code
+
+        return pattern
+
+    def _left_of(instruction: Instruction) -> Any:
+        count = 2 * OF_LANE // instruction.packed
+
+        @intrinsic
+        def left(_context: Any, staged: Any, low: Any, high: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+                vector = ir.VectorType(SINGLE, OF_LANE)
+                rows = [_read(context, builder, staged, given[0], place, vector) for place in given[1:]]
+                words = []
+                for i in range(0, OF_LANE, instruction.packed):
+                    words += [_register(builder, instruction, row[i : i + instruction.packed]) for row in rows]
+                return _array(builder, words)
+
+            return types.UniTuple(types.uint32, count)(staged, types.intp, types.intp), code
+
+        return left
+
+    def _multiply_of(instruction: Instruction) -> Any:
+        packed = ir.VectorType(WORD, OF_LANE // instruction.packed)
+
+        @intrinsic
+        def multiply(_context: Any, total: Any, left: Any, kept: Any, place: Any) -> Any:
+            def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+                sums, words = (_numbers(builder, one) for one in given[:2])
+                for tile in range(len(sums) // SUMS):
+                    start = builder.add(given[3], ir.Constant(given[3].type, tile * OF_TILE))
+                    right = _read(context, builder, kept, given[2], start, packed)
+                    own = slice(SUMS * tile, SUMS * tile + SUMS)
+                    for one in range(len(words) // 4):
+                        a, b = words[4 * one : 4 * one + 4], right[2 * one : 2 * one + 2]
+                        sums[own] = _mma(builder, instruction, [*a, *b, *sums[own]])
+                return _array(builder, sums)
+
+            return total(total, left, kept, types.intp), code
+
+        return multiply
+
+    @intrinsic
+    def _keep(_context: Any, total: Any, sums: Any, first: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, given: Any) -> None:
+            for number, one in enumerate(_numbers(builder, given[0])):
+                place = builder.add(given[2], ir.Constant(given[2].type, number * WARP))
+                builder.store(one, builder.gep(_start(context, builder, sums, given[1]), [place]))
+
+        return types.void(total, sums, types.intp), code
+
+    def _mma(builder: Any, instruction: Instruction, operands: list[Any]) -> list[Any]:
+        sums = ", ".join(f"${i}" for i in range(SUMS))
+        a, b, c = (", ".join(f"${i}" for i in range(*ends)) for ends in ((4, 8), (8, 10), (10, 14)))
+        text = f"{instruction.name} {{{sums}}}, {{{a}}}, {{{b}}}, {{{c}}};"
+        kind = ir.FunctionType(ir.LiteralStructType([SINGLE] * SUMS), [operand.type for operand in operands])
+        constraints = ",".join(["=f"] * SUMS + ["r"] * 6 + ["f"] * SUMS)
+        found = builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands, attrs=("convergent",))
+        return [builder.extract_value(found, i) for i in range(SUMS)]
+
+    def _register(builder: Any, instruction: Instruction, numbers: list[Any]) -> Any:
+        """Neighbouring numbers in a register, the first one below."""
+        if instruction is TFLOAT32:
+            return _bits(builder, instruction, numbers[0])
+        text = f"{CONVERT_TWO[instruction]} $0, $1, $2;"
+        return builder.call(ir.InlineAsm(ir.FunctionType(WORD, [SINGLE, SINGLE]), text, "=r,f,f"), numbers[::-1])
+
+    def _bits(builder: Any, instruction: Instruction, number: Any) -> Any:
+        result, constraint = (WORD, "=r") if instruction is TFLOAT32 else (HALF, "=h")
+        kind = ir.FunctionType(result, [SINGLE])
+        return builder.call(ir.InlineAsm(kind, f"{CONVERT[instruction]} $0, $1;", f"{constraint},f"), [number])
+
+    def _read(context: Any, builder: Any, kind: Any, value: Any, place: Any, vector: Any) -> list[Any]:
+        """Neighbouring numbers by one read."""
+        pointer = builder.gep(_start(context, builder, kind, value), [place])
+        found = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+        found.align = 4 * vector.count
+        return [builder.extract_element(found, ir.Constant(WORD, i)) for i in range(vector.count)]
+
+    def _start(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+        return context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+
+    def _numbers(builder: Any, given: Any) -> list[Any]:
+        return [builder.extract_value(given, i) for i in range(given.type.count)]
+
+    def _array(builder: Any, numbers: list[Any]) -> Any:
+        found = ir.Constant(ir.ArrayType(numbers[0].type, len(numbers)), ir.Undefined)
+        for i, number in enumerate(numbers):
+            found = builder.insert_value(found, number, i)
+        return found
+
+
+round_tfloat32, round_bfloat16, round_float16 = map(_round_of, (TFLOAT32, BFLOAT16, FLOAT16))
+"""A float32 number rounded, as float32."""
+bits_tfloat32, bits_bfloat16, bits_float16 = map(_bits_of, (TFLOAT32, BFLOAT16, FLOAT16))
+"""The bits of a float32 number rounded: a word, or half of one."""
+left_tfloat32, left_bfloat16, left_float16 = map(_left_of, (TFLOAT32, BFLOAT16, FLOAT16))
+"""`left(staged, low, high)`: a lane's registers of a chunk of a left side, four numbers of row g and of row g + 8."""
+multiply_tfloat32, multiply_bfloat16, multiply_float16 = map(_multiply_of, (TFLOAT32, BFLOAT16, FLOAT16))
+"""`multiply(total, left, kept, place)`: a chunk's products added to the sums of all tiles.
+
+`place` is that of a lane's four weights of the first tile; those of the next one lie `OF_TILE` further on.
+"""
+keep_fragments = _keep
+"""`keep_fragments(total, sums, first)`: `sums[first + n * WARP]` becomes a lane's sum `n`."""
+
+
+def no_sums(tiles: int) -> tuple[Any, ...]:
+    """Sums of a lane before the first product."""
+    return (np.float32(0),) * (SUMS * tiles)
