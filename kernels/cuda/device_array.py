@@ -182,8 +182,12 @@ class DeviceArray(TwinArray):
         if function not in (np.may_share_memory, np.shares_memory):
             raise TypeError(f"arrays of the CUDA device know no np.{function.__name__}; use .to_host()")
         a, b = given[:2]
-        both = isinstance(a, DeviceArray) and isinstance(b, DeviceArray)
-        return both and a.memory is b.memory and np.may_share_memory(a.twin, b.twin)
+        return isinstance(a, DeviceArray) and isinstance(b, DeviceArray) and a.reaches_into(b)
+
+    def reaches_into(self, other: DeviceArray) -> bool:
+        """Whether addresses of two arrays overlap, as `np.may_share_memory` says; memory may be another library's."""
+        (low, end), (other_low, other_end) = _addresses(self), _addresses(other)
+        return self.size > 0 and other.size > 0 and low < other_end and other_low < end
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
@@ -224,6 +228,13 @@ def on_device(array: Any) -> DeviceArray:
         return _copied(np.asarray(array))
     found = DeviceArray(*borrowed(array))
     return found if found.flags.c_contiguous else found.copy()
+
+
+def _addresses(array: DeviceArray) -> tuple[int, int]:
+    """The lowest address of an element, and the first one above all of them."""
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
+    return array.pointer + low, array.pointer + high + array.itemsize
 
 
 def _copied(array: Any) -> DeviceArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.checkpoints.policy import Saving
@@ -63,15 +64,43 @@ class CudaPullback(Pullback):
             return found
 
     def layers(
-        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None
+        self, grads: Mapping[str, Any] | Any, output: Sequence[str] = (), freeze: str | None = None, stream: Any = None
     ) -> Generator[LayerGradients, None, None]:
-        """Not on a CUDA device: raises DeviceError."""
-        net = self._plan.program.net.name
-        raise DeviceError("backward passes layer by layer run on the CPU only", net=net, hint="Use device='cpu'.")
+        """Run the backward pass layer by layer, the last one first.
+
+        Args:
+            grads: as of a call.
+            output, freeze: as on the CPU.
+            stream: of the device, that of the forward pass if left out.
+
+        Yields: as on the CPU: values are the arrays that were fed, gradients are where feeds were.
+        """
+        chosen = self.stream if stream is None else stream
+        with working(self._plan.program.net.name, chosen):
+            wait_for(self.stream, current_stream())
+            return self._each_layer(super().layers(grads, output, freeze), chosen)
+
+    def _each_layer(
+        self, layers: Generator[LayerGradients, None, None], stream: Any
+    ) -> Generator[LayerGradients, None, None]:
+        """Layers, each computed in a stream, which is left while the consumer works; nothing given is held here."""
+        try:
+            while found := self._next_layer(layers, stream):
+                yield found.pop()
+        finally:
+            layers.close()
+
+    def _next_layer(self, layers: Iterator[LayerGradients], stream: Any) -> list[LayerGradients]:
+        with working(self._plan.program.net.name, stream):
+            found = [self._placed(*given) for given in islice(layers, 1)]
+            wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
+            return found
+
+    def _placed(self, names: list[str], values: list[Any], grads: list[Any], inputs: dict[str, Any]) -> LayerGradients:
+        return names, values, [placed_one(grad, self.on_host) for grad in grads], placed(inputs, self.on_host)
 
     def _own(self, stack: Any) -> Array:
-        found: Array = on_host(stack) if self.on_host else on_device(stack)
-        return found
+        return placed_one(stack, self.on_host)
 
     def _array(self, output: str, value: Any) -> Array:
         if _goes_through_host(self._plan):
@@ -81,8 +110,12 @@ class CudaPullback(Pullback):
         found: Array = _adopted(self._plan.program.net.name, output, value)
         return found
 
-    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        return kernels if _goes_through_host(self._plan) else with_references(self._plan.backward, kernels)
+    def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        return kernels if _goes_through_host(self._plan) else with_references(program, kernels)
+
+    def as_read(self, fed: Any) -> Array:
+        found: Array = _adopted(self._plan.program.net.name, "", fed) if is_on_cuda(fed) else fed
+        return found
 
     def _zeros(self, name: str) -> Array:
         if _goes_through_host(self._plan):
@@ -219,7 +252,13 @@ def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str
 
 def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
     """Results where the caller wants them."""
-    return to_host(results) if on_host else {name: on_device(array) for name, array in results.items()}
+    return {name: placed_one(array, on_host) for name, array in results.items()}
+
+
+def placed_one(array: Any, on_the_host: bool) -> Array:
+    """One result where the caller wants it."""
+    found: Array = on_host(array) if on_the_host else on_device(array)
+    return found
 
 
 def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:

@@ -171,11 +171,16 @@ def is_on_cuda(value: Any) -> bool:
 
 
 def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
-    """The caller's own arrays of some inputs, to be changed in place; `arrays` may hold copies of them."""
+    """The caller's own arrays of some inputs, to be changed in place; `arrays` may hold copies or views of them."""
     merged: dict[str, Any] = {}
     for feeds in given:
         merged.update(feeds)
-    return {name: merged[name] if type(merged.get(name)) is np.ndarray else arrays[name] for name in names}
+    return {name: merged[name] if _is_changeable(merged.get(name)) else arrays[name] for name in names}
+
+
+def _is_changeable(value: Any) -> bool:
+    """Whether an array is given as its caller has it: NumPy's own kind, or one of a CUDA device, of any library."""
+    return type(value) is np.ndarray or is_on_cuda(value)
 
 
 def float_dtype_of(net: Net, arrays: Mapping[str, Array]) -> str | None:

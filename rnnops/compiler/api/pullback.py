@@ -17,7 +17,7 @@ from rnnops.compiler.execute.residuals import ScanResiduals
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.memory_in_use import MemoryInUse
 from rnnops.errors import FeedError, GradientError
-from rnnops.interpreter import Workspace, execute
+from rnnops.interpreter import Program, Workspace, execute
 from rnnops.lazy import LazyModule
 from rnnops.ops.bfloat16 import numbers_of
 from rnnops.recurrent.parted import PartedResiduals
@@ -98,7 +98,7 @@ class Pullback(Attributes):
         workspace, _ = self._take(self._checked(grads))
         try:
             with self._plan.compiled.running_backward() as kernels:
-                found = self._kernels(kernels)
+                found = self.kernels_of(self._plan.backward, kernels)
                 execute(self._plan.backward, workspace, self._context, (), None, found, self._plan.residuals.kept)
         finally:
             self._release()
@@ -258,9 +258,23 @@ class Pullback(Attributes):
             details = {"wanted": error.wanted, "came": error.came, "hint": error.hint}
             raise self._error(error.problem, blob=output, **details) from error
 
-    def _kernels(self, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What runs the ops of the backward pass in place of their references, by key."""
+    def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What runs the ops of a backward pass, or of a part of one, in place of their references, by key.
+
+        Args:
+            program: of the ops.
+            kernels: of those that are compiled.
+        """
         return kernels
+
+    def as_read(self, fed: Any) -> Array:
+        """An array that was fed, as backward passes know its memory.
+
+        Args:
+            fed: by the caller.
+        """
+        found: Array = fed
+        return found
 
     def _own(self, stack: Any) -> Array:
         """An array that is made for the caller."""

@@ -21,9 +21,11 @@ from rnnops.interpreter import Workspace, is_whole, run_call
 from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import RunContext
+from rnnops.twin_array import TwinArray
 from rnnops.types import Array
 
 LayerGradients: TypeAlias = tuple[list[str], list[Array], list[Array], dict[str, Array]]
+ARRAYS = (np.ndarray, TwinArray)
 
 
 def steps_of(plan: TrainingPlan, output: Any, freeze: Any) -> tuple[LayerStep, ...]:
@@ -57,7 +59,7 @@ def run_steps(
     Args:
         workspace: holds the inputs of all steps; it is emptied on the way.
         values: input of the net -> the array that was fed.
-        owner: stays alive until the pass is over; `owner.release()` is called then.
+        owner: the pullback; it stays alive until the pass is over, and lets go of what it was lent then.
     """
     try:
         borrowed = _Borrowed(workspace)
@@ -66,18 +68,18 @@ def run_steps(
         for name in set(workspace) - read:
             workspace.drop(name)
         for step in steps:
-            _run(step, workspace, context)
+            _run(step, workspace, context, owner.kernels_of(step.program, step.kernels))
             for op, name, read_later in step.steps_read:
                 _forget(workspace[name], op, read_later)
-            _keep_from_changes(workspace, [values[name] for name, _ in step.params])
+            _keep_from_changes(workspace, [owner.as_read(values[name]) for name, _ in step.params])
             yield _results(step, workspace, values, borrowed)
     finally:
         owner.release()
 
 
-def _run(step: LayerStep, workspace: Workspace, context: RunContext) -> None:
+def _run(step: LayerStep, workspace: Workspace, context: RunContext, kernels: Mapping[str, Any]) -> None:
     for (call, schema, _), dead in zip(step.program.steps, step.dead, strict=False):
-        results = run_call(call, schema, workspace, context, step.kernels.get(call.op.key))
+        results = run_call(call, schema, workspace, context, kernels.get(call.op.key))
         for name, array in zip(call.op.outputs, results, strict=True):
             if name:
                 workspace[name] = array
@@ -108,7 +110,7 @@ def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array],
     for place, array in enumerate(arrays):
         others = (*arrays[:place], *_arrays(workspace))
         shared = any(np.may_share_memory(array, other) for other in others) or borrowed.holds(array)
-        if shared or not array.flags.writeable or not is_whole(array):
+        if shared or not array.flags.writeable or not _is_whole(array):
             arrays[place] = array.copy()
     names, count = [name for name, _ in step.params], len(step.params)
     inputs = zip((name for name, _ in step.inputs), arrays[count:], strict=True)
@@ -119,12 +121,17 @@ def _keep_from_changes(workspace: Workspace, params: Sequence[Array]) -> None:
     """Copy what is still to be read of arrays that the consumer may now overwrite."""
     for name in workspace:
         array = workspace[name]
-        if isinstance(array, np.ndarray) and any(np.may_share_memory(array, param) for param in params):
+        if isinstance(array, ARRAYS) and any(np.may_share_memory(array, param) for param in params):
             workspace[name] = array.copy()
 
 
 def _arrays(workspace: Workspace) -> list[Array]:
-    return [array for name in workspace if isinstance(array := workspace[name], np.ndarray)]
+    return [array for name in workspace if isinstance(array := workspace[name], ARRAYS)]
+
+
+def _is_whole(array: Any) -> bool:
+    """Whether an array is most of the memory that it keeps alive, on any device."""
+    return 4 * array.nbytes >= 3 * array.base.nbytes if isinstance(array, TwinArray) else is_whole(array)
 
 
 class _Borrowed:
@@ -135,11 +142,16 @@ class _Borrowed:
 
     def holds(self, array: Array) -> bool:
         """Whether somebody else may have the memory of an array."""
-        return any(owner is not None and np.may_share_memory(array, owner) for owner in (ref() for ref in self._owners))
+        owners = (ref() for ref in self._owners)
+        if isinstance(array, TwinArray):
+            return any(owner is array.base for owner in owners)
+        return any(isinstance(owner, np.ndarray) and np.may_share_memory(array, owner) for owner in owners)
 
 
-def _owner(array: Array) -> Array:
-    """The array that an array is a view of."""
+def _owner(array: Any) -> Any:
+    """The array that an array is a view of; on another device, the memory that it lies in."""
+    if isinstance(array, TwinArray):
+        return array.base
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

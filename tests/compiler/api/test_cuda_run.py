@@ -324,13 +324,6 @@ def test_a_pullback_in_another_stream_waits_and_is_waited_for(monkeypatch: pytes
     assert waits == [("forward", 0), (0, "forward")]
 
 
-def test_no_layers() -> None:
-    net = model()
-    out, pullback = ro.compile(net, device="cuda", tuning=TUNING).vjp(feeds_of(net))
-    with pytest.raises(ro.DeviceError, match="layer by layer"):
-        pullback.layers({"y": np.ones_like(out["y"])})
-
-
 def test_training_under_a_byte_budget_and_with_dropout() -> None:
     net = ro.Net("dropped")
     h, *_ = ro.LSTM(net, net.input("x"), None, None, D, H, memory_optimization=True)

@@ -138,7 +138,7 @@ def test_what_is_the_same_at_every_step_is_computed_on_the_device(monkeypatch: p
 
 
 class Lent:
-    """Memory from a pool as devices have them: what nobody has any longer is given out again, the last first."""
+    """Memory from a pool as devices have them: what nobody has any longer is given out again, the lowest first."""
 
     free: ClassVar[dict[int, list[np.ndarray]]] = {}
 
@@ -148,6 +148,7 @@ class Lent:
 
     def __del__(self) -> None:
         self.free[max(self.array.nbytes, 1)].append(self.array)
+        self.free[max(self.array.nbytes, 1)].sort(key=lambda array: -array.ctypes.data)
 
 
 def lent(nbytes: int) -> tuple[Lent, int]:
@@ -155,8 +156,16 @@ def lent(nbytes: int) -> tuple[Lent, int]:
     return owner, owner.array.ctypes.data
 
 
+def in_layers(pullback: Any, grads: Any) -> dict[str, Any]:
+    """Gradients of a backward pass that goes layer by layer."""
+    return {
+        name: grad for names, _, found, _ in pullback.layers(grads) for name, grad in zip(names, found, strict=True)
+    }
+
+
 @in_simulator
-def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("use", [lambda pullback, grads: pullback(grads), in_layers], ids=["whole", "in_layers"])
+def test_step_by_step_runs_are_recorded_and_draw_anew(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that come and go lie where they lay before; seeds, and what lies in arrays, are never the old ones."""
     net, steps = ro.Net("dropped"), 20
     y, *_ = ro.LSTM(net, net.input("x"), None, None, D, H, scope="a", memory_optimization=True)
@@ -166,6 +175,7 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.Monkey
     tuning = Options(tile=8, least_work=0, device=Cuda(lanes=3, blocks=2, shared_bytes=0))
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
+    backward: list[int] = []
     real = replays.Recorded.start
     monkeypatch.setattr(replays.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
@@ -176,11 +186,13 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(monkeypatch: pytest.Monkey
         now = random.normal(size=(steps, N, D))
         x[...] = ro.on_device(now)
         out, pullback = run.vjp(given, seed=seed)
-        grads = pullback({"y": ro.on_device(np.ones((steps, N, H)))})
+        before = len(replayed)
+        grads = use(pullback, {"y": ro.on_device(np.ones((steps, N, H)))})
+        backward.append(len(replayed) - before)
         wanted, back = exact.vjp({**weights, "x": now}, seed=seed)
         assert_same(out, wanted, DeviceArray)
         assert_same(grads, back({"y": np.ones((steps, N, H))}), DeviceArray)
         if seed % 5 == 3:
             held.append((out, grads))  # so that the next lie elsewhere
         del out, pullback, grads
-    assert replayed
+    assert len(replayed) > sum(backward) > 0
