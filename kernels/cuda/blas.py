@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, byref, c_double, c_float, c_int, c_void_p
+from ctypes import POINTER, byref, c_double, c_float, c_int, c_size_t, c_void_p
 from functools import cache
 from typing import Any
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import SIMULATED, current_device, optional
+from rnnops.kernels.cuda.lenders import current_lender, is_captured
 from rnnops.kernels.cuda.streams import address_of
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
 MAJOR, MINOR = 0, 1  # libraryPropertyType
 MOST = 2**31 - 1  # of a size or a stride
+WORKSPACE = 32 << 20  # bytes, which NVIDIA recommends from compute capability 9.0 on; less would do before
 FINDER = "cuda.pathfinder"  # NVIDIA's own: wheels, conda, CUDA_HOME, the system; comes with numba-cuda
 PRODUCTS = {"float32": ("cublasSgemm_v2", c_float), "float64": ("cublasDgemm_v2", c_double)}
 
@@ -37,6 +39,7 @@ class Cublas:
         self._library = ctypes.CDLL(self.path)
         self._products = {dtype: (name, self._product(name, kind), kind) for dtype, (name, kind) in PRODUCTS.items()}
         self._library.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
+        self._library.cublasSetWorkspace_v2.argtypes = [c_void_p, c_void_p, c_size_t]
         self._lock = threading.Lock()  # a handle has one stream at a time
         self._handles: dict[int, c_void_p] = {}
         self._handle()  # a library that is too new for the driver is found out now, not in the midst of a run
@@ -56,11 +59,21 @@ class Cublas:
         with self._lock:
             handle = self._handle()
             _check(self._library.cublasSetStream_v2(handle, address_of(stream)), "cublasSetStream")
+            _lent = self._workspace(handle)  # until the product is in the stream
             status = product(
                 handle, of_b, of_a, columns, rows, inner, byref(number(1)), _start(b), b_stride, _start(a), a_stride,
                 byref(number(beta)), _start(c), max(c.row, columns),
             )  # fmt: skip
         _check(status, name)
+
+    def _workspace(self, handle: c_void_p) -> Any:
+        """What a graph lends for a product, which else would add memory of its own to it; the stream sets it back."""
+        lender = current_lender()
+        if lender is None or not is_captured():
+            return None
+        owner, pointer = lender.take(WORKSPACE)
+        _check(self._library.cublasSetWorkspace_v2(handle, pointer, WORKSPACE), "cublasSetWorkspace")
+        return owner
 
     def _product(self, name: str, number: Any) -> Any:
         function, matrix = getattr(self._library, name), (c_void_p, c_int)

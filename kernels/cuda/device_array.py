@@ -18,6 +18,7 @@ import numpy as np
 
 from rnnops.kernels.cuda.device_memory import clear, copy_in, copy_out
 from rnnops.kernels.cuda.exchange import Unordered, borrowed, capsule
+from rnnops.kernels.cuda.lenders import refuse_in_graph
 from rnnops.kernels.cuda.memory import Memory, current_stream
 from rnnops.kernels.cuda.move import add_up, move
 from rnnops.kernels.cuda.simulated import SIMULATED
@@ -103,12 +104,21 @@ class DeviceArray(TwinArray):
             raise ValueError("an array of the CUDA device is read-only: a pullback or another library reads it")
 
     def fill(self, number: Any) -> None:
+        """All elements become a number; zeros come from nowhere, other numbers from the host."""
         self._check_writeable()
-        if number == 0 and self.size and self.memory.host is None and self.flags.c_contiguous:
+        if number != 0:
+            self.assign(np.asarray(number, self.dtype))
+        elif not self.flags.c_contiguous:
+            self._move(zeros((1,), self.dtype), adds=False)
+        elif self.size:
+            self._clear()
+
+    def _clear(self) -> None:
+        if self.memory.host is not None:
+            self.on_simulated_device()[...] = 0
+        else:
             self.memory.write_in(current_stream())
             clear(self, current_stream())
-        else:
-            self.assign(np.asarray(number, self.dtype))
 
     def copy(self) -> DeviceArray:
         """A contiguous copy."""
@@ -135,6 +145,7 @@ class DeviceArray(TwinArray):
 
     def to_host(self) -> Any:
         """A copy as a NumPy array, once all before it in the stream is done."""
+        refuse_in_graph("numbers of the device are read on the host", hint="Read them when the graph has run.")
         if self.memory.host is not None:
             return self.on_simulated_device().copy()
         source = self if self.flags.c_contiguous else self.copy()
@@ -206,6 +217,7 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
 
 def settled(array: DeviceArray) -> DeviceArray:
     """The array once it is written, for use in any stream."""
+    refuse_in_graph("the host waits for the device")
     if not SIMULATED:
         synchronize(current_stream())
     array.memory.done()
@@ -245,6 +257,7 @@ def _copied(array: Any) -> DeviceArray:
 
 def copy_to(target: DeviceArray, array: Any) -> None:
     """Copy a NumPy array to an array of the device of the same shape and dtype, without gaps."""
+    refuse_in_graph("numbers of the host are copied to the device")
     if target.memory.host is not None:
         target.on_simulated_device()[...] = array
     elif array.size:

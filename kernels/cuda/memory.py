@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cuda.device_memory import allocate
+from rnnops.kernels.cuda.lenders import current_lender
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import address_of, wait_for
 
@@ -54,7 +55,7 @@ class Memory:
 
     Args:
         nbytes: of it.
-        owner, pointer: of memory that is somebody else's; new memory if left out.
+        owner, pointer: of memory that is somebody else's; new memory, of a lender where there is one, if left out.
 
     Attributes:
         writer: the stream in which it was written last; None where that is done.
@@ -93,6 +94,9 @@ class Memory:
 
 
 def _allocated(nbytes: int) -> tuple[Any, int]:
+    lender = current_lender()
+    if lender is not None:
+        return lender.take(nbytes)
     if not SIMULATED:
         return allocate(nbytes, current_stream())
     owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read that nobody has written

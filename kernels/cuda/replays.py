@@ -17,6 +17,7 @@ from typing import Any
 
 from rnnops.kernels.cuda.device_array import copy_to, on_device
 from rnnops.kernels.cuda.facade import record
+from rnnops.kernels.cuda.host_numbers import numbers_on_device
 from rnnops.kernels.cuda.launches import ScanRun
 
 LEAST = 32  # launches of a run that is worth recording
@@ -59,7 +60,7 @@ class Replays:
         if isinstance(found, Recorded):
             found.start(sizes, stream)
         else:
-            self.launches = max(self.launches or 0, run.start(on_device(sizes), stream))
+            self.launches = max(self.launches or 0, run.start(numbers_on_device(sizes, stream), stream))
 
     def _found(self, run: ScanRun, sizes: Any, stream: Any) -> Any:
         key = run.key(stream)

@@ -12,6 +12,7 @@ import pytest
 from cuda_marks import in_simulator
 from fake_driver import Blas, Fakes, fake_device
 from gemm_cases import assert_product, operands
+from lending import Purse
 from without_simulator import run_compiler
 
 import rnnops as ro
@@ -20,6 +21,7 @@ from rnnops.kernels.cuda import blas, gemm, streams
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
 from rnnops.kernels.cuda.launches import ScanRun
+from rnnops.kernels.cuda.lenders import lent_by
 from rnnops.kernels.cuda.replays import Replays
 
 pytestmark = [pytest.mark.cuda, in_simulator]
@@ -119,6 +121,21 @@ def test_products_go_into_the_stream_that_is_given(fakes: Fakes) -> None:
     for address in (7, 0, 8):
         multiply(Product(x, x, Matrix(on_device(np.ones(4)), 0, 2), 2, 2, 2), stream=streams.stream_of(address))
     assert fakes.said("set stream") == [("set stream", 5, address) for address in (7, 0, 8)]
+
+
+def test_a_graph_that_is_captured_lends_room_for_products(fakes: Fakes) -> None:
+    """cuBLAS would add memory of its own to the graph; what it was told before holds for no later product."""
+    x, purse = Matrix(on_device(np.ones(4)), 0, 2), Purse(captures=True)
+    target = Matrix(on_device(np.ones(4)), 0, 2)
+    with lent_by(purse):
+        multiply(Product(x, x, target, 2, 2, 2), stream=streams.stream_of(7))
+    with lent_by(Purse()):
+        multiply(Product(x, x, target, 2, 2, 2), stream=streams.stream_of(7))
+    (lent,) = purse.lent
+    assert lent.nbytes == blas.WORKSPACE
+    stream = ("set stream", 5, 7)
+    wanted = [stream, ("set workspace", 5, lent.ctypes.data, blas.WORKSPACE), ("gemm", 2, 2, 2), stream]
+    assert fakes.said("set stream", "set workspace", "gemm") == [*wanted, ("gemm", 2, 2, 2)]
 
 
 def test_runs_with_products_are_recorded(fakes: Fakes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
 from rnnops.kernels.cuda.device_array import DeviceArray, empty
+from rnnops.kernels.cuda.lenders import current_lender
 from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.streams import address_of
 
@@ -27,7 +28,10 @@ class DeviceBlock:
 
 
 class DeviceMemory(Memory):
-    """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order."""
+    """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order.
+
+    A lender has a pool itself, and owns what its graphs use: what it lends goes back to it.
+    """
 
     def __init__(self) -> None:
         self._pools: dict[int, Pool] = {}
@@ -39,10 +43,11 @@ class DeviceMemory(Memory):
         return made
 
     def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
-        return self._pool().take(nbytes), 0
+        return (DeviceBlock(nbytes) if current_lender() else self._pool().take(nbytes)), 0
 
     def give_back(self, pool: Pool, block: Any) -> None:
-        self._pool().give(block)
+        if current_lender() is None:
+            self._pool().give(block)
 
     def _pool(self) -> Pool:
         return self._pools.setdefault(address_of(current_stream()), Pool(DeviceBlock))

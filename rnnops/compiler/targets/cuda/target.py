@@ -31,10 +31,12 @@ from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, Workspace
-from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled
+from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled, zeros
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.group_barrier import WORDS
+from rnnops.kernels.cuda.host_numbers import numbers_on_device
 from rnnops.kernels.cuda.launches import ScanRun
+from rnnops.kernels.cuda.lenders import is_captured, refuse_in_graph
 from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.replays import Replays
 from rnnops.kernels.cuda.streams import address_of
@@ -102,17 +104,32 @@ class Cuda:
 
     def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
-        numbers, stream = [int(size) for size in sizes], current_stream()
+        stream = current_stream()
+        if is_captured():
+            self._capture(function, sizes, arrays, stream)
+            return False
+        numbers = [int(size) for size in sizes]
         fixed = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
         run = ScanRun(function, numbers, fixed, arrays, status, self.lanes, self._counters(stream))
         if all(isinstance(array, DeviceArray) for array in arrays):
             self.replays.setdefault(function, Replays()).start(run, sizes, stream)
         else:
-            run.start(on_device(sizes), stream)
+            run.start(numbers_on_device(sizes, stream), stream)
         if not may_fail or status.to_host()[0] == 0:
             return False
         status.fill(0)
         return True
+
+    def _capture(self, function: Any, sizes: Any, arrays: Sequence[Any], stream: Any) -> None:
+        """Launch into a stream of which somebody makes a graph, with memory that is the graph's alone.
+
+        Nobody reads whether an index was out of range: kernels take the nearest that is not.
+        """
+        if function not in self.replays or self.replays[function].launches is None:
+            refuse_in_graph("a kernel would have to be loaded, as it has not run yet")
+        status, counters = zeros((4,), "int64"), zeros((WORDS * self.blocks,), "uint32")
+        run = ScanRun(function, sizes.tolist(), (), arrays, status, self.lanes, counters)
+        run.start(numbers_on_device(sizes, stream), stream)
 
     def _counters(self, stream: Any) -> DeviceArray:
         """Words by which groups of blocks wait for each other; what goes into one stream uses them in turn."""

@@ -10,14 +10,25 @@ import ctypes
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import CFUNCTYPE, POINTER, c_double, c_float, c_int, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_double, c_float, c_int, c_size_t, c_void_p
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rnnops.kernels.cuda import blas, device_array, device_memory, exchange, facade, memory, streams
+from rnnops.kernels.cuda import (
+    blas,
+    device_array,
+    device_memory,
+    exchange,
+    facade,
+    gemm,
+    host_numbers,
+    memory,
+    move,
+    streams,
+)
 
 Log = list[tuple[Any, ...]]
 FUNCTION = SimpleNamespace(handle="function", device=SimpleNamespace(id=0))
@@ -193,6 +204,7 @@ class Blas:
         self.cublasCreate_v2 = create(self._create)
         self.cublasGetProperty = CFUNCTYPE(c_int, c_int, POINTER(c_int))(self._property)
         self.cublasSetStream_v2 = CFUNCTYPE(c_int, c_void_p, c_void_p)(self._set_stream)
+        self.cublasSetWorkspace_v2 = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)(self._set_workspace)
         self.cublasSgemm_v2 = self._gemm(c_float, np.float32)
         self.cublasDgemm_v2 = self._gemm(c_double, np.float64)
 
@@ -207,6 +219,10 @@ class Blas:
 
     def _set_stream(self, handle: int, stream: int | None) -> int:
         self.log.append(("set stream", handle, stream or 0))
+        return 0
+
+    def _set_workspace(self, handle: int, address: int, nbytes: int) -> int:
+        self.log.append(("set workspace", handle, address, nbytes))
         return 0
 
     def _gemm(self, number: Any, dtype: Any) -> Any:
@@ -269,6 +285,7 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 
 
 def forget() -> None:
-    """What a process remembers of its device."""
-    for remembered in (facade._configured, facade._described, blas._found):
+    """What a process remembers of its device, and kernels that were made for it."""
+    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel
+    for remembered in (facade._configured, facade._described, blas._found, *kernels):
         remembered.cache_clear()
