@@ -40,7 +40,19 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--quick", action="store_true", help="two short rounds: numbers that are only about right")
     arguments.add_argument("--scale", choices=("full", "tiny"), default="full", help="tiny: sizes for an interpreter")
     arguments.add_argument("--seconds", type=float, help="stop after so long, with what there is by then")
-    arguments.add_argument("--resume", action="store_true", help="go on in bench.json, or today's newest file of a GPU")
+    arguments.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on in bench.json, or in the newest file of the GPU, of the same sources",
+    )
+    arguments.add_argument(
+        "--full",
+        action="store_true",
+        help="all cases, in as many calls as it takes: the next one goes on (docs/cuda.md)",
+    )
+    arguments.add_argument(
+        "--restart", action="store_true", help="where --resume or --full cannot go on in the newest file, begin another"
+    )
     arguments.add_argument(
         "--first-minutes", action="store_true", help="cuda: what to try first on a GPU, in ten minutes (docs/cuda.md)"
     )
@@ -54,8 +66,9 @@ def main(words: list[str] | None = None) -> int:
     """Run the benchmark; the exit status. Workers of their own measure."""
     options = parser().parse_args(words)
     words = sys.argv[1:] if words is None else words
-    if options.first_minutes and options.device != "cuda":
-        print("--first-minutes is for --device cuda", file=sys.stderr)
+    wrong = contradiction(options)
+    if wrong:
+        print(wrong, file=sys.stderr)
         return 2
     if options.first_minutes:
         from bench.first_minutes import run_first_minutes
@@ -77,6 +90,17 @@ def main(words: list[str] | None = None) -> int:
     if options.device == "cuda":
         print(estimate(cases, settings_of(options)), file=sys.stderr)
     return show_names(cases, options.only)
+
+
+def contradiction(options: argparse.Namespace) -> str:
+    """What does not go together; empty where all does."""
+    if options.first_minutes and options.device != "cuda":
+        return "--first-minutes is for --device cuda"
+    if options.full and (options.only or options.quick or options.first_minutes):
+        return "--full is all cases, carefully: not with --only, --quick or --first-minutes"
+    if options.restart and not (options.full or options.resume):
+        return "--restart says what to do where --full or --resume cannot go on; without them a new file begins anyway"
+    return ""
 
 
 def show_names(cases: Sequence[Case], pattern: str) -> int:

@@ -31,8 +31,9 @@ from bench.contender import Settings
 from bench.first_runs import RESULT
 from bench.first_steps import Part, Step, first_steps
 from bench.first_tools import PROFILER, SANITIZER, errors_found, refusal
-from bench.record import paths_of, write_both
+from bench.record import write_both
 from bench.report import table_of
+from bench.resume import ResumeError, find, now, revision
 from bench.watch import ROOT, environment
 
 SECONDS = 585.0  # ten minutes, with what a process may take to go when it is ended
@@ -49,7 +50,7 @@ class Outcome:
     Args:
         status: one of the five words.
         why: where it is not `OK`.
-        seconds: that it took.
+        seconds: that it took; `when` it ended.
         result: what it told.
         tail: its last lines; all that it printed where a tool looked at it.
     """
@@ -60,6 +61,7 @@ class Outcome:
     status: str
     why: str = ""
     seconds: float = 0.0
+    when: str = ""
     result: dict[str, Any] = field(default_factory=dict)
     tail: list[str] = field(default_factory=list)
 
@@ -88,12 +90,17 @@ class FirstMinutes:
         self.outcomes: list[Outcome] = []
         self.known: dict[tuple[str, str], Outcome] = {}
         self.machine: dict[str, Any] = {}
+        self.revision = revision()
         self.path = Path()
 
     def go(self) -> int:
         look, *others = self.steps
         self.take(look, self.end)
-        self.open()
+        try:
+            self.open()
+        except ResumeError as error:
+            print(error, file=sys.stderr)
+            return 2
         device = self.told("device")
         deadline = self.start + look.seconds
         for step in others:
@@ -115,14 +122,17 @@ class FirstMinutes:
         return self.outcomes[0].result.get(what)
 
     def open(self) -> None:
-        """A file for the results, or today's newest of this machine, of which what was reached is not done again."""
+        """A file for the results, or the newest of this machine, of which what was reached is not done again.
+
+        Raises ResumeError where that file is of other sources.
+        """
         self.machine = next((one.result["machine"] for one in self.outcomes if "machine" in one.result), {})
         self.machine = self.machine or {"gpu": self.told("device") or "none"}
-        before, self.path = paths_of(self.machine, self.today, self.options.output, KIND)
-        if self.options.resume and before:
-            self.path = before
-            saved = [Outcome(**one) for one in json.loads(before.read_text())["outcomes"]]
-            self.known = {(one.step, one.label): one for one in saved if one.status != UNREACHED}
+        on, restart = self.options.resume, self.options.restart
+        found = find(self.machine, self.revision, self.today, self.options.output, KIND, on, restart)
+        self.path = found.path
+        saved = [Outcome(**one) for one in found.saved.get("outcomes", ())]
+        self.known = {(one.step, one.label): one for one in saved if one.status != UNREACHED}
         self.save()
 
     def take(self, step: Step, deadline: float, reason: str = "") -> None:
@@ -160,10 +170,19 @@ class FirstMinutes:
     def save(self) -> str:
         """Write both files; the page."""
         spent = round(time.monotonic() - self.start, 1)
-        head = {"date": self.today, "command": self.command, "seconds": spent, "machine": self.machine}
-        text = page(head, self.outcomes)
-        write_both(self.path, {**head, "outcomes": [asdict(one) for one in self.outcomes]}, text)
+        head = {
+            "date": self.today, "command": self.command, "seconds": spent, "machine": self.machine,
+            "revision": self.revision,
+        }  # fmt: skip
+        outcomes = [*self.outcomes, *self.ahead()]
+        text = page(head, outcomes)
+        write_both(self.path, {**head, "outcomes": [asdict(one) for one in outcomes]}, text)
         return text
+
+    def ahead(self) -> list[Outcome]:
+        """What is known from a run before, and this one has not come to: a run that is killed loses none of it."""
+        there = {(one.step, one.label) for one in self.outcomes}
+        return [one for key, one in self.known.items() if key not in there]
 
 
 def run_part(part: Part, seconds: float, outcome: Outcome, variables: dict[str, str]) -> None:
@@ -172,7 +191,7 @@ def run_part(part: Part, seconds: float, outcome: Outcome, variables: dict[str, 
     words = ["--seconds", f"{max(1.0, seconds - GRACE):.0f}"] if part.told else []
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         status = run_process([*part.command, *words], seconds, log, variables)
-        outcome.seconds = round(time.monotonic() - start, 2)
+        outcome.seconds, outcome.when = round(time.monotonic() - start, 2), now()
         log.seek(0)
         text = log.read()
     lines = text.splitlines()
@@ -240,7 +259,7 @@ def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     blocks = [
         f"# First minutes on a GPU: {machine.get('gpu', 'unknown')}",
         f"- {head['date']}: `{head['command']}`, {head['seconds']:.0f} s",
-        ", ".join(f"{name} {value}" for name, value in machine.items()),
+        ", ".join(f"{name} {value}" for name, value in {**machine, "commit": head["revision"]["commit"]}.items()),
         ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]),
     ]
     for title, mark, statuses in (("Wrong", "**", (FAILED, HUNG)), ("Not done", "", (MISSING, UNREACHED))):
@@ -248,11 +267,14 @@ def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
         lines = [f"- {one.step}: {one.label}: {mark}{one.status}{mark}: {one.why}" for one in bad]
         blocks += [f"## {title}", "\n".join(lines)] if lines else []
     for step in dict.fromkeys(one.step for one in outcomes):
-        blocks += [f"## {step}", table_of([("", "", "s", ""), *(row(one) for one in outcomes if one.step == step)])]
+        blocks += [
+            f"## {step}",
+            table_of([("", "", "s", "when", ""), *(row(one) for one in outcomes if one.step == step)]),
+        ]
     return "\n\n".join(block for block in blocks if block)
 
 
 def row(one: Outcome) -> tuple[str, ...]:
     told = "; ".join(f"{name}: {value}" for name, value in one.result.items() if name != "machine")
     words = " ".join(told.split()) or last_words(one.tail)
-    return one.label, one.status, f"{one.seconds:.1f}", words[: 3 * WORDS].replace("|", "/")
+    return one.label, one.status, f"{one.seconds:.1f}", one.when, words[: 3 * WORDS].replace("|", "/")

@@ -17,6 +17,7 @@ class CaseResult:
         error: where contenders disagree or fail, or why there are no numbers.
         others: processors that other processes kept busy meanwhile.
         steps: T, where times are shown as those of a step.
+        when, how: it was measured, in words; what was measured in another way is measured again by a run that goes on.
     """
 
     group: str
@@ -26,6 +27,8 @@ class CaseResult:
     error: str = ""
     others: float = 0.0
     steps: int = 0
+    when: str = ""
+    how: str = ""
 
     @property
     def name(self) -> str:

@@ -118,10 +118,12 @@ def preparation_line(results: Sequence[CaseResult]) -> str:
 def group_table(group: str, results: list[CaseResult]) -> str:
     """Cases down, contenders across; in brackets how many times ours a number is. Many contenders go down the page."""
     labels = list(dict.fromkeys(one.label for result in results for one in result.measured))
-    rows = [[group, *labels]]
+    dated = any(result.when for result in results)
+    rows = [[group, *labels, *(["measured"] if dated else [])]]
     for result in results:
         table = {one.label: one for one in result.measured}
-        rows.append([result.setting, *(cell(table.get(label), table.get(OURS), result.steps) for label in labels)])
+        shown = [cell(table.get(label), table.get(OURS), result.steps) for label in labels]
+        rows.append([result.setting, *shown, *([result.when or "-"] if dated else [])])
     return table_of(rows if len(labels) <= WIDE else [list(column) for column in zip(*rows, strict=True)])
 
 

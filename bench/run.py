@@ -18,7 +18,8 @@ from bench.contender import Settings
 from bench.cuda_cases import rough_seconds
 from bench.judge import CaseResult, busy, describe, errors, misses
 from bench.pictures import save_pictures
-from bench.record import Record, load_record, paths_of, result_of, save_record
+from bench.record import Record, load_record, result_of, save_record
+from bench.resume import ResumeError, find, now, revision
 from bench.watch import HUNG_SECONDS, HUNG_SECONDS_OF_HOST, Watch, WorkerError
 
 TINY_SECONDS = 8.0
@@ -38,6 +39,9 @@ def run_cases(options: argparse.Namespace, cases: list[Case], words: list[str]) 
     except WorkerError as error:
         print(error, file=sys.stderr)
         return 1
+    except ResumeError as error:
+        print(error, file=sys.stderr)
+        return 2
     if run.watch.no_device:
         print(f"no usable GPU: {run.watch.no_device}; {INSTALL}; --scale tiny needs none", file=sys.stderr)
         return 2
@@ -72,6 +76,12 @@ def seconds_of(cases: Iterable[Case], settings: Settings) -> float:
     return sum(TINY_SECONDS if settings.is_simulated else rough_seconds(case, settings.rounds) for case in cases)
 
 
+def described(settings: Settings) -> str:
+    """How it is measured, in words: equal where numbers may stand side by side."""
+    clock = "processor time" if settings.processor_time else "the clock"
+    return f"{settings.rounds} rounds of {settings.counted:g} s by {clock}, {settings.sets} sets of inputs"
+
+
 class Run:
     """One run of the command: what is chosen, what was known before, what comes."""
 
@@ -81,7 +91,7 @@ class Run:
         self.settings = settings_of(options)
         self.everything = list(cases_of(options.device, options.scale == "tiny"))
         self.chosen = {case.name: case for case in cases}
-        self.record, self.path = Record(), Path()
+        self.record, self.path, self.how = Record(), Path(), described(self.settings)
         self.watch = Watch(
             list(self.chosen), self.settings, self.saved, self.opened,
             until=None if options.seconds is None else self.start + options.seconds,
@@ -90,22 +100,27 @@ class Run:
         )  # fmt: skip
 
     def opened(self, watch: Watch) -> None:
-        """The first worker has told what machine it is on: now results have a file."""
-        if self.settings.is_cuda:
-            print(estimate(self.chosen.values(), self.settings), file=sys.stderr, flush=True)
-        today = date.today().isoformat()
-        before, self.path = paths_of(watch.machine, today, self.options.output)
-        if self.options.resume and before:
-            self.path, self.record = before, load_record(before, self.everything)
-            known = {name for name, result in self.record.cases.items() if result.measured}
+        """The first worker has told what machine it is on: now results have a file. Raises ResumeError."""
+        today, made_by = date.today().isoformat(), revision()
+        on = self.options.resume or self.options.full
+        found = find(watch.machine, made_by, today, self.options.output, "cuda", on, self.options.restart)
+        self.path = found.path
+        if found.saved:
+            self.record = load_record(found.saved, self.everything)
+            known = {name for name, result in self.record.cases.items() if result.measured and result.how == self.how}
             watch.cases = [name for name in watch.cases if name not in known]
-        self.record.machine, self.record.rates = watch.machine, dict(watch.rates or {})
+            print(f"{self.path} has {len(self.chosen) - len(watch.cases)} of {len(self.chosen)} cases", file=sys.stderr)
+        if self.settings.is_cuda:
+            left = [self.chosen[name] for name in watch.cases]
+            print(estimate(left, self.settings), file=sys.stderr, flush=True)
+        self.record.machine, self.record.revision = watch.machine, made_by
+        self.record.rates = dict(watch.rates or {})
         self.record.runs.append({"date": today, "command": self.command})
 
     def saved(self, watch: Watch, event: dict[str, Any]) -> None:
         """A case is done."""
         case = self.chosen[event["case"]]
-        result = result_of(case, event["measured"], event["error"], event.get("others", 0.0))
+        result = result_of(case, event["measured"], event["error"], event.get("others", 0.0), now(), self.how)
         self.record.cases[result.name], self.record.unreached = result, list(watch.cases)
         save_record(self.record, self.path, self.everything)
         done = len(self.chosen) - len(watch.cases)

@@ -34,8 +34,9 @@ from bench.goals import Measured
 from bench.measure import DeadDeviceError, Measurement, reason_of
 from bench.place import HostPlace, NoDeviceError, find_place, relative_error
 from bench.problems import Problem, Size
-from bench.record import Record, load_record, paths_of, result_of, save_record
+from bench.record import Record, load_record, result_of, save_record
 from bench.report import page
+from bench.resume import paths_of
 from bench.run import estimate, settings_of
 from bench.timing import DeviceBlock, time_in_turn
 
@@ -268,12 +269,16 @@ def test_results_survive_the_disk_and_no_run_writes_over_another(tmp_path: Path)
     newest, path = paths_of(MACHINE, "2030-01-31", tmp_path)
     assert (newest, path.name) == (None, "cuda-nvidia-h200-2030-01-31.json")
     rows = measured(case, rnnops=2.0, nn_LSTM=1.0)
-    record = Record(MACHINE, {"sync_seconds": 1e-6}, [{"date": "2030-01-31", "command": "python -m bench"}])
-    record.cases[LSTM], record.unreached = result_of(case, rows, ""), ["gru forward 1024,16,768"]
-    save_record(record, path, table)
+    runs = [{"date": "2030-01-31", "command": "python -m bench"}]
+    record = Record(MACHINE, {"commit": "abc", "sources": "def"}, {"sync_seconds": 1e-6}, runs)
+    result = result_of(case, rows, "", when="2030-01-31 12:00 UTC", how="5 rounds")
+    record.cases[LSTM], record.unreached = result, ["gru forward 1024,16,768"]
+    assert "| measured" in save_record(record, path, table)
     assert sorted(one.name for one in tmp_path.iterdir()) == [path.name, path.with_suffix(".md").name]
-    assert load_record(path, table).cases == record.cases
-    assert load_record(path, []).cases == {}
+    saved = json.loads(path.read_text())
+    assert load_record(saved, table).cases == record.cases
+    assert load_record(saved, table).revision == record.revision
+    assert load_record(saved, []).cases == {}
     newest, following = paths_of(MACHINE, "2030-01-31", tmp_path)
     assert (newest, following.name) == (path, "cuda-nvidia-h200-2030-01-31-2.json")
 

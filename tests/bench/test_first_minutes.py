@@ -213,13 +213,15 @@ def test_a_tool_that_is_missing_is_told_and_is_no_failure(monkeypatch: pytest.Mo
 
 def test_the_page_begins_with_what_went_wrong() -> None:
     outcomes = [
-        Outcome("cells", "lstm", "", OK, seconds=2.0, result={"worst": "y | 1e-7"}),
+        Outcome("cells", "lstm", "", OK, seconds=2.0, when="12:00 UTC", result={"worst": "y | 1e-7"}),
         Outcome("cells", "gru", "", HUNG, "still running after 30 s"),
     ]
-    text = page({"date": "2030-01-31", "command": "python", "seconds": 9.0, "machine": {"gpu": "H200"}}, outcomes)
+    head = {"date": "2030-01-31", "command": "python", "seconds": 9.0, "machine": {"gpu": "H200"}}
+    text = page({**head, "revision": {"commit": "abc"}}, outcomes)
+    assert "gpu H200, commit abc" in text
     assert "1 ok, 1 hung" in text
     assert text.index("**hung**: still running") < re.sub(" +", " ", text).index(
-        "| lstm | ok | 2.0 | worst: y / 1e-7 |"
+        "| lstm | ok | 2.0 | 12:00 UTC | worst: y / 1e-7 |"
     )
 
 
