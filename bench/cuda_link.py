@@ -1,4 +1,7 @@
-"""Kernels linked and disassembled without a device, by NVIDIA's wheels: nvJitLink (`cuda-bindings`) and nvdisasm."""
+"""Kernels linked and disassembled without a device, by NVIDIA's wheels: nvJitLink (`cuda-bindings`) and nvdisasm.
+
+Wheels of CUDA 12 and of CUDA 13 do; each has folders of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,25 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
-HINT = "pip install 'numba-cuda[cu12]' nvidia-cuda-nvdisasm"
+HINT = "pip install 'rnnops[assembly]', or 'numba-cuda[cu13]' nvidia-cuda-nvdisasm"
 
 
 def lacking() -> str:
     """What is missing for linking and disassembling; empty where nothing is."""
-    if find_spec("cuda") is None or find_spec("cuda.bindings") is None or find_spec("nvidia.nvjitlink") is None:
-        return f"nvJitLink, or cuda-bindings ({HINT})"
+    try:
+        toolkit()
+    except Exception as error:  # of the import, or of what looks for the library, which has errors of its own
+        return f"nvJitLink, or cuda-bindings: {' '.join(str(error).split())[:80]} ({HINT})"
     return "" if disassembler() else f"nvdisasm ({HINT})"
+
+
+def toolkit() -> str:
+    """The version of CUDA that links, as 12.9."""
+    from cuda.bindings import nvjitlink
+
+    return ".".join(map(str, nvjitlink.version()))
 
 
 def disassembler() -> str | None:

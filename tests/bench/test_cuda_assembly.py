@@ -31,7 +31,7 @@ for one in assembled(sys.argv[1], capability):
     counts = one.counts
     print(one.direction, one.has_product, one.registers, one.stack, one.spills, one.local,
           counts["LDS 16"], counts["FFMA"], counts["BAR"], counts["division 64"],
-          counts["LDGSTS 16"])
+          counts["LDGSTS 16"], counts["all"])
 """
 SASS = """
 .section .text.__cuda_sm20_div_s64,"ax",@progbits
@@ -60,14 +60,15 @@ SASS = """
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "10.0"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_kernels_stay_in_registers(cell: str, capability: str) -> None:
-    """And divide no 64 bits in their step loops."""
+    """And divide no 64 bits in their step loops, and copy 16 bytes at once; how many instructions they have is told."""
     said = run_without_simulator(ASSEMBLE, cell, capability).splitlines()
     if said and said[0].startswith("missing:"):
         pytest.skip(said[0])
     found: list[Any] = [line.split() for line in said]
     assert {direction for direction, *_ in found} == {"forward", "backward"}
-    for _, product, *numbers in found:
-        registers, stack, spills, local, fours, multiplications, waits, divisions, copies = map(int, numbers)
+    for direction, product, *numbers in found:
+        registers, stack, spills, local, fours, multiplications, waits, divisions, copies, every = map(int, numbers)
+        print(f"{cell} {direction}, compute capability {capability}: {registers} registers, {every} in the step loop")
         assert 0 < registers <= 255
         assert (stack, spills, local, divisions) == (0, 0, 0, 0)
         assert waits > 0
