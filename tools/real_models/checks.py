@@ -1,0 +1,115 @@
+"""What a file is put through: read, equal to ONNX Runtime, gradients, exported and equal again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import rnnops as ro
+from tools.real_models.feeds import make_feeds
+from tools.real_models.table import RealFile
+
+Arrays = Mapping[str, np.ndarray]
+Runtime = Callable[[Path, Arrays], dict[str, np.ndarray]]
+SAMPLE = 4  # elements of each array that are moved by themselves in a check of gradients, beside random directions
+
+
+@dataclass
+class Row:
+    """What came of a file; each field is a cell of the printed table.
+
+    Args:
+        verdict: `equal`, `refused as listed`, or what is wrong.
+        error, gradient, again: largest differences: from ONNX Runtime over the largest value, of gradients from
+            differences, of the exported file as `error`; None where it was not asked.
+    """
+
+    name: str
+    verdict: str
+    error: float | None = None
+    gradient: float | None = None
+    again: float | None = None
+
+    @property
+    def is_right(self) -> bool:
+        return self.verdict in ("equal", "refused as listed")
+
+
+def check_file(entry: RealFile, path: Path, runtime: Runtime) -> Row:
+    """Put a file through all that the table asks for.
+
+    Args:
+        runtime: file and feeds -> outputs by name; what is compared with.
+    """
+    feeds = make_feeds(entry.feeds, input_dtypes(path))
+    expected = runtime(path, feeds)
+    constants = {name: feeds[name] for name in entry.constants}
+    try:
+        model = ro.onnx.load_model(path, constants)
+    except ro.onnx.OnnxError as error:
+        listed = entry.refused and entry.refused in str(error)
+        return Row(entry.name, "refused as listed" if listed else f"refused: {error}")
+    if entry.refused:
+        return Row(entry.name, f"is read now: take 'refused' out of the table ({entry.refused})")
+    return check_model(entry, model, {name: feeds[name] for name in feeds if name not in constants}, expected, runtime)
+
+
+def check_model(entry: RealFile, model: Any, feeds: Arrays, expected: Arrays, runtime: Runtime) -> Row:
+    """Put a model that was read through the rest."""
+    out = ro.compile(model.net)(model.params, feeds)
+    row = Row(entry.name, "equal", error=distance(out, expected))
+    row.again = exported_again(model, feeds, out, runtime)
+    if not entry.quantised:
+        row.gradient = gradient_error(model, feeds)
+    if not max(row.error or 0.0, row.again) <= entry.tolerance:
+        row.verdict = f"differs by more than {entry.tolerance:g} of the largest value"
+    return row
+
+
+def input_dtypes(path: Path) -> dict[str, str]:
+    """Dtypes of a file's inputs, without those that have values in there."""
+    graph = onnx.load(path, load_external_data=False).graph
+    valued = {tensor.name for tensor in graph.initializer}
+    numbers = {value.name: value.type.tensor_type.elem_type for value in graph.input if value.name not in valued}
+    return {name: onnx.helper.tensor_dtype_to_np_dtype(number).name for name, number in numbers.items()}
+
+
+def distance(out: Arrays, expected: Arrays) -> float:
+    """The largest difference of two sets of outputs, over each one's largest value; infinite where they do not fit."""
+    if set(out) != set(expected):
+        return float("inf")
+    return max(distance_of(out[name], expected[name]) for name in expected)
+
+
+def distance_of(one: np.ndarray, other: np.ndarray) -> float:
+    """The same of one output; of integers and bools, 0 or infinite."""
+    if one.shape != other.shape or one.dtype != other.dtype or not np.isfinite(one.astype("float64")).all():
+        return float("inf")
+    if one.dtype.kind != "f":
+        return 0.0 if np.array_equal(one, other) else float("inf")
+    largest = np.abs(other).max(initial=np.finfo(one.dtype).tiny)
+    return float(np.abs(one.astype("float64") - other).max(initial=0.0) / largest)
+
+
+def exported_again(model: Any, feeds: Arrays, out: Arrays, runtime: Runtime) -> float:
+    """How far the exported file is from the model, in ONNX Runtime; infinite where it is read as another net."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "again.onnx"
+        ro.onnx.export(model, path)
+        if str(ro.onnx.load(path)) != str(model.net):
+            return float("inf")
+        return distance(runtime(path, feeds), out)
+
+
+def gradient_error(model: Any, feeds: Arrays) -> float:
+    """The largest error of gradients in float64, along random directions and at a few elements."""
+    arrays = {**model.params, **feeds}
+    wide = {name: array.astype("float64") if array.dtype.kind == "f" else array for name, array in arrays.items()}
+    report = ro.testing.check_gradient(model.net, wide, device="cpu", sample=SAMPLE, training=False)
+    return float(report.error)

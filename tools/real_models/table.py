@@ -1,0 +1,51 @@
+"""The table of files, `files.json`: where each one is, what it is, and what feeds have a meaning for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_name("files.json")
+
+
+@dataclass(frozen=True)
+class RealFile:
+    """A file in a wheel.
+
+    Args:
+        package, version: of the wheel; file: its name in there; bytes, sha256: its size and hash.
+        what: a line for people; quantised: whether its products are of integers.
+        feeds: input -> a rule of `tools.real_models.feeds`.
+        constants: inputs that decide what the graph is, so that reading needs their values.
+        refused: a part of the message with which it is refused today; empty for a file that is read.
+        tolerance: on outputs, of the largest value.
+    """
+
+    package: str
+    version: str
+    file: str
+    bytes: int
+    sha256: str
+    what: str
+    quantised: bool
+    feeds: dict[str, dict[str, Any]]
+    constants: list[str] = field(default_factory=list)
+    refused: str = ""
+    tolerance: float = 1e-4
+
+    @property
+    def wheel(self) -> str:
+        """The wheel as pip names it."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def name(self) -> str:
+        """Wheel and file, in words."""
+        return f"{self.package} {self.version} {self.file}"
+
+
+def read_table(path: Path = TABLE) -> list[RealFile]:
+    """All files of the table."""
+    return [RealFile(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
