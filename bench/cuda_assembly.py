@@ -39,7 +39,7 @@ ROOM = {(8, 0): (108, 166912), (9, 0): (MULTIPROCESSORS, SHARED_BYTES), (10, 0):
 STEPS, SIZES = 64, tuple((H, N) for N in (16, 64) for H in (512, 768, 1024))
 KINDS = (
     *("FFMA", "HMMA", "LDG 4", "LDG 8", "LDG 16", "LDG strong", "LDGSTS 16", "LDS 4", "LDS 16", "STS 4", "STS 16"),
-    *("STG 4", "BAR", "ATOM", "ATOMG", "RED", "REDG", "MEMBAR", "division 64", "division 32"),
+    *("STG 4", "STG 16", "BAR", "ATOM", "ATOMG", "RED", "REDG", "MEMBAR", "division 64", "division 32"),
 )
 RESULTS = Path(__file__).parent / "results" / "cuda-assembly.md"
 

@@ -1,16 +1,20 @@
 """What a step of a loop on a CUDA device should cost, in microseconds: a model, for devices that are not at hand.
 
 A step is a sum of parts that follow each other: each product reads its left side from L2 into shared memory, a slice
-while the one before is multiplied, blocks wait for each other, and some time goes to all the rest. Every constant has
-its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part hides behind another,
-blocks are as busy as the busiest, L2 gives its latency and its bytes whatever the traffic.
+while the one before is multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes
+partial sums to L2 and reads those of others; blocks wait for each other, and some time goes to all the rest. Every
+constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part hides behind
+another, blocks are as busy as the busiest, L2 gives its latency and its bytes, and takes as many, whatever the traffic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
 from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.kernels.cuda.fours import BATCH
+from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 from rnnops.kernels.cuda.step_product import TILE, padded
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
@@ -57,11 +61,37 @@ def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:
     time = len(loop.waits) * habits.wait + habits.rest
     for region in loop.regions:
         product = region.product
-        if product:
+        if product and region.part:
+            sums = partial_sums(rows, product.columns, region.period, loop.members)
+            inner = product.inner // region.period * -(-region.period // loop.members)
+            time += (partial_cycles(inner, sums) if region.part == PARTIAL else total_cycles(sums)) / CLOCK
+        elif product:
             width = product.columns // region.period * -(-region.period // loop.members)
             multiply = multiply_cycles(rows, product.inner, width)
             time += product_cycles(rows, product.inner, loop.depth, multiply, habits) / CLOCK
     return time
+
+
+def partial_cycles(inner: int, sums: PartialSums) -> float:
+    """Cycles in which a block reads its own numbers of a left side, multiplies them and writes partial sums.
+
+    Args:
+        inner: numbers of a row that it has.
+    """
+    read = ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
+    written = sums.members * sums.of_member * 4 / L2_BYTES
+    return read + multiply_cycles(sums.height, inner, sums.members * sums.width) + written
+
+
+def total_cycles(sums: PartialSums) -> float:
+    """Cycles in which a block reads partial sums of all members for its features; lanes share out fours and members."""
+    time, left = 0.0, sums.of_member // TILE
+    while left > 0:
+        together = min(LANES, left)
+        batches = -(-sums.members // (LANES // together) // BATCH)
+        time += batches * ROUND_TRIP
+        left -= together
+    return time + sums.members * sums.of_member * 4 / L2_BYTES
 
 
 def product_cycles(rows: int, inner: int, depth: int, multiply: float, habits: Habits) -> float:

@@ -20,6 +20,7 @@ from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.lazy import cached_property
 
 BY_ROWS = 0  # the period of a region whose rows blocks share out
+PARTIAL, TOTAL = "partial sums", "total"  # what a region does of a product whose inner axis blocks share out
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,12 @@ class Region:
 
     Args:
         period: of features that a block owns; `BY_ROWS` where it owns rows.
+        part: of a product, `PARTIAL` or `TOTAL`; all of it if empty.
     """
 
     nodes: tuple[Node, ...]
     period: int
+    part: str = ""
 
     @property
     def product(self) -> Product | None:

@@ -59,9 +59,17 @@ from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.block_rows import SHARED, SYNC, BlockPointwiseWriter
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, feature_nests, numbers_of
+from rnnops.compiler.targets.cuda.cyclic_distribution import (
+    BY_ROWS,
+    PARTIAL,
+    TOTAL,
+    Region,
+    feature_nests,
+    numbers_of,
+)
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.split_lines import SplitLines
 from rnnops.compiler.targets.cuda.text import cuda_text
 from rnnops.kernels.cuda.group_barrier import WORDS
 
@@ -224,11 +232,13 @@ class CudaScanWriter:
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
-        weights = dict(zip((i for i, region in enumerate(loop.regions) if region.product), loop.weights, strict=False))
+        weights = _places_of_weights(loop)
         for i, region in regions:
             lines += self._wait(loop, i, region) if i in loop.waits and loop.persistent else [SYNC]
-            if region.product:
-                lines.append(self._step_product(region.product, region.period, loop, weights[i]))
+            if region.product and region.part:
+                lines.append(self._half(i, region.product, loop, weights[region.nodes]))
+            elif region.product:
+                lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
                 lines += self._region(region)
         return lines
@@ -250,14 +260,19 @@ class CudaScanWriter:
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []
-        for region, place in zip((region for _, region in regions if region.product), loop.weights, strict=False):
+        places = _places_of_weights(loop)
+        for region in (region for _, region in regions if region.part != TOTAL):
             node, size, own = region.product, self._size, self._features(region.period)
-            assert node is not None
+            if node is None:
+                continue
+            place, weights = places[region.nodes], self.layouts.arrays[node.right.owner]
+            if region.part:
+                lines.append(self._split(loop).load(node, region.period, weights, place))
+                continue
             along, across = node.right.layout.strides
             where = size(node.right.layout.offset), size(along), size(across)
             shape = size(node.inner), size(node.columns), size(region.period)
-            weights = Array(self.layouts.arrays[node.right.owner])
-            lines.append(Do("load_columns", (weights, *where, *shape, *own, Pointer("kept", size(place)))))
+            lines.append(Do("load_columns", (Array(weights), *where, *shape, *own, Pointer("kept", size(place)))))
         return lines
 
     def _step_product(self, node: Product, period: int, loop: Loop, weights: int) -> Line:
@@ -271,6 +286,20 @@ class CudaScanWriter:
         c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
         bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
         return Do("step_product", (*a, *rows, *kept, *c, *bias))
+
+    def _half(self, number: int, node: Product, loop: Loop, weights: int) -> Line:
+        """Partial sums of a product, or what they add up to."""
+        each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
+        left, target, rows = self._place(node.left), self._place(node.target), (M1 - M0) * self._size(each)
+        lines = self._split(loop)
+        if loop.regions[number].part == PARTIAL:
+            return lines.partial(number, left.array, self._address(left, M0), rows, weights)
+        bias = Array(self._array_of_bias(node)), self._bias_start(node)
+        return lines.total(number, (Array(target.array), self._address(target, M0)), rows, bias)
+
+    def _split(self, loop: Loop) -> SplitLines:
+        rows = self.scan.batch if self.plan.batch_axes else 1
+        return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
     def _region(self, region: Region) -> list[Line]:
         together = self._rows_and_together()[1]
@@ -383,6 +412,12 @@ def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block
     """First and last of what one of several takes."""
     first, last = share_of(rank, parts, count, block)
     return Assign(names[0].name, first), Assign(names[1].name, last)
+
+
+def _places_of_weights(loop: Loop) -> dict[tuple[Node, ...], int]:
+    """Nodes of a region with a product -> where its weights begin in shared memory."""
+    own = [region.nodes for region in loop.regions if region.product and region.part != TOTAL]
+    return dict(zip(own, loop.weights, strict=False))
 
 
 def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:

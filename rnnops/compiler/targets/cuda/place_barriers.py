@@ -1,7 +1,8 @@
 """Where blocks wait for each other in a loop over steps: before what reads or writes what other blocks have touched.
 
 Each region of a step touches memory as blocks share it out: by rows, by features with some period, or all of it (a
-product reads all of its left side). Two regions need a wait between them where they touch the same element, one of them
+product reads all of its left side, unless blocks share out its inner axis: then each reads its own features, and
+partial sums go from all to all). Two regions need a wait between them where they touch the same element, one of them
 writing, and not each block its own. Steps are gone through one after another, as they will run; the first region found
 to need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
 
@@ -13,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rnnops.compiler.ir.nodes import node_reads
+from rnnops.compiler.ir.nodes import Product, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
+    PARTIAL,
+    TOTAL,
     Region,
     feature_axis,
     feature_nests,
@@ -36,13 +39,13 @@ class Touch:
     """What a region does with memory.
 
     Args:
-        memory: a tensor, or an owner in scratch.
+        memory: a tensor, an owner in scratch, or a product whose partial sums lie there.
         first, last: positions over time, relative to the step.
         ring: after how many steps positions come round; 0 where they do not.
         share: `BY_ROWS`, the period of features, or `EVERYTHING`.
     """
 
-    memory: TensorName | str
+    memory: TensorName | str | Product
     first: int
     last: int
     ring: int
@@ -61,9 +64,15 @@ class Touch:
         return low <= 0 <= high if self.ring == 0 else high - low >= self.ring or -low % self.ring <= high - low
 
 
-def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[Region]) -> frozenset[int]:
-    """Numbers of the regions before which all blocks wait."""
-    touches = [list(_touches(scan, plan, region, _seen(regions, number))) for number, region in enumerate(regions)]
+def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[Region], copies: int = COPIES) -> frozenset[int]:
+    """Numbers of the regions before which all blocks wait.
+
+    Args:
+        copies: of partial sums of products.
+    """
+    touches = [
+        list(_touches(scan, plan, region, _seen(regions, number), copies)) for number, region in enumerate(regions)
+    ]
     steps = min(scan.steps, 2 + _reach(touches))
     waits: set[int] = set()
     while (found := _first_conflict(touches, waits, steps, -1 if scan.reverse else 1)) is not None:
@@ -102,7 +111,7 @@ def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: 
 
 def _reach(touches: Sequence[Sequence[Touch]]) -> int:
     """How many steps apart two touches of the same element may be."""
-    places: dict[TensorName | str, list[Touch]] = {}
+    places: dict[TensorName | str | Product, list[Touch]] = {}
     for touch in (touch for region in touches for touch in region):
         places.setdefault(touch.memory, []).append(touch)
     spans = [max(t.last for t in same) - min(t.first for t in same) for same in places.values()]
@@ -115,12 +124,18 @@ def _seen(regions: Sequence[Region], number: int) -> set[str]:
     return {owner for node in others for owner in node_reads(node)}
 
 
-def _touches(scan: Scan, plan: StepPlan, region: Region, seen: Collection[str]) -> Iterator[Touch]:
+def _touches(
+    scan: Scan, plan: StepPlan, region: Region, seen: Collection[str], copies: int = COPIES
+) -> Iterator[Touch]:
     place = _Positions(scan, plan)
     product = region.product
     if product is not None:
-        yield place.touch(product.left, EVERYTHING, False)
-        yield place.touch(product.target, region.period, True)
+        if region.part != TOTAL:
+            yield place.touch(product.left, region.period if region.part else EVERYTHING, False)
+        if region.part:
+            yield Touch(product, 0, 0, copies, EVERYTHING, region.part == PARTIAL)
+        if region.part != PARTIAL:
+            yield place.touch(product.target, region.period, True)
         return
     lasting = {*seen, *plan.slots, *plan.accumulators}
     for owner, (share, writes) in _shares(region, plan).items():

@@ -4,7 +4,9 @@ Blocks form groups; a group owns rows of the batch, and its members share out th
 member keeps its columns of all recurrent weights in shared memory for all steps of a tile. As few members as hold the
 weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
 groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
-the loop goes step by step from the host, a product and the elementwise work after it each a launch.
+the loop goes step by step from the host, a product and the elementwise work after it each a launch. Members are no
+more than share features as evenly as that many would. Where it takes fewer bytes, members share out the inner axis of
+products (`split_products.py`).
 
 The period of features is that with the fewest waits a step (`place_barriers.py`), then with the least work done by
 rows, then the largest. Limits: one loop at a time is planned, from its sizes alone.
@@ -21,13 +23,27 @@ import numpy as np
 from rnnops.compiler.ir.nodes import Product, Stage
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, periods, regions_of, shared_by_rows
-from rnnops.compiler.targets.cuda.place_barriers import place_barriers, steps_stand_apart
+from rnnops.compiler.targets.cuda.cyclic_distribution import (
+    BY_ROWS,
+    TOTAL,
+    Region,
+    periods,
+    regions_of,
+    shared_by_rows,
+)
+from rnnops.compiler.targets.cuda.on_chip import on_chip
+from rnnops.compiler.targets.cuda.place_barriers import COPIES, place_barriers, steps_stand_apart
+from rnnops.compiler.targets.cuda.split_products import (
+    Sharing,
+    bytes_of_step,
+    copies_of_sums,
+    places_of_sums,
+    with_split_products,
+)
 from rnnops.kernels.cuda.facade import choose
-from rnnops.kernels.cuda.step_product import TILE, padded, shared_numbers
+from rnnops.kernels.cuda.step_product import TILE
 
 WAVES = choose(8, 1)  # blocks for each that runs at a time, where none waits: reads and writes of memory overlap
-STAGED = 16384  # numbers of a left side that are staged at once, at most
 NARROW = 8  # a period this many times smaller than the widest leaves blocks without work
 
 
@@ -39,11 +55,13 @@ class Blocks:
         count: blocks that run at the same time.
         lanes: threads of a block.
         shared_bytes: of shared memory that a block may ask for.
+        split: whether members share out the inner axis of products wherever they can; None where it takes fewer bytes.
     """
 
     count: int
     lanes: int
     shared_bytes: int
+    split: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +75,13 @@ class Loop:
         apart: whether its steps do not depend on each other, and run at once.
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
-        weights: of each product, where its columns begin in shared memory, counted in weights.
+        weights: of each product, where its columns or rows begin in shared memory, counted in weights.
         staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
         sums: where lanes leave their sums.
         numbers: that shared memory holds in all.
+        copies: of partial sums of products, used in turn.
+        partials: of each product whose inner axis members share out, where its partial sums begin, and where all end.
+        scratch: where the first of them begins in scratch of the dtype of products.
     """
 
     regions: tuple[Region, ...]
@@ -74,6 +95,13 @@ class Loop:
     depth: int = 1
     sums: int = 0
     numbers: int = 0
+    copies: int = COPIES
+    partials: tuple[int, ...] = ()
+    scratch: int = 0
+
+    def sharing(self, rows: int) -> Sharing:
+        """Its groups and members, for so many rows of the batch."""
+        return Sharing(rows, self.groups, self.members)
 
     @property
     def blocks(self) -> int:
@@ -103,7 +131,7 @@ class Loop:
     @property
     def products(self) -> list[Product]:
         """Its products, in order."""
-        return [region.product for region in self.regions if region.product]
+        return [region.product for region in self.regions if region.product and region.part != TOTAL]
 
 
 def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
@@ -118,7 +146,7 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
     rows = scan.batch if plan.batch_axes else 1
     parts = -(-rows // rows_of_sum(rows))
     if any(shared_by_rows(region.written, plan) for region in regions):  # a block without rows would have no copy of it
-        blocks = Blocks(min(blocks.count, parts), blocks.lanes, blocks.shared_bytes)
+        blocks = replace(blocks, count=min(blocks.count, parts))
     products = [region for region in regions if region.product]
     widest = max((region.period for region in regions), default=1) or 1
     if not products:
@@ -126,14 +154,59 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
         count = blocks.count * (WAVES if apart else 1)
         groups = max(1, min(parts, count))
         return Loop(regions, waits, True, groups, max(1, min(widest, count // groups)), apart)
+    whole = _shared(regions, waits, rows, blocks, itemsize, per_number)
+    if not whole.persistent or blocks.split is False:
+        return whole
+    split = _split(scan, plan, whole, rows, blocks, itemsize, per_number)
+    if split is None or blocks.split:
+        return split or whole
+    wholly, partly = (
+        bytes_of_step(loop.regions, len(loop.waits), loop.sharing(rows), itemsize) for loop in (whole, split)
+    )
+    return split if partly < wholly else whole
+
+
+def _shared(
+    regions: tuple[Region, ...], waits: frozenset[int], rows: int, blocks: Blocks, itemsize: int, per_number: int
+) -> Loop:
+    """Groups and members for a loop with products; step by step where all blocks together cannot hold the weights."""
+    parts = -(-rows // rows_of_sum(rows))
+    widest = max((region.period for region in regions), default=1) or 1
     for members in range(1, min(blocks.count, widest) + 1):
         groups = max(1, min(blocks.count // members, -(-parts // TILE)))
-        loop = _with_memory(Loop(regions, waits, True, groups, members), rows, blocks, itemsize, per_number)
-        if loop.numbers * itemsize <= blocks.shared_bytes:
+        loop = Loop(regions, waits, True, groups, members)
+        if _with_memory(loop, rows, blocks, itemsize, per_number).numbers * itemsize <= blocks.shared_bytes:
             wide = min(widest, blocks.count // groups)
-            return _with_memory(Loop(regions, waits, True, groups, wide), rows, blocks, itemsize, per_number)
+            loop = replace(loop, members=-(-widest // -(-widest // wide)))
+            return _with_memory(loop, rows, blocks, itemsize, per_number)
     groups = max(1, min(parts, blocks.count))
     return Loop(regions, waits, False, groups, max(1, min(widest, blocks.count // groups)))
+
+
+def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int) -> Loop:
+    """The loop with its shared memory laid out.
+
+    Args:
+        itemsize: bytes of a number.
+        per_number: weights that take the place of one.
+    """
+    room = blocks.shared_bytes // itemsize
+    return replace(loop, **vars(on_chip(loop.regions, loop.sharing(rows), blocks.lanes, room, per_number)))
+
+
+def _split(
+    scan: Scan, plan: StepPlan, whole: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int
+) -> Loop | None:
+    """The loop with the inner axis of products shared out, None where none is, or memory does not suffice."""
+    sharing = whole.sharing(rows)
+    regions = with_split_products(whole.regions, sharing, whatever_it_costs=bool(blocks.split))
+    copies = copies_of_sums(regions, sharing, itemsize)
+    if len(regions) == len(whole.regions) or not copies:
+        return None
+    loop = _shared(regions, place_barriers(scan, plan, regions, copies), rows, blocks, itemsize, per_number)
+    if not loop.persistent:
+        return None
+    return replace(loop, copies=copies, partials=places_of_sums(regions, loop.sharing(rows), copies))
 
 
 def _rows_meet(plan: StepPlan, regions: Sequence[Region], rows: int) -> bool:
@@ -159,51 +232,3 @@ def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[
 def _work_by_rows(regions: Sequence[Region]) -> int:
     statements = [s for region in regions if region.period == BY_ROWS for s in region.statements]
     return sum(prod(statement.extents) for statement in statements)
-
-
-def _with_memory(loop: Loop, rows: int, blocks: Blocks, itemsize: int, per_number: int) -> Loop:
-    """The loop with its shared memory laid out: weights, rows of a left side, sums of lanes.
-
-    Args:
-        itemsize: bytes of a number.
-        per_number: weights that take the place of one.
-    """
-    each = -(-rows // loop.groups)
-    places, end = [], 0
-    needs = [
-        shared_numbers(
-            each * product.rows // max(rows, 1),
-            product.inner,
-            product.columns // region.period * -(-region.period // loop.members),
-            blocks.lanes,
-        )
-        for region in loop.regions
-        if (product := region.product)
-    ]
-    for need in needs:
-        places.append(end * per_number)
-        end += padded(-(-need.weights // per_number))
-    row, sums = (max(getattr(need, name) for need in needs) for name in ("row", "sums"))
-    inner = padded(max(product.inner for product in loop.products))
-    room = max(0, blocks.shared_bytes // itemsize - end - sums)
-    depth, slices = _slices(inner, row, room)
-    return replace(
-        loop,
-        weights=tuple(places),
-        staged=end,
-        depth=depth,
-        sums=end + slices * row * (depth + TILE),
-        numbers=end + slices * row * (depth + TILE) + sums,
-    )
-
-
-def _slices(inner: int, row: int, room: int) -> tuple[int, int]:
-    """How many numbers of each row are staged at a time, and how many such slices lie in shared memory.
-
-    Two where they are not all of the row: one comes while the other is multiplied.
-    """
-    for slices in (1, 2):
-        depth = min(inner, room // row // slices // TILE * TILE - TILE, STAGED // row // TILE * TILE)
-        if depth == inner:
-            return depth, slices
-    return max(TILE, depth), 2

@@ -7,7 +7,7 @@ recurrences, schedules of slots) they are NumPy's instead, and go to the device 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ import numpy as np
 from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.schedule.places import lay_out
+from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
@@ -57,6 +57,7 @@ class Cuda:
         shared_bytes: of shared memory that a block may ask for.
         weights: the dtype in which loops keep weights on chip, `"float16"` of float32 weights; as they are if empty.
         net: that is compiled, for errors.
+        split: as of `Blocks`.
     """
 
     lanes: int = 3
@@ -64,6 +65,7 @@ class Cuda:
     shared_bytes: int = 48 * 1024
     weights: str = ""
     net: str = ""
+    split: bool | None = None
     tile_rows: int = TILE_ROWS
     compacts: bool = False
     worker: str = "block"
@@ -78,7 +80,8 @@ class Cuda:
             raise DeviceError("no such number of lanes", wanted=f"an integer from 1 to {LANES}", came=repr(self.lanes))
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
-        blocks, weights = Blocks(self.blocks, self.lanes, self.shared_bytes), self._weights(scan, dtype)
+        weights = self._weights(scan, dtype)
+        blocks = Blocks(self.blocks, self.lanes, self.shared_bytes, self.split)
         loops = {
             n: share_loop(scan, plan, stage, blocks, dtype, weights)
             for n, stage in enumerate(plan.stages)
@@ -88,6 +91,7 @@ class Cuda:
         known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
         layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
         layouts.need(dtype)
+        loops = with_scratch(loops, layouts, dtype)
         notes = [
             line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(np.dtype(dtype).itemsize)
         ]
@@ -173,6 +177,17 @@ def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
                 if apart:
                     least[owner] = "tile" if loop.apart else "step"
     return least
+
+
+def with_scratch(loops: Mapping[int, Loop], layouts: Layouts, dtype: str) -> dict[int, Loop]:
+    """Loops with a place in scratch for partial sums of products, the same for all: one loop runs at a time."""
+    numbers = max((loop.partials[-1] for loop in loops.values() if loop.partials), default=0)
+    if not numbers:
+        return dict(loops)
+    line = ALIGNMENT // np.dtype(dtype).itemsize
+    first = -(-layouts.scratch[dtype] // line) * line
+    layouts.scratch[dtype] = first + numbers
+    return {n: replace(loop, scratch=first) for n, loop in loops.items()}
 
 
 def cuda_target(net: str, weights: str | None) -> Cuda:

@@ -9,7 +9,7 @@ from rnnops.compiler.ir.expressions import Literal
 from rnnops.compiler.ir.kernel import INDENT, For, Function, If, Statement
 from rnnops.compiler.ir.shown import beside
 from rnnops.compiler.targets.cuda.share_lanes import LANES, MATES
-from rnnops.kernels.cuda import group_barrier, lanes, step_product
+from rnnops.kernels.cuda import group_barrier, lanes, split_product, step_product
 from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.scalars import HOME
 from rnnops.kernels.scalar_functions import import_lines
@@ -22,6 +22,7 @@ from numba import cuda, types
 
 from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at, scan_kernel
+from rnnops.kernels.cuda.fours import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
 from rnnops.kernels.cuda.gemm import Matrix, Product
 from rnnops.kernels.cuda.ordering import add_release, load_acquire
 from rnnops.kernels.cuda.scalars import (
@@ -56,6 +57,7 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
         lanes.source(),
         group_barrier.source(),
         step_product.source(module.dtype, module.weights),
+        split_product.source(),
         *programs_text(module.folds, module.programs),
         *("\n".join(_kernel(kernel, module, for_people)) for kernel in module.kernels),
         "\n".join(_driver(module)),

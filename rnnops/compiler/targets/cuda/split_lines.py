@@ -1,0 +1,90 @@
+"""Kernel IR of products whose inner axis members of a group share out: weights, partial sums, what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name
+from rnnops.compiler.ir.kernel import Argument, Array, Do, Pointer
+from rnnops.compiler.ir.nodes import Product
+from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
+from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.kernels.cuda.split_product import PartialSums
+
+STEP, GROUP, MEMBER = Name("step"), Name("group"), Name("member")
+
+
+@dataclass(frozen=True)
+class SplitLines:
+    """Lines of one kernel.
+
+    Args:
+        rows: of the batch.
+        scratch: the array in which partial sums lie.
+        size: writes a number of the plan.
+        features: first and last feature of a member, for a period.
+    """
+
+    loop: Loop
+    rows: int
+    scratch: str
+    size: Callable[[int], Expr]
+    features: Callable[[int], tuple[Name, Name]]
+
+    def load(self, node: Product, period: int, weights: str, place: int) -> Do:
+        """Rows of the weights come into shared memory."""
+        layout, size = node.right.layout, self.size
+        where = tuple(map(size, (layout.offset, *layout.strides, node.inner, node.columns, period)))
+        members, width = size(self.loop.members), size(self._sums(node, period).width)
+        kept = Pointer("kept", size(place))
+        return Do("load_rows", (Array(weights), *where, members, width, *self.features(period), kept))
+
+    def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int) -> Do:
+        """Partial sums of region `number` of the loop.
+
+        Args:
+            left: the array in which the left side lies, from `first` on.
+            place: of the weights in shared memory.
+        """
+        node, period = self._region(number)
+        size = self.size
+        a = Array(left), first + size(node.offset), size(node.row_stride), rows, size(node.inner)
+        kept, staged, sums = Pointer("kept", size(place)), self._shared(self.loop.staged), self._shared(self.loop.sums)
+        shape, own = self._shape(node, period), self.features(period)
+        return Do("partial_product", (*a, kept, staged, sums, *self._partials(number), *shape, size(period), *own))
+
+    def total(self, number: int, target: tuple[Array, Expr], rows: Expr, bias: tuple[Array, Expr]) -> Do:
+        """What the partial sums of a product add up to, in region `number`."""
+        node, period = self._region(number)
+        size, sums = self.size, self._shared(self.loop.sums)
+        array, start = self._partials(number)
+        partials: tuple[Argument, ...] = (array, start, rows, *self._shape(node, period))
+        c = *target, size(node.columns), size(period), *self.features(period)
+        return Do("add_partials", (*partials, sums, *c, Literal(node.accumulate, dtype="bool"), *bias))
+
+    def _shared(self, place: int) -> Pointer:
+        return Pointer("shared", self.size(place))
+
+    def _region(self, number: int) -> tuple[Product, int]:
+        region = self.loop.regions[number]
+        assert region.product is not None
+        return region.product, region.period
+
+    def _sums(self, node: Product, period: int) -> PartialSums:
+        return self.loop.sharing(self.rows).sums_of(node, period)
+
+    def _shape(self, node: Product, period: int) -> tuple[Expr, ...]:
+        sums = self._sums(node, period)
+        return self.size(sums.height), self.size(sums.width), MEMBER, self.size(self.loop.members)
+
+    def _partials(self, number: int) -> tuple[Array, Expr]:
+        """Where a group's partial sums begin at a step: copies take turns."""
+        node, period = self._region(number)
+        splits = [region.nodes for region in self.loop.regions if region.part == PARTIAL]
+        start = self.loop.scratch + self.loop.partials[splits.index(self.loop.regions[number].nodes)]
+        part: Expr = GROUP
+        if self.loop.copies > 1:
+            turn = Call("remainder", (STEP, self.size(self.loop.copies)), dtype=INDEX)
+            part = turn * self.size(self.loop.groups) + GROUP
+        return Array(self.scratch), self.size(start) + part * self.size(self._sums(node, period).of_group)
