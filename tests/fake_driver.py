@@ -143,7 +143,7 @@ class FakeDriver:
 
     def device_memset(self, array: FakeArray, value: int, nbytes: int, stream: Any) -> None:
         self.log.append(("memset", nbytes, _address(stream)))
-        array.host.view(np.uint8)[...] = value
+        array.host.reshape(-1).view(np.uint8)[...] = value
 
 
 class FakeCupy:

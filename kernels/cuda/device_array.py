@@ -106,7 +106,9 @@ class DeviceArray(TwinArray):
     def fill(self, number: Any) -> None:
         """All elements become a number; zeros come from nowhere, other numbers from the host."""
         self._check_writeable()
-        if number != 0:
+        if number != 0 and self.memory.host is not None:
+            self.on_simulated_device()[...] = number
+        elif number != 0:
             self.assign(np.asarray(number, self.dtype))
         elif not self.flags.c_contiguous:
             self._move(zeros((1,), self.dtype), adds=False)

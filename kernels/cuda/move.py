@@ -26,7 +26,8 @@ def move(target: Any, source: Any, adds: bool, stream: Any) -> None:
         return
     if target.memory.host is not None:
         into, elements = target.on_simulated_device(), source.on_simulated_device()
-        into[...] = into + elements if adds else elements
+        with np.errstate(all="ignore"):  # as a device
+            into[...] = into + elements if adds else elements
         return
     axes = joined([*zip(target.shape, target.strides, source.strides, strict=True)])
     _move(_flat(target), _flat(source), axes, target, source, adds, stream)
@@ -69,7 +70,8 @@ def _flat(array: Any) -> Any:
 def add_up(source: Any, out: Any, stream: Any) -> None:
     """`out` becomes the sum of a contiguous array along its first axis."""
     if source.memory.host is not None:
-        out.on_simulated_device()[...] = source.on_simulated_device().sum(axis=0)
+        with np.errstate(all="ignore"):  # as a device
+            out.on_simulated_device()[...] = source.on_simulated_device().sum(axis=0)
         return
     rows, count = len(source), out.size
     if count == 0:

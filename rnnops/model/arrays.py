@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import RnnopsError
 from rnnops.foreign_arrays import from_dlpack
 from rnnops.types import Array, Type, type_of
@@ -22,7 +23,9 @@ def dotted(name: str) -> str:
 
 def by_dotted_names(arrays: Mapping[str, Array]) -> Arrays:
     """Copies by their names for people."""
-    return {dotted(name): array.copy() for name, array in arrays.items()}
+    return {
+        dotted(name): on_host(array) if hasattr(array, "to_host") else array.copy() for name, array in arrays.items()
+    }
 
 
 def checked(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import GradientNormError, OptimizerError
 from rnnops.model.schedules import is_real, require
 from rnnops.types import Array
@@ -59,12 +61,17 @@ def clip_by_global_norm(grads: Mapping[str, Array], limit: float) -> tuple[Array
     """
     require("the norm limit", limit, is_real(limit) and limit > 0, "a number > 0")
     norm = global_norm(grads)
-    if not math.isfinite(norm):
-        culprit = next((name for name, grad in grads.items() if not np.isfinite(grad).all()), None)
-        hint = "Use a smaller learning rate or a smaller norm limit."
-        raise GradientNormError("the gradient norm is not finite", blob=culprit, came=norm, hint=hint)
+    check_norm(grads, norm)
     scale = float(limit) / norm if norm > limit else 1.0
     return {name: grad * scale if scale < 1 else grad for name, grad in grads.items()}, norm
+
+
+def check_norm(grads: Mapping[str, Any], norm: float) -> None:
+    """Raise GradientNormError where a norm is not finite, with a culprit among gradients, of any device."""
+    if not math.isfinite(norm):
+        culprit = next((name for name, grad in grads.items() if not np.isfinite(on_host(grad)).all()), None)
+        hint = "Use a smaller learning rate or a smaller norm limit."
+        raise GradientNormError("the gradient norm is not finite", blob=culprit, came=norm, hint=hint)
 
 
 def clip_by_value(grads: Mapping[str, Array], limit: float) -> Arrays:

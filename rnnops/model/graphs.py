@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.pipeline import PlanCache
+from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.model.arguments import Arguments
 from rnnops.model.layer import LayerNames
 from rnnops.model.placeholder import as_placeholder
@@ -28,6 +30,11 @@ class Graph:
     traced: Traced
     run: Run
     types: Mapping[str, Type]
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a step of training needs a seed."""
+        return first_live_random_op(self.traced.net, True) is not None
 
     def planned(self) -> PlannedRun:
         """What a call does; nothing is computed. Raises BudgetError where no way of training fits a budget."""

@@ -17,11 +17,13 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
+from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import saving
 from rnnops.model.arguments import Arguments, arguments_of, takes
 from rnnops.model.arrays import Arrays, by_dotted_names
 from rnnops.model.graphs import Graph, Graphs
+from rnnops.model.home import HOST, home_of
 from rnnops.model.layer import Layer, LayerNames, being_written, blobs_of, layers_in, name_layers
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import OPTIMIZER, Store
@@ -85,7 +87,7 @@ class Model(Layer):
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, which have the same arrays and are to be compiled again."""
         store = Store(self._store.model)
-        store.held = self._store.held
+        store.held = self._store.held.at(HOST)
         return {**vars(self), "_graphs": None, "_compiled": {}, "_store": store}
 
     # -- what a subclass says ------------------------------------------------------------------------------------
@@ -177,6 +179,7 @@ class Model(Layer):
         before = self._store.held, self._seed
         self._seed = _checked_seed(seed)
         try:
+            self._store.held = before[0].at(home_of(options["device"], type(self).__name__))
             compiled = {
                 one.name: self._started(graphs, one, one.name == TRAINING) for one in self._functions(inputs, is_train)
             }
@@ -277,21 +280,26 @@ class Model(Layer):
 
     def _evaluate(self, arguments: Arguments) -> Any:
         graph = self._started(self._require_compiled(), arguments, False)
-        return graph.traced.results(graph.run(self._store.of(graph.traced.net), arguments.leaves()))
+        home, leaves = self._store.held.home, arguments.leaves()
+        outputs = graph.run(self._store.of(graph.traced.net), home.fed(graph.traced.net.name, leaves))
+        return graph.traced.results(home.given(outputs, leaves))
 
     def _train(self, arguments: Arguments) -> Any:
         graph = self._started(self._require_compiled(), arguments, True)
         if not graph.traced.has_loss:
             raise ModelError("train_one_batch minimises nothing", hint="Give a loss to self.minimize.")
         params, moved = self._store.of(graph.traced.net), set(self._store.held.trainable)
+        home, leaves = self._store.held.home, arguments.leaves()
         outputs, pullback = graph.run.vjp(
             params,
-            arguments.leaves(),
-            seed=step_seed(self._seed, self.step_count),
+            home.fed(graph.traced.net.name, leaves),
+            seed=step_seed(self._seed, self.step_count) if graph.draws else None,
             wrt=[name for name in params if name in moved],
         )
-        self._store.update(pullback({LOSS: np.ones((), outputs[LOSS].dtype)}))
-        return graph.traced.results(outputs)
+        confirm = self._store.update(home.gradients(pullback, outputs[LOSS]))
+        given = home.given(outputs, leaves)
+        confirm()
+        return graph.traced.results(given)
 
     def _require_compiled(self) -> Graphs:
         if self._graphs is None:
@@ -315,7 +323,7 @@ class Model(Layer):
     @property
     def arrays(self) -> Arrays:
         """All parameters by the names that they have in nets, read-only."""
-        views = {name: array.view() for name, array in self._store.params.items()}
+        views = {name: on_host(array).view() for name, array in self._store.params.items()}
         for view in views.values():
             view.flags.writeable = False
         return views
@@ -367,7 +375,7 @@ class Model(Layer):
         try:
             yield
         finally:
-            self._store.held = before
+            self._store.held = before.at(self._store.held.home)
 
     def save(self, path: str | PathLike[str], state: Mapping[str, Any] | None = None) -> None:
         """Write parameters, the optimizer's state and the user's; the file holds the old or the new, whatever happens.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -104,19 +105,46 @@ class Optimizer(ABC):
             GradientNormError: gradients are to be clipped by a norm that is not finite.
         """
         self._check(params, grads, state)
-        step = int(state["step"])
-        rate = rate_at(self.learning_rate, step)
-        new_params, new_state = dict(params), {**state, "step": np.array(step + 1, np.int64)}
+        numbers, new_params, new_state = self._numbers_of(grads, state), dict(params), self._counted(grads, state)
         for name, grad in self._clipped(grads).items():
-            keys = [f"{moment}/{name}" for moment in self.moments]
-            value, moments = self._updated(params[name], grad, [state[key] for key in keys], rate)
+            keys = self._kept(name)
+            value, moments = self._updated(params[name], grad, [state[key] for key in keys], *numbers[name])
             new_params[name] = np.asarray(value, params[name].dtype)  # arithmetic without dimensions gives scalars
             new_state.update({key: np.asarray(new, state[key].dtype) for key, new in zip(keys, moments, strict=True)})
         return new_params, new_state
 
     @abstractmethod
-    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
-        """A parameter and its moments after an update."""
+    def _updated(self, value: Any, grad: Any, moments: list[Any], *numbers: Any) -> tuple[Any, list[Any]]:
+        """A parameter and its moments after an update: of arrays, or of blobs, which a device compiles.
+
+        Args:
+            moments: what is kept of the parameter, but for counts.
+            numbers: what `_numbers` gives.
+        """
+
+    def _numbers(self, rate: float, count: int) -> tuple[float, ...]:
+        """What changes from update to update.
+
+        Args:
+            rate: of this update.
+            count: of updates of the parameter, this one included.
+        """
+        return (rate,)
+
+    def _numbers_of(self, grads: Mapping[str, Array], state: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
+        """`_numbers` for each parameter that has a gradient."""
+        step = int(state["step"])
+        rate = rate_at(self.learning_rate, step)
+        return {name: self._numbers(rate, int(state.get(f"{UPDATES}/{name}", step)) + 1) for name in grads}
+
+    def _kept(self, name: str) -> list[str]:
+        """Names in a state of what is kept of a parameter, but for counts."""
+        return [f"{moment}/{name}" for moment in self.moments if moment != UPDATES]
+
+    def _counted(self, grads: Mapping[str, Array], state: Mapping[str, Array]) -> Arrays:
+        """A state with its counts after an update."""
+        counts = ["step", *(f"{UPDATES}/{name}" for name in grads if UPDATES in self.moments)]
+        return {**state, **{key: np.array(int(state[key]) + 1, np.int64) for key in counts}}
 
     def _check(self, params: Mapping[str, Array], grads: Mapping[str, Array], state: Mapping[str, Array]) -> None:
         """Refuse what NumPy would broadcast or leave out."""
@@ -125,9 +153,7 @@ class Optimizer(ABC):
         _check_names("state", set(state), set(types))
         _check_types(grads, {name: type_of(array) for name, array in params.items()})
         _check_types(state, types)
-        counts = [name for name, kind in types.items() if kind == Type("int64", ())]
-        negative = next((name for name in counts if state[name] < 0), None)
-        require(f"{negative} of the state", negative and state[negative], negative is None, "0 or more")
+        _check_counts(state)
 
     def _clipped(self, grads: Mapping[str, Array]) -> Mapping[str, Array]:
         if self.max_value is not None:
@@ -180,7 +206,8 @@ class SGD(Optimizer):
     def moments(self) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
-    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
+    def _updated(self, value: Any, grad: Any, moments: list[Any], *numbers: Any) -> tuple[Any, list[Any]]:
+        (rate,) = numbers
         grad = grad + self.weight_decay * value if self.weight_decay else grad
         if not self.momentum:
             return value - rate * grad, []
@@ -239,18 +266,21 @@ class Adam(Optimizer):
     def moments(self) -> tuple[str, ...]:
         return ("mean", "square", UPDATES)
 
-    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
-        grad = grad + self.weight_decay * value if self.weight_decay else grad
-        change, moments = self._change(grad, moments)
-        return value - rate * change, moments
+    def _numbers(self, rate: float, count: int) -> tuple[float, ...]:
+        """The rate, and what corrects the mean and the mean square for their bias."""
+        return rate, 1 - float(self.beta1) ** count, 1 - float(self.beta2) ** count
 
-    def _change(self, grad: Array, moments: list[Array]) -> tuple[Array, list[Array]]:
+    def _updated(self, value: Any, grad: Any, moments: list[Any], *numbers: Any) -> tuple[Any, list[Any]]:
+        grad = grad + self.weight_decay * value if self.weight_decay else grad
+        change, moments = self._change(grad, moments, *numbers[1:])
+        return value - numbers[0] * change, moments
+
+    def _change(self, grad: Any, moments: list[Any], of_mean: Any, of_square: Any) -> tuple[Any, list[Any]]:
         beta1, beta2 = float(self.beta1), float(self.beta2)  # NumPy's would widen float32
-        count = int(moments[2]) + 1
         mean = beta1 * moments[0] + (1 - beta1) * grad
         square = beta2 * moments[1] + (1 - beta2) * np.square(grad)
-        root = np.sqrt(square / (1 - beta2**count)) + float(self.epsilon)
-        return mean / (1 - beta1**count) / root, [mean, square, np.array(count)]
+        root = np.sqrt(square / of_square) + float(self.epsilon)
+        return mean / of_mean / root, [mean, square]
 
 
 @named_settings
@@ -285,15 +315,22 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def _updated(self, value: Array, grad: Array, moments: list[Array], rate: float) -> tuple[Array, list[Array]]:
-        change, moments = self._change(grad, moments)
-        return value - rate * (change + self.weight_decay * value), moments
+    def _updated(self, value: Any, grad: Any, moments: list[Any], *numbers: Any) -> tuple[Any, list[Any]]:
+        change, moments = self._change(grad, moments, *numbers[1:])
+        return value - numbers[0] * (change + self.weight_decay * value), moments
 
 
 def _check_names(what: str, came: set[str], wanted: set[str], complete: bool = True) -> None:
     missing, unknown = sorted(wanted - came) if complete else [], sorted(came - wanted)
     if missing or unknown:
         raise OptimizerError(f"the {what} do not fit the parameters; missing: {missing}, unknown: {unknown}")
+
+
+def _check_counts(state: Mapping[str, Array]) -> None:
+    """Raise OptimizerError for a negative count."""
+    counts = [name for name, array in state.items() if type_of(array) == Type("int64", ())]
+    negative = next((name for name in counts if state[name] < 0), None)
+    require(f"{negative} of the state", negative and state[negative], negative is None, "0 or more")
 
 
 def _check_types(came: Mapping[str, Array], wanted: Mapping[str, Type]) -> None:

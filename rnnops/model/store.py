@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from rnnops.errors import ModelError, RnnopsError
 from rnnops.initializers import init_params
 from rnnops.model.arrays import Arrays, by_dotted_names, checked, dotted
+from rnnops.model.home import HOST, Home
 from rnnops.model.migrations import STATE
 from rnnops.model.optimizers import Optimizer
 from rnnops.net import Net
@@ -29,12 +31,18 @@ class Held:
     Args:
         frozen: patterns of dotted names of parameters that the optimizer leaves alone.
         state: the optimizer's, for the other parameters.
+        home: where arrays are.
     """
 
     params: Arrays = field(default_factory=dict)
     optimizer: Optimizer | None = None
     frozen: tuple[str, ...] = ()
     state: Arrays = field(default_factory=dict)
+    home: Home = HOST
+
+    def at(self, home: Home) -> Held:
+        """The same arrays somewhere else."""
+        return replace(self, params=home.kept(self.params), state=home.kept(self.state), home=home)
 
     @property
     def trainable(self) -> list[str]:
@@ -46,7 +54,8 @@ class Held:
         if self.optimizer is None:
             return self
         fresh = self.optimizer.start({name: self.params[name] for name in self.trainable})
-        return replace(self, state={name: self.state.get(name, array) for name, array in fresh.items()})
+        new = self.home.kept({name: array for name, array in fresh.items() if name not in self.state})
+        return replace(self, state={name: self.state[name] if name in self.state else new[name] for name in fresh})
 
     def check_names(self, model: str) -> None:
         """Raise ModelError for names that would be one with dots, or stand for something else in a file."""
@@ -108,7 +117,7 @@ class Store:
                 raise ModelError("a parameter has another type", blob=spec.name, wanted=wanted, came=came, hint=hint)
         if is_new:
             own = {name: found.get(name, array) for name, array in init_params(net, seed, dtype).items()}
-            held = replace(self.held, params={**own, **self.params}).with_state()
+            held = replace(self.held, params=self.held.home.kept({**own, **self.params})).with_state()
             held.check_names(self.model)
             self.held = held
 
@@ -116,14 +125,25 @@ class Store:
         """The parameters that a net reads."""
         return {spec.name: self.params[spec.name] for spec in net.parameters}
 
-    def update(self, gradients: Mapping[str, Array]) -> None:
-        """Move the parameters that have gradients."""
+    def update(self, gradients: Arrays) -> Callable[[], None]:
+        """Move the parameters that have gradients.
+
+        Returns: what is to be called when the step's results are there; it takes the update back where it raises.
+        """
         held = self.held
         if held.optimizer is None:
             raise ModelError("there is no optimizer", net=self.model, hint="Call set_optimizer before training.")
         moved = {name: held.params[name] for name in held.trainable}
-        params, state = held.optimizer.update(moved, gradients, held.state)
+        params, state, confirm = held.home.update(held.optimizer, moved, gradients, held.state)
         self.held = replace(held, params={**held.params, **params}, state=state)
+        return partial(self._confirmed, held, confirm)
+
+    def _confirmed(self, before: Held, confirm: Callable[[], None]) -> None:
+        try:
+            confirm()
+        except BaseException:
+            self.held = before
+            raise
 
     def everything(self) -> Arrays:
         """Copies of all arrays, by dotted names."""
@@ -142,7 +162,7 @@ class Store:
         held = self.held
         state = _prefixed(held.state) if optimizer else {}
         types = {name: type_of(array) for name, array in {**held.params, **state}.items()}
-        arrays = checked(given, types, self.model, complete, error)
+        arrays = held.home.kept(checked(given, types, self.model, complete, error))
         params = {name: arrays.get(name, array) for name, array in held.params.items()}
         new_state = {name: arrays.get(f"{OPTIMIZER}/{name}", array) for name, array in held.state.items()}
         self.held = replace(held, params=params, state=new_state)

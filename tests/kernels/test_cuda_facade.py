@@ -14,10 +14,13 @@ from cuda_marks import in_simulator
 from fake_driver import FakeArray, FakeKernel, Fakes, fake_device
 from without_simulator import run_compiler
 
+from rnnops.blob import Blob
+from rnnops.compiler.targets.cuda import target
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import device_memory, facade, streams
+from rnnops.kernels.cuda import device_memory, facade, gemm, launches, move, numbers, streams
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.memory import Memory, in_stream
+from rnnops.model import Adam, Cosine, Dense, Model, cuda_home, mean_squared_error
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 
@@ -171,6 +174,43 @@ def test_reading_on_the_host_waits_for_the_stream_that_has_written(fakes: Fakes)
     fakes.log.clear()
     x.to_host()
     assert fakes.log == [("record", 7), ("wait", 0), ("to host", 0), ("synchronize", 0)]
+
+
+# a step of a model
+
+
+class Line(Model):
+    """`[N, 2] -> [N, 1]`."""
+
+    def __init__(self) -> None:
+        self.dense = Dense(1)
+
+    def forward(self, x: Blob) -> Blob:
+        return self.dense(x)
+
+    def train_one_batch(self, x: Blob, y: Blob) -> Blob:
+        return self.minimize(mean_squared_error(self.forward(x), y))
+
+
+def test_a_step_of_training_copies_a_batch_in_and_a_loss_out(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are noted and not run, so that numbers mean nothing; when all work is in the stream, the host waits."""
+    for module in (cuda_home, target):
+        monkeypatch.setattr(module, "card", lambda net: facade.Card("", (9, 0), 0, 1))
+    for module in (gemm, launches, move, numbers):  # modules of kernels may be there already, as the simulator has them
+        monkeypatch.setattr(module, "launch", lambda kernel, *given: fakes.log.append(("launch", *given)))
+    model, x, y = Line(), np.ones((3, 2), "float32"), np.ones((3, 1), "float32")
+    model.set_optimizer(Adam(Cosine(0.1, steps=9), max_value=1.0))
+    model.compile([x, y], device="cuda")
+    for _ in range(2):
+        model(x, y)
+    fakes.log.clear()
+    model(x, y)
+    assert fakes.said("to device", "to host", "synchronize") == [
+        ("to device", 0), ("to device", 0), ("to host", 0), ("synchronize", 0),
+    ]  # fmt: skip
+    arguments = [one for entry in fakes.said("launch") for one in entry if isinstance(one, float)]
+    assert arguments[0] == Cosine(0.1, steps=9)(2)
+    assert [entry[0] for entry in fakes.log][-2:] == ["to host", "synchronize"]
 
 
 # the real packages, where they are

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,10 +22,11 @@ from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.parted_kernels import InParts
+from rnnops.compiler.execute.row_pass import RowPass
 from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.targets.cuda.references import DeviceReference
-from rnnops.compiler.targets.cuda.target import cuda_target
+from rnnops.compiler.targets.cuda.target import Cuda, cuda_target
 from rnnops.errors import DeviceError, FeedError
 from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 EITHER_SIDE = (
     "ro.on_device(array) copies to the device, array.to_host() from it; run.bind(name=array) takes parameters from "
-    "either side. A model feeds its own from the host: give it NumPy arrays."
+    "either side, and those of a model are there."
 )
 
 
@@ -180,19 +182,7 @@ class CudaRun(Run):
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
         """Whether feeds are on the host. Raises FeedError where only some are."""
-        given = {name: value for feeds in (*dicts, named) for name, value in feeds.items()}
-        there = {name: is_on_cuda(value) for name, value in given.items()}
-        if len(set(there.values())) > 1:
-            sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
-            raise FeedError(
-                "some feeds are on the host and some on the CUDA device",
-                net=self.net.name,
-                blob=min(sides, key=len),
-                wanted="all NumPy arrays, or all arrays of the device",
-                came=f"on the host: {sides[0]}; on the device: {sides[1]}",
-                hint=EITHER_SIDE,
-            )
-        return not any(there.values())
+        return are_on_host(self.net.name, {name: value for feeds in (*dicts, named) for name, value in feeds.items()})
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
         self._on_host(dicts, named)
@@ -244,10 +234,34 @@ def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | 
     return CudaRun(net.snapshot(), "cuda", chosen, saving=saving)
 
 
+def are_on_host(net: str, feeds: Mapping[str, Any]) -> bool:
+    """Whether feeds are on the host. Raises FeedError where only some are."""
+    there = {name: is_on_cuda(value) for name, value in feeds.items()}
+    if len(set(there.values())) > 1:
+        sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
+        raise FeedError(
+            "some feeds are on the host and some on the CUDA device",
+            net=net,
+            blob=min(sides, key=len),
+            wanted="all NumPy arrays, or all arrays of the device",
+            came=f"on the host: {sides[0]}; on the device: {sides[1]}",
+            hint=EITHER_SIDE,
+        )
+    return not any(there.values())
+
+
 def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Kernels, and what runs all other ops on arrays of the device."""
-    others = [call for call in program.calls if call.op.key not in kernels]
-    return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
+    """Kernels, and what runs all other ops on arrays of the device; what reads nothing is told to make such arrays."""
+    found: dict[str, Any] = dict(kernels)
+    for call in program.calls:
+        kernel = kernels.get(call.op.key)
+        if kernel is None:
+            found[call.op.key] = DeviceReference(call)
+        elif isinstance(kernel, RowPass) and not call.op.inputs:
+            target = kernel.compiled.options.target
+            assert isinstance(target, Cuda)
+            found[call.op.key] = partial(kernel, make=target.own)
+    return found
 
 
 def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
