@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
 
 import rnnops as ro
-from rnnops.torch.autograd import as_array
 from rnnops.torch.errors import SelfCheckError
+from rnnops.torch.host_side import as_array
 from rnnops.torch.layout import Kind, Layout
 from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
 from rnnops.torch.step_modes import Decisions, RestoredModules

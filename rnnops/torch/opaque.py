@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnops.torch.autograd import SEEDS, as_array, as_tensor, check_surroundings
+from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
+from rnnops.torch.host_side import HOST, as_array, as_tensor
 from rnnops.torch.layout import layout_of
 from rnnops.torch.prepare import Compiled, Prepared
 from rnnops.torch.trace import Trace
@@ -90,7 +91,7 @@ def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[
     Args:
         tensors: as `Call` has them.
     """
-    check_surroundings(tensors)
+    check_surroundings(HOST.kind)
     grads = torch.is_grad_enabled()
     wanted = [grads and tensor.requires_grad for tensor in tensors]
     seed = torch.randint(SEEDS, ()) if is_random else None

@@ -13,18 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-import rnnops as ro
 from rnnops import forks
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cpu.openmp import openmp_of
-from rnnops.compiler.targets.target import Processor
 from rnnops.schema import schema_of
-from rnnops.torch.autograd import check_whole, run_recurrence
+from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.check import check_step
+from rnnops.torch.host_side import check_whole
 from rnnops.torch.layout import Layout
+from rnnops.torch.sides import Side
 from rnnops.torch.surroundings import other_tensors
 from rnnops.torch.trace import Trace, trace_step
 from rnnops.torch.translate import Translation, translate
@@ -97,11 +95,13 @@ class Compiled:
     """A step compiled for a batch size.
 
     Args:
+        side: where its tensors lie.
         places: of the tensors that it closes over, None for those that are always the same.
         positions: of these among all that a graph may have of what the step could close over.
         outputs: which output of the run each last state and each result of the steps is.
     """
 
+    side: Side
     trace: Trace
     translation: Translation
     run: Run
@@ -141,7 +141,7 @@ class Compiled:
         wanted: tuple[str, ...] = ()
         if torch.is_grad_enabled():
             wanted = tuple(name for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad)
-        out = run_recurrence(self.run, names, wanted, self.is_random, tensors)
+        out = run_recurrence(self.side, self.run, names, wanted, self.is_random, tensors)
         results = [out[place] for place in self.outputs]
         if len(set(self.outputs)) < len(self.outputs):  # results are tensors of their own, as those of a loop are
             results = [
@@ -156,11 +156,13 @@ class Prepared:
     """All that was made of one step with one structure of states and inputs.
 
     Args:
+        side: where its tensors lie.
         numbers: which of all reached tensors those were, by id, that a trace closed over, which keeps them alive.
     """
 
     step: Step
     settings: Settings
+    side: Side
     traces: list[Trace] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     compiled: dict[Any, Compiled] = field(default_factory=dict)
@@ -196,10 +198,10 @@ class Prepared:
         places = tuple(None if number is None else reached[number] for number in numbers)
         positions = tuple(number if number is not None and number < in_graphs else None for number in numbers)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
-        run = compile_beside_torch(translation.net, self.settings)
+        run = self.side.compile(translation.net, self.settings.threads, dict(self.settings.options))
         known = list(run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
-        return Compiled(trace, translation, run, places, positions, outputs, is_random)
+        return Compiled(self.side, trace, translation, run, places, positions, outputs, is_random)
 
     def _trace(self, layout: Layout) -> Trace:
         """A new trace that has passed the self-check."""
@@ -226,9 +228,3 @@ def tensor_at(place: Place, tensors: Sequence[Tensor]) -> Tensor:
     assert place is not None
     found: Any = tensors[place] if isinstance(place, int) else reduce(getitem, place)
     return found
-
-
-def compile_beside_torch(net: ro.Net, settings: Settings) -> Run:
-    """Compile for the threads of the pool that PyTorch has, where its runtime is one that is known."""
-    tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
-    return ro.compile(net, tuning=tuning, threads=settings.threads, **dict(settings.options))

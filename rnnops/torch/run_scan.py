@@ -16,6 +16,7 @@ from rnnops.torch.errors import StepError
 from rnnops.torch.layout import layout_of
 from rnnops.torch.opaque import Call, call_opaque
 from rnnops.torch.prepare import Compiled, Prepared, Settings, Step, tensor_at
+from rnnops.torch.sides import side_of
 from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
@@ -54,17 +55,22 @@ class Given(NamedTuple):
 def prepared_for(step: StepFunction, given: Given, made: Made, known: dict[Any, Prepared]) -> Prepared:
     """What was made of a step with these structures and dtypes, which is kept in `known`."""
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
-    key = (given.carry.tree, given.xs.tree, kinds, made.key, made.settings, made.assume)
+    side = side_of(given.leaves if given.lengths is None else [*given.leaves, given.lengths])
+    key = (side, given.carry.tree, given.xs.tree, kinds, made.key, made.settings, made.assume)
     if key not in known:
         flat = FlatStep(step, given.carry, given.xs)
-        known[key] = Prepared(Step(flat, made.modules, made.tensors, made.assume), made.settings)
+        known[key] = Prepared(Step(flat, made.modules, made.tensors, made.assume), made.settings, side)
     return known[key]
 
 
 def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
     prepared = prepared_for(step, given, made, known)
-    run = run_in_graph if is_in_graph(given.leaves) else run_now
+    in_graph = is_in_graph(given.leaves)
+    if in_graph and prepared.side.kind == "cuda":
+        hint = "Leave it out of the graph: rnn.forward = torch.compiler.disable(rnn.forward)."
+        raise StepError("torch.compile and torch.export take no recurrence of CUDA tensors", hint=hint)
+    run = run_in_graph if in_graph else run_now
     last, steps = run(prepared, given, made)
     assert isinstance(prepared.step.function, FlatStep)
     return given.carry.nested(last), pytree.tree_unflatten(steps, prepared.step.function.result_tree)
