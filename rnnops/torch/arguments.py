@@ -70,6 +70,8 @@ def checked_axis(axis: Any) -> int:
 def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     """Lengths as int32, of a list of integers or a tensor of any integer type, one for each row of `x [T, N, ...]`.
 
+    For inputs on a CUDA device they may be on the CPU, from where they are copied.
+
     Raises StepError for others.
     """
     if lengths is None:
@@ -80,4 +82,4 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     if given.dim() != 1 or x.dim() < 2 or given.shape[0] != x.shape[1]:
         wanted = f"one for each of the {x.shape[1]} rows" if x.dim() > 1 else "inputs [T, N, ...]"
         raise StepError("lengths do not fit the inputs", blob="lengths", wanted=wanted, came=list(given.shape))
-    return given.to(torch.int64).clamp(0, LONGEST).to(torch.int32)
+    return given.to(x.device if x.is_cuda else given.device, torch.int64).clamp(0, LONGEST).to(torch.int32)

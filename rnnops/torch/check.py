@@ -6,8 +6,8 @@ instead of a wrong number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor, autocast, enable_grad, inference_mode
 import rnnops as ro
 from rnnops.torch.errors import SelfCheckError
 from rnnops.torch.host_side import as_array
-from rnnops.torch.layout import Kind, Layout
+from rnnops.torch.layout import CPU, Kind, Layout
 from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
 from rnnops.torch.step_modes import Decisions, RestoredModules
 from rnnops.torch.translate import Translation
@@ -33,22 +33,37 @@ TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the larges
 def check_step(step: Step, translation: Translation, layout: Layout) -> None:
     """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's."""
     with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.random.fork_rng(devices=[] if layout.device == CPU else [layout.device]))
+        stack.enter_context(_exact_products())
         stack.enter_context(inference_mode(False))
         stack.enter_context(enable_grad())
-        stack.enter_context(autocast("cpu", enabled=False))
+        stack.enter_context(autocast(layout.device.type, enabled=False))
         stack.enter_context(RestoredModules(step.modules))
         torch.manual_seed(0)
-        states = [_random(kind, kind.shape) for kind in layout.states]
-        inputs = [_random(kind, (STEPS, *kind.shape)) for kind in layout.inputs]
+        states = [_random(kind, kind.shape, layout.device) for kind in layout.states]
+        inputs = [_random(kind, (STEPS, *kind.shape), layout.device) for kind in layout.inputs]
         theirs = _loop(step, states, inputs, layout)
         _compare(translation, [*states, *inputs, *translation.closed_over], theirs)
 
 
-def _random(kind: Kind, shape: Sequence[int]) -> Tensor:
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """PyTorch's products of float32 are of float32 numbers, as ours are, and not of TF32."""
+    before = torch.get_float32_matmul_precision()
+    if before != "highest":
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        if before != "highest":
+            torch.set_float32_matmul_precision(before)
+
+
+def _random(kind: Kind, shape: Sequence[int], device: torch.device) -> Tensor:
+    """The same numbers on every device."""
     if not kind.dtype.is_floating_point:
-        return torch.randint(0, 2, tuple(shape)).to(kind.dtype)
-    return torch.rand(tuple(shape), dtype=kind.dtype).requires_grad_()
+        return torch.randint(0, 2, tuple(shape)).to(device, kind.dtype)
+    return torch.rand(tuple(shape), dtype=kind.dtype).to(device).requires_grad_()
 
 
 def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout) -> list[Tensor]:
@@ -64,7 +79,7 @@ def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout
 
 def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tensor]) -> None:
     named = dict(zip(translation.names, tensors, strict=True))
-    feeds = {name: as_array(name, tensor) for name, tensor in named.items()}  # which leaves parameters resizable
+    feeds = {name: as_array(name, on_host(tensor)) for name, tensor in named.items()}  # which leaves them resizable
     leaves = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
     results = dict(zip((*translation.last, *translation.steps), theirs, strict=True))
     run = ro.compile(translation.net, device="reference")
@@ -73,7 +88,7 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
         _expect_equal(f"output {name}", out[name], tensor)
     live = {name: tensor for name, tensor in results.items() if tensor.requires_grad}
     given = {name: torch.rand_like(tensor) for name, tensor in live.items()}
-    mine = pullback({name: grad.numpy() for name, grad in given.items()})
+    mine = pullback({name: on_host(grad).numpy() for name, grad in given.items()})
     if not live:
         return
     grads = torch.autograd.grad(list(live.values()), list(leaves.values()), list(given.values()), allow_unused=True)
@@ -85,13 +100,18 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
 def _hooked(tensor: Tensor, grad: Any) -> Any:
     """A gradient after the hooks of its tensor, which PyTorch runs whoever computed it."""
     for hook in (tensor._backward_hooks or {}).values():
-        changed = hook(torch.from_numpy(grad))
-        grad = grad if changed is None else changed.numpy()
+        changed = hook(torch.from_numpy(grad).to(tensor.device))
+        grad = grad if changed is None else on_host(changed).numpy()
     return grad
 
 
+def on_host(tensor: Tensor) -> Tensor:
+    """A tensor, or a copy of one of another device."""
+    return tensor if tensor.is_cpu else tensor.detach().cpu()
+
+
 def _expect_equal(what: str, mine: Any, theirs: Tensor) -> None:
-    wanted = theirs.detach().numpy()
+    wanted = on_host(theirs.detach()).numpy()
     tolerance = TOLERANCE.get(theirs.dtype, 0)
     scale = 1 + np.abs(wanted).max(initial=0)
     if not np.allclose(mine, wanted, rtol=tolerance, atol=tolerance * scale, equal_nan=True):

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from rnnops.torch.errors import StepError
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -46,10 +48,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Layout:
-    """States and inputs of a recurrence, as one step sees them."""
+    """States and inputs of a recurrence, as one step sees them, and the device of what the step makes itself."""
 
     states: tuple[Kind, ...]
     inputs: tuple[Kind, ...]
+    device: torch.device = CPU
 
     @cached_property
     def batch(self) -> int | None:
@@ -90,4 +93,5 @@ def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: in
     return Layout(
         tuple(kind(state, tuple(state.shape), batch_axis) for state in states),
         tuple(kind(sequence, tuple(sequence.shape[1:]), 0) for sequence in inputs),
+        next((tensor.device for tensor in (*states, *inputs) if tensor.device.type == "cuda"), CPU),
     )

@@ -51,7 +51,7 @@ class OwnDraws:
         drawn = uniform_rows(self._seed, self._ordinal, self._t, rows, size).reshape(tuple(like.shape))
         self._ordinal += 1
         dtype = np.float32 if like.dtype == torch.float32 else np.float64
-        return torch.from_numpy(as_floats(drawn, dtype)).to(like.dtype)
+        return torch.from_numpy(as_floats(drawn, dtype)).to(like.device, like.dtype)
 
 
 def _normal_numbers(draw: Draw, like: Tensor) -> Tensor:
@@ -132,7 +132,8 @@ def _exponential_in_place(draw: Draw, x: Tensor, rate: float = 1.0, **_: Any) ->
 def _randint(draw: Draw, low: int, high: Any = None, size: Any = None, **options: Any) -> Tensor:
     if size is None:
         low, high, size = 0, low, high
-    return (low + torch.floor(draw(torch.empty(size)) * (high - low))).to(options.get("dtype") or torch.int64)
+    like = torch.empty(size, device=options.get("device"))
+    return (low + torch.floor(draw(like) * (high - low))).to(options.get("dtype") or torch.int64)
 
 
 def _gumbel_softmax(
@@ -144,7 +145,7 @@ def _gumbel_softmax(
     soft = torch.softmax((x + noise) / tau, dim)
     if not hard:
         return soft
-    places = torch.arange(soft.shape[dim]).reshape(
+    places = torch.arange(soft.shape[dim], device=x.device).reshape(
         [-1 if axis == dim % soft.dim() else 1 for axis in range(soft.dim())]
     )
     choice = (places == soft.argmax(dim, keepdim=True)).to(soft.dtype)

@@ -99,6 +99,9 @@ class RNN(Module):
             StepError: tensors that kernels cannot take, or a step that cannot be translated.
             SelfCheckError: the translated step is not PyTorch's own.
         """
+        if "_is_replica" in self.__dict__:
+            hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
+            raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
         if torch.compiler.is_dynamo_compiling():
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")

@@ -13,13 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from torch import SymInt, Tensor, autocast, dtype, enable_grad, fx, rand_like
+import torch
+from torch import SymInt, Tensor, autocast, dtype, empty_like, enable_grad, fx, rand_like
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.source import ConstantSource
 from torch._guards import tracing
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
-from torch.backends import mkldnn
+from torch.backends import cudnn, mkldnn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn import Module
@@ -118,10 +119,11 @@ def trace_step(
         warnings.simplefilter("ignore")
         stack.enter_context(unset_fake_temporarily())  # Dynamo may be at work around us
         stack.enter_context(tracing(None))
-        stack.enter_context(autocast("cpu", enabled=False))
-        stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM
+        stack.enter_context(autocast(layout.device.type, enabled=False))
+        stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM, as the next
+        stack.enter_context(cudnn.flags(enabled=False))
         stack.enter_context(RestoredModules(modules))
-        fakes = [_fake(mode, number, example) for number, example in enumerate(examples)]
+        fakes = [_fake(mode, number, example, layout.device) for number, example in enumerate(examples)]
         symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
 
         def run(*tensors: Tensor) -> Sequence[Tensor]:
@@ -137,6 +139,8 @@ def trace_step(
         try:
             module = make_fx(traced, DECOMPOSED, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
         except RuntimeError as error:
+            if any(said in str(error) for said in ("two different devices", "on the same device")):
+                raise _on_two_devices(error, layout) from error
             if "SymInt" not in str(error):
                 raise
             hint = "Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
@@ -145,13 +149,24 @@ def trace_step(
     return Trace(module, env, tuple(symbols), layout)
 
 
-def _fake(mode: FakeTensorMode, number: int, example: Example) -> Tensor:
+def _on_two_devices(error: RuntimeError, layout: Layout) -> StepError:
+    """The error for a step that reaches what lies elsewhere than its inputs."""
+    wanted = f"what it reaches on {layout.device}, as states and inputs"
+    hint = f"Move the module: module.to('{layout.device}')."
+    return StepError("a step computes with tensors on two devices", wanted=wanted, came=str(error)[-60:], hint=hint)
+
+
+def _fake(mode: FakeTensorMode, number: int, example: Example, device: torch.device) -> Tensor:
     sizes = [
         DimDynamic.DUCK if axis == example.batch_axis and size >= SYMBOLIC_FROM else DimDynamic.STATIC
         for axis, size in enumerate(example.like.shape)
     ]
     context = StatelessSymbolicContext(dynamic_sizes=sizes)
-    return mode.from_tensor(example.like, source=ConstantSource(f"argument_{number}"), symbolic_context=context)
+    fake = mode.from_tensor(example.like, source=ConstantSource(f"argument_{number}"), symbolic_context=context)
+    if device.type == "cpu":
+        return fake
+    with mode:
+        return empty_like(fake, device=device)
 
 
 def _has_effect(node: fx.Node) -> bool:

@@ -1,0 +1,255 @@
+"""`rnnops.torch` on CUDA tensors, where there are none: values in numba's simulator, and whose memory they lie in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"),
+]
+
+import torch.utils._pytree as pytree  # noqa: E402
+from cuda_marks import in_simulator  # noqa: E402
+from fake_card import CARD, FakeCard, fake_card  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+from rnnops.errors import DeviceError  # noqa: E402
+from rnnops.kernels.cuda import device_array, facade, move  # noqa: E402
+from rnnops.torch.layout import Kind, Layout  # noqa: E402
+from rnnops.torch.trace import trace_step  # noqa: E402
+from rnnops.torch.translate import translate  # noqa: E402
+
+pytestmark = [*pytestmark, in_simulator]
+T, N, D, H = 3, 2, 3, 4
+
+
+@pytest.fixture
+def card() -> Iterator[FakeCard]:
+    with fake_card() as made:
+        yield made
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator).requires_grad_()
+
+
+CELLS: dict[str, Callable[[], tuple[Any, int]]] = {
+    "LSTMCell": lambda: (torch.nn.LSTMCell(D, H), 2),
+    "GRUCell": lambda: (torch.nn.GRUCell(D, H), 1),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_results_and_gradients_are_those_of_the_cpu_in_memory_of_pytorch(name: str) -> None:
+    cell, count = CELLS[name]()
+    xs, states, lengths = numbers(T, N, D), [numbers(N, H, seed=i) for i in range(count)], torch.tensor([2, 3])
+    init, leaves = tuple(states) if count > 1 else states[0], [xs, *states, *cell.parameters()]
+
+    def trained() -> tuple[list[Any], list[Any]]:
+        ys, carry = rt.RNN(cell)(xs, init, lengths=lengths)
+        outputs = [ys, *(carry if count > 1 else [carry])]
+        return outputs, list(torch.autograd.grad([one.square().sum() for one in outputs], leaves))
+
+    wanted, exact = trained()
+    with fake_card() as card:
+        found, grads = trained()
+        assert all(card.owns(tensor) for tensor in (*found, *grads))
+    for mine, theirs in ((found, wanted), (grads, exact)):
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_become_those_of_parameters_without_a_copy(card: FakeCard) -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
+    rnn(xs)[0].sum().backward()
+    assert card.owns(xs.grad)
+    assert all(card.owns(parameter.grad) for parameter in rnn.parameters())
+    optimizer = torch.optim.SGD(rnn.parameters(), lr=0.1)
+    before = rnn(xs)[0].sum().item()
+    optimizer.step()
+    assert rnn(xs)[0].sum().item() < before
+
+
+def test_what_is_copied(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of states at the ends of time, one forward and three backward: no sequence, parameter or gradient of one."""
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
+    rnn(xs)[0].sum().backward()
+    moved: list[int] = []
+    plain = move.move
+
+    def noted(target: Any, source: Any, adds: bool, stream: Any) -> None:
+        moved.append(target.size)
+        plain(target, source, adds, stream)
+
+    monkeypatch.setattr(device_array, "move", noted)
+    for name in ("copy_to", "_copied", "settled"):
+        monkeypatch.setattr(device_array, name, lambda *_, name=name: pytest.fail(f"{name} is called"))
+    monkeypatch.setattr(device_array.DeviceArray, "to_host", lambda self: pytest.fail("numbers go to the host"))
+    ys, _ = rnn(xs)
+    assert moved == [N * H]
+    ys.backward(torch.ones(T, N, H))
+    assert moved == [N * H] * 4
+
+
+def test_a_graph_that_is_captured_has_the_same_bits(card: FakeCard) -> None:
+    rnn, xs = rt.RNN(torch.nn.LSTMCell(D, H)), numbers(T, N, D)
+
+    def trained() -> list[Any]:
+        ys, _ = rnn(xs)
+        return [ys, *torch.autograd.grad(ys.sum(), [xs, *rnn.parameters()])]
+
+    card.captures = True
+    with pytest.raises(DeviceError, match=r"a CUDA graph is captured, and .*Run it once before the capture"):
+        trained()
+    card.captures = False
+    wanted = trained()
+    card.captures = True
+    for found, known in zip(trained(), wanted, strict=True):
+        assert torch.equal(found, known)
+
+
+def test_outputs_that_are_constants_or_turned_are_tensors_of_their_own(card: FakeCard) -> None:
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        return h + x, (h, torch.full_like(x, 2.0), x.flip(-1), h > 0)
+
+    xs, h0 = numbers(T, N, D), numbers(N, D)
+    last, (hs, twos, turned, positive) = rt.scan(step, h0, xs)
+    torch.testing.assert_close(last, h0 + xs.sum(0))
+    assert torch.equal(twos, torch.full((T, N, D), 2.0))
+    assert torch.equal(turned, xs.flip(-1))
+    assert torch.equal(positive, hs > 0)
+
+
+def test_nothing_is_kept_without_gradients_and_empty_batches_run(card: FakeCard) -> None:
+    rnn = rt.RNN(torch.nn.GRUCell(D, H))
+    with torch.no_grad():
+        assert not rnn(numbers(T, N, D))[0].requires_grad
+    with torch.inference_mode():
+        assert rnn(numbers(T, N, D).detach())[0].is_inference()
+    assert rnn(numbers(T, 0, D))[0].shape == (T, 0, H)
+
+
+def test_a_second_backward_pass_and_copies_of_modules(card: FakeCard) -> None:
+    rnn, xs = rt.RNN(torch.nn.RNNCell(D, H)), numbers(T, N, D)
+    ys, _ = rnn(xs)
+    first = torch.autograd.grad(ys.sum(), xs, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(ys.sum(), xs)[0])
+    twin = copy.deepcopy(rnn)
+    assert torch.equal(twin(xs)[0], ys)
+    assert twin.state_dict().keys() == rnn.state_dict().keys()
+    (grad,) = torch.autograd.grad(rnn(xs)[0].sum(), xs, create_graph=True)
+    with pytest.raises(rt.StepError, match="a gradient of a gradient"):
+        grad.sum().backward()
+    ys, _ = rnn(xs)
+    with torch.no_grad():
+        ys.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        ys.sum().backward()
+
+
+def test_a_module_that_moves_is_compiled_for_both() -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
+    wanted = rnn(xs)[0]
+    with fake_card():
+        torch.testing.assert_close(rnn(xs)[0], wanted)
+    assert torch.equal(rnn(xs)[0], wanted)
+    assert {key[0].kind for key in rnn._prepared} == {"cpu", "cuda"}
+
+
+# errors
+
+
+def test_devices_that_do_not_fit(card: FakeCard) -> None:
+    rnn, xs, h0 = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D), numbers(N, H)
+    card.elsewhere = {h0.data_ptr()}
+    with pytest.raises(
+        rt.StepError, match=r"states and inputs lie on two devices; .*got cpu and cuda:0.*x\.to\('cuda:0"
+    ):
+        rnn(xs, h0)
+    weight = rnn.cell.weight_hh
+    card.elsewhere = {weight.data_ptr()}
+    with pytest.raises(rt.StepError, match=r"a tensor that kernels cannot read; wanted a tensor on cuda:0.*module\.to"):
+        rnn(xs)
+    card.elsewhere = set()
+    card.current = 1
+    with pytest.raises(rt.StepError, match=r"not the current one; wanted cuda:1; got cuda:0.*torch\.cuda\.device\(0\)"):
+        rnn(xs)
+
+
+def test_what_cuda_does_not_have_is_said(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    xs, seeded = numbers(T, N, D), rt.RNN(torch.nn.GRUCell(D, H), dropping)
+    seeded(xs)
+    card.captures = True
+    with pytest.raises(rt.StepError, match=r"a CUDA graph is captured, and the step draws random numbers"):
+        seeded(xs)
+    card.captures = False
+    with pytest.raises(rt.StepError, match=r"this dtype have no kernels; wanted float32 or float64"):
+        rt.RNN(torch.nn.GRUCell(D, H).half())(xs.detach().half())
+    monkeypatch.setattr(facade, "missing", lambda: "no numba-cuda of version 0.30 or newer")
+    with pytest.raises(DeviceError, match=r"no CUDA device; .*got no numba-cuda of version 0\.30 .*extra 'cuda'"):
+        rt.RNN(torch.nn.GRUCell(D, H))(xs)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(rt.StepError, match=r"numba's simulator, on the CPU\. Unset NUMBA_ENABLE_CUDASIM"):
+        rt.RNN(torch.nn.GRUCell(D, H))(xs)
+
+
+def dropping(cell: Any, carry: Any, x: Any) -> tuple[Any, Any]:
+    carry = cell(torch.nn.functional.dropout(x, 0.5), carry)
+    return carry, carry
+
+
+def test_autocast_on_cuda_and_replicas_are_refused(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind == "cuda")
+    with pytest.raises(rt.StepError, match=r"under autocast to .*torch\.autocast\('cuda', enabled=False\)"):
+        rnn(xs)
+    rnn._is_replica = True
+    with pytest.raises(rt.StepError, match=r"DataParallel.*DistributedDataParallel"):
+        rnn(xs)
+
+
+def test_graphs_of_torch_compile_take_no_cuda_tensors() -> None:
+    with (
+        FakeTensorMode(),
+        pytest.raises(rt.StepError, match=r"take no recurrence of CUDA tensors\. .*torch\.compiler\.disable"),
+    ):
+        rt.RNN(torch.nn.GRUCell(D, H))(torch.empty(T, N, D, device="cuda"))
+
+
+# what a step becomes
+
+
+def plain_lstm(h: Any, c: Any, x: Any, w_x: Any, w_h: Any, b: Any) -> list[Any]:
+    h, c = torch.lstm_cell(x, (h, c), w_x, w_h, b, b)
+    return [h, c, torch.where(h > 0, h, torch.zeros_like(h)), torch.softmax(x, -1).chunk(3, -1)[1]]
+
+
+def test_a_step_becomes_the_same_net_on_both_devices() -> None:
+    """PyTorch's own tensors without data know devices that are not there."""
+
+    def kind(*shape: int) -> Kind:
+        return Kind(torch.float32, shape, 0)
+
+    states, inputs = (kind(5, H), kind(5, H)), (kind(5, D), kind(4 * H, D), kind(4 * H, H), kind(4 * H))
+    nets = []
+    for device in (torch.device("cpu"), CARD):
+        layout = Layout(states, inputs, device)
+        trace = trace_step(plain_lstm, layout)
+        values = pytree.tree_leaves([node.meta.get("val") for node in trace.module.graph.nodes])
+        assert {value.device for value in values if isinstance(value, torch.Tensor)} == {device}
+        nets.append(str(translate(trace, layout, False, False).cell))
+    assert nets[0] == nets[1]
+
+
+def test_a_step_that_reaches_another_device_is_told() -> None:
+    w, rows = torch.ones(D, D), (Kind(torch.float32, (2, D), 0),)
+    with pytest.raises(rt.StepError, match=r"a step computes with tensors on two devices; .*module\.to\('cuda:0'\)"):
+        trace_step(lambda h, x: [h, x @ w], Layout(rows, rows, CARD))
