@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bench.goals import Goal
 from bench.problems import Problem
+from bench.published import Published
 
 HOST, CUDA = ("cpu", "reference"), ("cuda",)
 GATES = "rnnops [gates]"  # backward computes the gates again
@@ -72,6 +73,7 @@ class Case:
         apart: whether it runs in a process of its own, which no environment variable tells a number of threads.
         warm_up: what engines compute before anything is measured, where that counts.
         devices: of rnnops, on which it is measured.
+        published: by others, to stand beside.
     """
 
     group: str
@@ -82,6 +84,7 @@ class Case:
     apart: bool = False
     warm_up: Problem | None = None
     devices: tuple[str, ...] = HOST
+    published: tuple[Published, ...] = ()
 
     @property
     def name(self) -> str:

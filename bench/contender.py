@@ -104,7 +104,7 @@ class Engine:
     @property
     def is_fed(self) -> bool:
         """With data of a problem of `nets.py`; the others make theirs by themselves."""
-        modules = ("rnnops_engine", "torch_engine", "jax_engine", "onnxruntime_engine")
+        modules = ("rnnops_engine", "torch_engine", "jax_engine", "onnxruntime_engine", "flashrnn_engine")
         return self.module in modules or self.maker == "products"
 
 
@@ -136,6 +136,7 @@ ENGINES: dict[str, Engine] = {
     "packed sequence": in_torch("torch_engine", "layer", is_packed=True),
     "eager": in_torch("torch_engine", "loop"),
     "torch.compile": in_torch("torch_engine", "loop", is_compiled=True),
+    "FlashRNN": in_torch("flashrnn_engine", "lstm", "flashrnn"),
     "products of cuBLAS": in_torch("torch_engine", "products"),
     "JAX": Engine("jax_engine", "scan", ("jax",)),
     "preset": Engine("preset_engine", "ours"),
@@ -163,6 +164,7 @@ ENGINES: dict[str, Engine] = {
     "served session": Engine("stream_engine", "session", ("torch", "onnx", "onnxruntime")),
     "onnxruntime": Engine("onnxruntime_engine", "lstm", ("onnxruntime", "onnx")),
 }
+BY_ITSELF = {"flashrnn": "pip install flashrnn, which compiles its kernels with nvcc and g++"}  # of another licence
 NOT_SIMULATED = ("torch.compile", "JAX")  # minutes of compiling would say nothing
 Maker = Callable[..., Contender]
 
@@ -179,7 +181,7 @@ def require_libraries(engine: str, place: Place) -> None:
         except ImportError as error:
             raise MissingPeerError(
                 f"{engine} is not measured: wanted the library {library}, which does not import ({error}); "
-                "install the extra 'bench': pip install 'rnnops[bench]'"
+                + (BY_ITSELF.get(library) or "install the extra 'bench': pip install 'rnnops[bench]'")
             ) from error
         if library == "torch" and not place.torch_device:
             raise MissingPeerError("this build of PyTorch sees no CUDA device")

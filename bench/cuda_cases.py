@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.case import CUDA, PRECISIONS, Case, Entry
-from bench.goals import OURS, Goal, extra, ratio, speedup
+from bench.case import CUDA, Case, Entry
+from bench.goals import OURS, Goal, extra, ratio, speedup, where_there
 from bench.problems import Problem, Size
+from bench.published import FLASHRNN, published_of
 
 STEPS = 1024
 FIRST_SIZES = (Size(STEPS, 16, 768), Size(STEPS, 64, 1024))
@@ -21,8 +22,10 @@ MODES = ("forward", "training")
 PER_STEP, PERSISTENT, SMALL = "per step", "persistent", "small H"
 OF_PER_STEP = {"forward": 0.8, "training": 0.9}  # of cuDNN's time where it launches kernels at every step
 OF_PERSISTENT, OF_EAGER, OF_PRODUCTS = 2.5, 20.0, 1.10
+OF_CUSTOM, OF_FLASHRNN = 2.5, 1.0  # of cuDNN's LSTM for a cell of one's own; of FlashRNN's fused LSTM / ours
 RECOMPUTE = "rnnops recompute"
-UNLIKELY = (f"{OURS} bf16",)  # refused at once so far; it costs nothing in the estimate of a run
+LOW = ("tf32", "bf16", "fp16")
+FLASH, LOW_OF_PEER = "FlashRNN", "bf16"  # its float32 multiplies in TF32
 # seconds: until the first result, of a forward call and of a training call; rough, for the estimate of a run
 ROUGH_SECONDS = {
     "rnnops": (12.0, 0.005, 0.015),
@@ -31,6 +34,7 @@ ROUGH_SECONDS = {
     "eager": (0.5, 0.2, 0.6),
     "torch.compile": (25.0, 0.1, 0.3),
     "JAX": (6.0, 0.05, 0.15),
+    FLASH: (15.0, 0.005, 0.015),
     "products of cuBLAS": (0.1, 0.0, 0.005),
 }
 OF_OTHERS = (1.0, 0.05, 0.15)
@@ -44,7 +48,6 @@ def rough_seconds(case: Case, rounds: int) -> float:
 
 def rough_seconds_of(entry: Entry, rounds: int) -> float:
     prepare, forward, training = ROUGH_SECONDS.get(entry.engine, OF_OTHERS)
-    prepare = 0.0 if entry.label in UNLIKELY else prepare
     call = training if entry.is_training else forward
     return prepare + COMPARISON_SECONDS + (CALLS_BEFORE + rounds) * max(call, 0.05)
 
@@ -74,28 +77,45 @@ def cuda_cases(tiny: bool = False) -> Iterator[Case]:
 
 
 def case(net: str, mode: str, size: Size, compiled: bool) -> Case:
-    """Args: compiled: with `torch.compile`, which takes longer than all others together."""
+    """Args: compiled: with `torch.compile` and FlashRNN, which take longer than all others together."""
     problem = Problem(net, size)
-    stock = LAYERS.get(net)
-    entries = [Entry(OURS, "rnnops", problem, mode), *(layers(stock, problem, mode) if stock else ())]
+    entries = [Entry(OURS, "rnnops", problem, mode)]
+    low = precisions(net, compiled)
+    entries += (Entry(f"{OURS} {precision}", OURS, problem, mode, precision=precision) for precision in low)
+    entries += layers(net, size, mode, low)
     if net == "lstm" and mode == "training":
         entries += recomputed(problem)
+    if compiled and net != "gru":
+        entries += flashrnn(net, size, mode)
     entries.append(Entry("eager", "eager", problem, mode))
     if compiled:
         entries.append(Entry("torch.compile", "torch.compile", problem, mode))
     entries.append(Entry("JAX", "JAX", problem, mode))
     wanted = tuple(goals(problem, mode, compiled))
-    return Case(f"{net} {mode}", str(size), tuple(entries), wanted, devices=CUDA)
+    published = published_of(problem, mode) if net != "gru" else ()
+    return Case(f"{net} {mode}", str(size), tuple(entries), wanted, devices=CUDA, published=published)
 
 
-def layers(label: str, problem: Problem, mode: str) -> Iterator[Entry]:
-    """PyTorch's layer, which is cuDNN's, in all precisions; rnnops in those that it may have beside float32."""
-    for precision in PRECISIONS:
+def precisions(net: str, everything: bool) -> tuple[str, ...]:
+    """Beside float32: those that tell most where not all are measured."""
+    if everything or net in STOCK:
+        return LOW
+    return (LOW_OF_PEER,)
+
+
+def layers(net: str, size: Size, mode: str, low: tuple[str, ...]) -> Iterator[Entry]:
+    """PyTorch's layer, which is cuDNN's, in all precisions; beside a cell of one's own its LSTM, as a yardstick."""
+    label, problem = LAYERS.get(net, LAYERS["lstm"]), Problem(net if net in LAYERS else "lstm", size)
+    for precision in ("fp32", *low):
         name = label if precision == "fp32" else f"{label} {precision}"
         algorithm = cudnn_algorithm(problem, mode, precision)
         yield Entry(name, label, problem, mode, precision=precision, algorithm=algorithm)
-    for precision in ("bf16", "fp16"):
-        yield Entry(f"{OURS} {precision}", OURS, problem, mode, precision=precision)
+
+
+def flashrnn(net: str, size: Size, mode: str) -> Iterator[Entry]:
+    """FlashRNN's LSTM: in all its precisions, beside other cells in the one that it was made for."""
+    for precision in LOW if net == "lstm" else (LOW_OF_PEER,):
+        yield Entry(f"{FLASH} {precision}", FLASH, Problem("lstm", size), mode, precision=precision)
 
 
 def recomputed(problem: Problem) -> Iterator[Entry]:
@@ -109,8 +129,18 @@ def goals(problem: Problem, mode: str, compiled: bool) -> Iterator[Goal]:
     layer = LAYERS.get(problem.net)
     if layer:
         yield ratio(OURS, layer, cudnn_goal(problem, mode, "fp32"))
-        for precision in ("tf32", "bf16", "fp16"):
+        for precision in LOW:
             yield ratio(OURS, f"{layer} {precision}", cudnn_goal(problem, mode, precision))
+    else:
+        lstm = LAYERS["lstm"]  # of others, in equal precision
+        yield ratio(OURS, lstm, OF_CUSTOM)
+        for precision in precisions(problem.net, compiled):
+            yield ratio(f"{OURS} {precision}", f"{lstm} {precision}", OF_CUSTOM)
+    if compiled and problem.net != "gru":
+        for entry in flashrnn(problem.net, problem.size, mode):
+            yield where_there(speedup((entry.label,), OF_FLASHRNN, f"{OURS} {entry.precision}"), entry.label)
+    if published_of(problem, mode) and problem.net != "gru":
+        yield speedup((FLASHRNN,), None, f"{OURS} bf16")
     if problem.net == "lstm" and mode == "training":
         yield extra(RECOMPUTE, OURS, "products", OF_PRODUCTS)
     yield speedup(("eager",), None if layer else OF_EAGER)

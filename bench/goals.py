@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from bench.counting import Work
@@ -24,6 +24,7 @@ class Measured:
         grown: by how many bytes the device's free memory shrank at the first call, compiled code and pools included.
         floor: seconds of a step at least; `floor_of` says what for.
         error: the largest norm of a difference / norm, over outputs and gradients; None for the first one.
+        source: of a number that others have published; empty for what was measured here.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Measured:
     floor: float | None = None
     floor_of: str = ""
     error: float | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,16 @@ def beyond_products(label: str = OURS) -> Goal:
         values, rate, work = known(table, label), flops_a_second(table, PEAK), table[label].work
         value = (values[0] - work.flops / rate) / work.elements * 1e9 if values and rate and work else None
         return Figure(f"{label}, ns beyond products at the peak for each elementwise result", value)
+
+    return figure
+
+
+def where_there(goal: Goal, peer: str) -> Goal:
+    """A goal beside a peer that few have: without it the figure is for information."""
+
+    def figure(table: Table) -> Figure:
+        found = goal(table)
+        return found if known(table, peer) else replace(found, goal=None)
 
     return figure
 

@@ -47,7 +47,11 @@ def result_of(
     case: Case, measured: Iterable[Mapping[str, Any]], error: str, others: float = 0.0, when: str = "", how: str = ""
 ) -> CaseResult:
     """A result from what a worker or a file says."""
-    rows = tuple(map(measured_of, measured))
+    rows = tuple(one for one in map(measured_of, measured) if not one.source)
+    if rows:
+        rows += tuple(
+            Measured(o.label, o.seconds, precision=o.precision, tf32="-", source=o.source) for o in case.published
+        )
     figures = tuple(goal({one.label: one for one in rows}) for goal in case.goals) if rows else ()
     steps = case.entries[0].problem.size.T if case.devices == CUDA else 0
     return CaseResult(case.group, case.setting, rows, figures, error, others, steps, when, how)

@@ -52,6 +52,7 @@ def page(
         *trouble(results, unreached),
         f"## {'Microseconds a step' if detailed else 'Times'}",
         *(group_table(group, list(members)) for group, members in grouped(results)),
+        *published_lines(results),
         preparation_line(results),
         *(["## All numbers", NOTES] if detailed else []),
         *(detail_table(group, list(members)) for group, members in grouped(detailed)),
@@ -103,6 +104,15 @@ def trouble(results: Sequence[CaseResult], unreached: Sequence[str]) -> list[str
     return [
         text for title, lines in titled if lines for text in (f"## {title}", "\n".join(f"- {line}" for line in lines))
     ]
+
+
+def published_lines(results: Sequence[CaseResult]) -> Iterable[str]:
+    """Where numbers come from that were not measured here."""
+    sources: dict[str, list[str]] = {}
+    for one in (one for result in results for one in result.measured if one.source):
+        labels = sources.setdefault(one.source, [])
+        labels += [one.label] if one.label not in labels else []
+    return (f"{'; '.join(labels)}: {source}." for source, labels in sources.items())
 
 
 def preparation_line(results: Sequence[CaseResult]) -> str:

@@ -14,6 +14,8 @@ from bench.data import Placed, make_feeds
 from bench.nets import build_net, user_net
 from bench.problems import Problem, rows_inside
 
+ROUNDED = {"tf32": "tfloat32", "bf16": "bfloat16", "fp16": "float16"}  # operands, on tensor cores
+
 
 def compile_net(problem: Problem, settings: Settings, device: str = "", **options: Any) -> ro.Run:
     """A run of the net of a problem."""
@@ -31,7 +33,7 @@ def plain(entry: Entry, bench: Bench, device: str = "", bind: bool = False, **op
         options: of `ro.compile`.
     """
     problem, sets = entry.problem, bench.data(entry.problem).sets
-    run: Any = compile_net(problem, bench.settings, device, **floats_of(entry, bench.settings), **options)
+    run: Any = run_of(entry, bench.settings, device, **options)
     feeds = [one.feeds for one in sets]
     if bind:
         parameters = user_net(problem.net).parameters(problem.size.H)
@@ -57,19 +59,25 @@ def plain(entry: Entry, bench: Bench, device: str = "", bind: bool = False, **op
     )
 
 
-def floats_of(entry: Entry, settings: Settings) -> dict[str, str]:
-    """What products round, or how recurrent weights lie on chip; arrays are float32.
+def run_of(entry: Entry, settings: Settings, device: str, **options: Any) -> ro.Run:
+    """The net of an entry in its precision. Raises MissingPeerError where rnnops has none of its ways to that."""
+    refusals = []
+    for floats in ways_to(entry, settings):
+        try:
+            return compile_net(entry.problem, settings, device, **floats, **options)
+        except ro.errors.DeviceError as error:
+            refusals.append(" ".join(str(error).split()))
+    raise MissingPeerError(f"rnnops has no products in {entry.precision} there: {'; '.join(refusals) or 'never had'}")
 
-    Raises MissingPeerError for what rnnops has not.
-    """
-    dtype = entry.floats.dtype
-    if dtype == "float32":
-        return {}
-    if not settings.is_cuda and dtype == "bfloat16":
-        return {"precision": dtype}
-    if not settings.is_cuda or dtype != "float16":
-        raise MissingPeerError(f"rnnops keeps no weights in {dtype}")
-    return {"weights": dtype}
+
+def ways_to(entry: Entry, settings: Settings) -> tuple[dict[str, str], ...]:
+    """Options that say what products round, or how recurrent weights lie on chip, best first; arrays are float32."""
+    if entry.precision in ("fp32", "int8"):
+        return ({},)
+    if not settings.is_cuda:
+        return ({"precision": "bfloat16"},) if entry.precision == "bf16" else ()
+    rounded = {"precision": ROUNDED[entry.precision]}
+    return (rounded, {"weights": "float16"}) if entry.precision == "fp16" else (rounded,)
 
 
 def results_of(problem: Problem, feeds: Placed, returned: tuple[Placed, Placed]) -> Placed:
