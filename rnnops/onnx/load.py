@@ -32,7 +32,7 @@ RULES: dict[str, Rule] = {
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-READABLE = frozenset([*RULES, "Constant"])
+READABLE = frozenset([*RULES, "Constant", "If"])
 
 
 @dataclass

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.package import AttributeProto, NodeProto
+from rnnops.onnx.package import AttributeProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes
+from rnnops.onnx.tensors import read_tensor
 from rnnops.types import FLOAT, Array
 
 GET: dict[int, Callable[[AttributeProto], Any]] = {
@@ -137,3 +140,16 @@ def attributes_of(proto: NodeProto) -> dict[str, tuple[int, Any]]:
             raise OnnxError(f"attribute '{attribute.name}' is given twice, or is of a kind that is not supported")
         found[attribute.name] = (attribute.type, GET[attribute.type](attribute))
     return found
+
+
+def constant_value(attributes: Mapping[str, tuple[int, Any]]) -> Array:
+    """The array of a Constant node."""
+    if len(attributes) != 1:
+        raise OnnxError("a Constant has one attribute", came=", ".join(attributes) or "none")
+    ((name, (_, value)),) = attributes.items()
+    dtypes = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
+    if name == "value" and isinstance(value, TensorProto):
+        return read_tensor(value, "the value of a Constant")
+    if name not in dtypes:
+        raise OnnxError("a Constant of this kind is not supported", came=name)
+    return np.array(value, dtypes[name])

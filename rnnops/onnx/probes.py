@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TypeAlias
 
+import numpy as np
+
 from rnnops.infer import infer_call
 from rnnops.net import Net
 from rnnops.op import Op
@@ -91,9 +93,18 @@ class Probes:
         first, second = (types.get(name) for types in self._types)
         return None if first is None or second is None else (first, second)
 
+    def is_certain(self, name: str) -> bool:
+        """Whether a blob's type depends on no made-up size."""
+        return name in self._certain
+
     def certain_value(self, name: str) -> Array | None:
         """A blob's value where it follows from constants and fixed sizes alone."""
         return self._values[0].get(name) if name in self._certain else None
+
+    def likely_value(self, name: str) -> Array | None:
+        """A blob's value where it comes out equal both times."""
+        first, second = (values.get(name) for values in self._values)
+        return None if first is None or second is None or not np.array_equal(first, second) else first
 
     def dims(self, name: str) -> Dims | None:
         """A blob's sizes, None for those that are open."""

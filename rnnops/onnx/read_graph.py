@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from typing import Any
 
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.import_if import read_if
 from rnnops.onnx.known_sizes import KnownSizes
-from rnnops.onnx.node import Node, Rule, attributes_of
+from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.read_model import graphs_of, nodes_of
@@ -76,10 +76,9 @@ class GraphReader:
         self.taken.update(name for node in graph.node for name in node.output)
         self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
         for tensor in graph.initializer:
-            self._initializer(tensor)
+            self.read_initializer(tensor)
         for node in graph.node:
-            with about(f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"):
-                self._node(node)
+            self.read_node(node)
         return [self.blob(value.name) for value in graph.output]
 
     def blob(self, name: str) -> Blob:
@@ -122,12 +121,24 @@ class GraphReader:
         self.probes.follow(self.net)
         return self.probes.certain_value(name)
 
+    def likely_value(self, name: str) -> Array | None:
+        """As `known_value`, also for one that comes out equal for two choices of sizes that the file leaves open."""
+        self.probes.follow(self.net)
+        return self.probes.likely_value(name)
+
     def known(self, name: str) -> Known | None:
         """What is known of the type of a blob of this net."""
         self.probes.follow(self.net)
         return self.probes.known(name)
 
-    def _initializer(self, tensor: TensorProto) -> None:
+    def is_certain(self, name: str) -> bool:
+        """Whether the type of a value depends on no size that the file leaves open."""
+        blob = self.blob(name)
+        self.probes.follow(self.net)
+        return self.probes.is_certain(blob.name)
+
+    def read_initializer(self, tensor: TensorProto) -> None:
+        """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
         self._check_new([name])
         if not array.ndim or array.dtype.name != self.model.float_dtype:
@@ -151,10 +162,16 @@ class GraphReader:
         attributes = {"value": value, "dtype": self.model.dtype(array.dtype.name)}
         return self.net.append("Constant", [], attributes, [name])[0]
 
-    def _node(self, proto: NodeProto) -> None:
-        attributes = attributes_of(proto)
+    def read_node(self, proto: NodeProto) -> None:
+        """Append the ops that a node becomes."""
+        with about(f"node {proto.name or next(iter(proto.output), '')!r} ({proto.op_type})"):
+            self._node(proto, attributes_of(proto))
+
+    def _node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         if proto.op_type == "Constant":
             return self._constant_node(proto, attributes)
+        if proto.op_type == "If":
+            return read_if(self, proto, attributes)
         bound: dict[str, str] = {}
         node = self._small_net(proto, attributes, bound)
         results = list(self.model.rules[proto.op_type](node))
@@ -175,12 +192,12 @@ class GraphReader:
         """Names of a node's results; of a Scan, which must name all of them, those that are read."""
         return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
 
-    def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]]) -> None:
+    def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         (name,) = proto.output
         self._check_new([name])
         self.constants[name] = constant_value(attributes)
 
-    def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, object]], bound: dict[str, str]) -> Node:
+    def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
         node = Node(
             op=proto.op_type,
@@ -280,16 +297,3 @@ def result_names(node: Node, results: Sequence[Blob | None], wanted: Sequence[st
             blob = identity(blob)
         names[blob.name] = check_name(name, "value")
     return names
-
-
-def constant_value(attributes: Mapping[str, tuple[int, object]]) -> Array:
-    """The array of a Constant node."""
-    if len(attributes) != 1:
-        raise OnnxError("a Constant has one attribute", came=", ".join(attributes) or "none")
-    ((name, (_, value)),) = attributes.items()
-    dtypes = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
-    if name == "value" and isinstance(value, TensorProto):
-        return read_tensor(value, "the value of a Constant")
-    if name not in dtypes:
-        raise OnnxError("a Constant of this kind is not supported", came=name)
-    return np.array(value, dtypes[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rnnops.onnx.errors import OnnxError
@@ -35,6 +35,8 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
     check_ops(model, known)
+    if any(node.op_type == "If" for node in nodes_of(model.graph)):  # its branches are read as parts of one graph
+        check_scopes(model.graph)
     return model, opset_of(model)
 
 
@@ -70,6 +72,29 @@ def check_ops(model: ModelProto, known: Collection[str]) -> None:
     if foreign:
         hint = "docs/onnx.md lists the ops that can be read."
         raise OnnxError("it has ops that rnnops does not have", came=", ".join(sorted(foreign)), hint=hint)
+
+
+def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:
+    """Raise OnnxError where a value is read that is not made before, in this graph or around it.
+
+    Args:
+        around: names that are there in each graph around this one.
+    """
+    here = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    scopes = [*around, here]
+    for node in graph.node:
+        check_seen(node.input, scopes)
+        for inner in graphs_of(node):
+            check_scopes(inner, scopes)
+        here.update(node.output)
+    check_seen((value.name for value in graph.output), scopes)
+
+
+def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:
+    """Raise OnnxError for a name that is in none of the scopes."""
+    for name in names:
+        if name and not any(name in scope for scope in scopes):
+            raise OnnxError("a value is read that nothing before makes", blob=name)
 
 
 def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from if_models import ALL as IF_MODELS, model_of as model_of_if
 from onnx import helper, load_model_from_string, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from recurrent_models import Variant, feeds_of, model_of
@@ -38,6 +39,8 @@ def seeds() -> dict[str, bytes]:
             found[f"{op} {direction}"] = model_of(variant, feeds_of(variant)).SerializeToString()
     for name in ("running sum", "no rows in common", "reads around itself", "scan in a scan", "weights in the body"):
         found[name] = scan_model(name).SerializeToString()
+    for name in ("by data", "by an open size", "inside itself"):
+        found[f"If {name}"] = model_of_if(IF_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
     return found
 

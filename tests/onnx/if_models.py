@@ -1,0 +1,65 @@
+"""Graphs with If, as text after their names: by data, by constants, by sizes, in each other and in Scans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx.parser
+
+X = "float[N,3] x"
+BRANCHES = """
+    <then_branch = t() => (float[N,3] r) <float[3] v = {4, 5, 6}> { z2 = Mul(z, v) r = Add(z2, w) },
+     else_branch = e() => (float[N,3] r) { z2 = Sub(z, w) r = Tanh(z2) }>"""
+BY_DATA = f"({X}, bool c) => (float[N,3] y) <float[3] w = {{1, 2, 3}}> {{ z = Neg(x) y = If(c) {BRANCHES} }}"
+TWO_AXES = BY_DATA.replace("bool c", "bool[1,1] c")
+BY_CONSTANT = BY_DATA.replace(", bool c", "").replace("w = {1, 2, 3}", "w = {1, 2, 3}, bool c = {1}")
+BY_FIXED_SIZE = f"""({X}) => (float[N,3] y) <float[3] w = {{1, 2, 3}}> {{
+    z = Neg(x) sizes = Shape(x) one = Constant<value_int = 1>() three = Constant<value_int = 3>()
+    size = Gather(sizes, one) c = Equal(size, three) y = If(c) {BRANCHES} }}"""
+BY_OPEN_SIZE = f"""({X}) => (float y) <int64[1] first = {{0}}> {{
+    size = Shape<start = 0, end = 1>(x) one = Constant<value_ints = [1]>() c = Equal(size, one)
+    y = If(c) <then_branch = t() => (float[3] r) {{ r = Squeeze(x, first) }},
+               else_branch = e() => (float[N,3] r) {{ r = Identity(x) }}> }}"""
+TO_A_SCALAR = BY_OPEN_SIZE.replace("r = Identity(x)", "r = ReduceMax<keepdims = 0>(x)")
+INSIDE_ITSELF = f"""({X}, bool c, bool d) => (float[N,3] y) <float[3] w = {{1, 2, 3}}> {{
+    y = If(c) <
+        then_branch = t() => (float[N,3] r) {{
+            w2 = Mul(w, w)
+            r = If(d) <then_branch = a() => (float[N,3] q) {{ s = Add(x, w2) q = Sin(s) }},
+                       else_branch = b() => (float[N,3] q) {{ s = Mul(x, w2) q = Cos(s) }}> }},
+        else_branch = e() => (float[N,3] s) {{ s = Identity(x) }}> }}"""
+TWO_RESULTS = f"""({X}, bool c) => (float[N,3] y, float[N] z) {{
+    y, z = If(c) <then_branch = t() => (float[N,3] r, float[N] s) {{
+                      r = Sin(x) s = ReduceMax<keepdims = 0, axes = [1]>(x) }},
+                  else_branch = e() => (float[N,3] r, float[N] s) {{
+                      r = Identity(x) s = ReduceMin<keepdims = 0, axes = [1]>(r) }}> }}"""
+IN_A_SCAN = """(float[T,N,3] x, float[N,3] h0, bool c) => (float[N,3] h, float[T,N,3] y) {
+    h, y = Scan<num_scan_inputs = 1,
+                body = step(float[N,3] h_in, float[N,3] x_t) => (float[N,3] h_out, float[N,3] y_t) {
+        h_out = If(c) <then_branch = t() => (float[N,3] r) { s = Add(h_in, x_t) r = Tanh(s) },
+                       else_branch = e() => (float[N,3] r) { s = Sub(h_in, x_t) r = Sin(s) }>
+        y_t = Neg(h_out) }>(h0, x) }"""
+A_SCAN_INSIDE = """(float[T,N,3] x, float[N,3] h0, bool c) => (float[N,3] y) <float[3] w = {1, 2, 3}> {
+    y = If(c) <then_branch = t() => (float[N,3] r) {
+                   w2 = Tanh(w)
+                   r, all = Scan<num_scan_inputs = 1,
+                                 body = step(float[N,3] w, float[N,3] x_t) => (float[N,3] s, float[N,3] o) {
+                                     s = Add(w, x_t) o = Mul(s, w2) }>(h0, x) },
+               else_branch = e() => (float[N,3] s) { s = Mul(h0, w) }> }"""
+ALL = {
+    "by data": BY_DATA,
+    "a condition with axes": TWO_AXES,
+    "by a constant": BY_CONSTANT,
+    "by a fixed size": BY_FIXED_SIZE,
+    "by an open size": BY_OPEN_SIZE,
+    "to a scalar": TO_A_SCALAR,
+    "inside itself": INSIDE_ITSELF,
+    "two results": TWO_RESULTS,
+    "in a Scan": IN_A_SCAN,
+    "a Scan inside": A_SCAN_INSIDE,
+}
+
+
+def model_of(graph: str) -> Any:
+    """A model of a graph."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 16]> g {graph}')
