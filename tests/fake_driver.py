@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rnnops.compiler.targets import modules
 from rnnops.kernels.cuda import (
     blas,
     device_array,
@@ -286,6 +287,6 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 
 def forget() -> None:
     """What a process remembers of its device, and kernels that were made for it."""
-    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel
+    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel, modules._load
     for remembered in (facade._configured, facade._described, blas._found, *kernels):
         remembered.cache_clear()

@@ -1,7 +1,7 @@
-"""Numbers of the host in an array of the device: copied, or, where memory is lent, written by a kernel.
+"""Numbers of the host in an array of the device: copied, or written by a kernel that has them as arguments.
 
-A kernel has them as arguments, which a graph that is captured keeps; a copy in a graph would read memory of the host
-whenever the graph runs. Both ways a first run loads what a captured one needs.
+Nobody waits for arguments, and a graph that is captured keeps them, while a copy in a graph would read memory of the
+host whenever the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device
 from rnnops.kernels.cuda.facade import kernel, launch
@@ -22,12 +24,12 @@ def numbers_on_device(numbers: Any, stream: Any) -> DeviceArray:
     return on_device(numbers) if current_lender() is None else written(numbers.tolist(), stream)
 
 
-def written(numbers: Sequence[int], stream: Any) -> DeviceArray:
-    """A new array of int64 numbers, written in a stream."""
-    made = empty((len(numbers),), "int64")
+def written(numbers: Sequence[float], stream: Any, dtype: Any = "int64") -> DeviceArray:
+    """A new array of numbers, written in a stream."""
+    made, number = empty((len(numbers),), dtype), int if np.dtype(dtype).kind == "i" else float
     for first in range(0, len(numbers), TOGETHER):
-        some = numbers[first : first + TOGETHER]
-        padded = (*some, *[0] * (TOGETHER - len(some)))
+        some = [*map(number, numbers[first : first + TOGETHER])]
+        padded = (*some, *[number(0)] * (TOGETHER - len(some)))
         launch(writing_kernel(), 1, 1, 0, stream, made, first, len(some), padded)
     return made
 
@@ -40,5 +42,5 @@ def writing(out: Any, first: int, count: int, numbers: Any) -> None:
 
 @cache
 def writing_kernel() -> Any:
-    """`writing`."""
+    """`writing`, compiled for each dtype when it is first used."""
     return kernel(writing, cache=True)

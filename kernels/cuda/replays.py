@@ -19,6 +19,7 @@ from rnnops.kernels.cuda.device_array import copy_to, on_device
 from rnnops.kernels.cuda.facade import record
 from rnnops.kernels.cuda.host_numbers import written
 from rnnops.kernels.cuda.launches import ScanRun
+from rnnops.kernels.cuda.lenders import current_lender
 
 LEAST = 32  # launches of a run that is worth recording
 KEPT = 8  # recorded runs of a driver

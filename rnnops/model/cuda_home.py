@@ -15,7 +15,8 @@ from rnnops.compiler.api.feeds import as_array, is_on_cuda
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.facade import card
-from rnnops.kernels.cuda.numbers import numbers_on_device
+from rnnops.kernels.cuda.host_numbers import written
+from rnnops.kernels.cuda.memory import current_stream
 from rnnops.model.device_updates import DeviceUpdates
 from rnnops.model.home import Arrays, Confirm, Home
 from rnnops.model.optimizers import Optimizer
@@ -54,7 +55,7 @@ class CudaHome(Home):
     def gradients(self, pullback: Pullback, loss: Any) -> Arrays:
         dtype = loss.dtype.name
         if dtype not in self._ones:
-            self._ones[dtype] = numbers_on_device([1.0], dtype)[0]
+            self._ones[dtype] = written([1.0], current_stream(), dtype)[0]
         return pullback({LOSS: self._ones[dtype]})
 
     def update(

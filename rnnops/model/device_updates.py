@@ -21,7 +21,8 @@ import rnnops.ops as ops
 from rnnops.compiler import Run, compile as compile_net
 from rnnops.compiler.api.run import CUDA
 from rnnops.errors import OptimizerError
-from rnnops.kernels.cuda.numbers import numbers_on_device
+from rnnops.kernels.cuda.host_numbers import written
+from rnnops.kernels.cuda.memory import current_stream
 from rnnops.model.clipping import check_norm
 from rnnops.model.home import Arrays, Confirm
 from rnnops.model.optimizers import Optimizer
@@ -53,7 +54,7 @@ class DeviceUpdates:
             if not grads[name].size:
                 continue
             if numbers not in known:
-                known[numbers] = numbers_on_device(numbers, grads[name].dtype)
+                known[numbers] = written(numbers, current_stream(), grads[name].dtype)
             keys = optimizer._kept(name)
             arrays = {"value": params[name], "grad": grads[name], **_numbered("moment", [state[key] for key in keys])}
             feeds = {key: array.reshape(_factor(array.size), -1) for key, array in arrays.items()}
@@ -69,7 +70,7 @@ class DeviceUpdates:
         total: Any = None
         for grad in grads.values() if self.optimizer.max_norm is not None else ():
             if grad.size:
-                start = numbers_on_device([0.0], grad.dtype)[0] if total is None else total
+                start = written([0.0], current_stream(), grad.dtype)[0] if total is None else total
                 total = self._squares({"total": start, "grad": grad.reshape(gcd(grad.size, BLOCKS), -1)})["total"]
         if total is None:
             return {}, partial(check_norm, {}, 0.0)
