@@ -19,7 +19,7 @@ from rnnops.types import ANY, FLOATS
 if TYPE_CHECKING:
     from rnnops.schema import OpSchema
 
-ROUNDED = ("", "bfloat16", "int8")  # what operands of products are
+ROUNDED = ("", "bfloat16", "float16", "tfloat32", "int8")  # what operands of products are
 MANY = 2  # more operands, with which rules of an op that takes any number are tried
 ADDING = "docs/adding_an_op.md adds three ops."
 
@@ -228,7 +228,8 @@ def _expand_problem(schema: OpSchema) -> str | None:
 def _product_problem(schema: OpSchema, form: Product) -> str | None:
     if form.operands not in ROUNDED:
         return (
-            f"Product() has operands as they are, rounded to bfloat16, or right ones of int8, and not {form.operands!r}"
+            f"Product() has operands as they are, rounded to {', '.join(ROUNDED[1:-1])}, or right ones of int8, "
+            f"and not {form.operands!r}"
         )
     if len(schema.inputs) != 2 or not all(port.isidentifier() for port in schema.inputs) or len(schema.outputs) != 1:
         return "Product() multiplies two inputs into one output"

@@ -69,8 +69,8 @@ class Product:
     """The matrix product of the first two inputs, as `MatMul` has it.
 
     Args:
-        operands: `"bfloat16"`, which they are rounded to first, as `RoundedMatMul` says; `"int8"`, what the right ones
-            fit in, as `Int8MatMul` says; empty for products of what they are.
+        operands: `"bfloat16"`, `"float16"` or `"tfloat32"`, which they are rounded to first, as `RoundedMatMul` says;
+            `"int8"`, what the right ones fit in, as `Int8MatMul` says; empty for products of what they are.
     """
 
     operands: str = ""

@@ -208,6 +208,7 @@ class Blas:
         self.cublasSetWorkspace_v2 = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)(self._set_workspace)
         self.cublasSgemm_v2 = self._gemm(c_float, np.float32)
         self.cublasDgemm_v2 = self._gemm(c_double, np.float64)
+        self.cublasGemmEx = self._gemm_of_floats()
 
     def _create(self, handle: Any) -> int:
         self.log.append(("create",))
@@ -241,6 +242,22 @@ class Blas:
 
         matrix, scalar = (c_void_p, c_int), POINTER(number)
         return CFUNCTYPE(c_int, c_void_p, *(c_int,) * 5, scalar, *matrix, *matrix, scalar, *matrix)(product)
+
+    def _gemm_of_floats(self) -> Any:
+        """`cublasGemmEx` of float32, which says how it was asked to compute, and rounds nothing."""
+        product, single = self._gemm(c_float, np.float32), 0
+
+        def converted(*given: Any) -> int:
+            operands, (a, a_kind, lda, b, b_kind, ldb), beta = given[:7], given[7:13], given[13]
+            c, c_kind, ldc, computation, algorithm = given[14:]
+            assert (a_kind, b_kind, c_kind, algorithm) == (single, single, single, -1)
+            self.log.append(("computation", computation))
+            return int(product(*operands, a, lda, b, ldb, beta, c, ldc))
+
+        matrix, scalar = (c_void_p, c_int, c_int), POINTER(c_float)
+        return CFUNCTYPE(c_int, c_void_p, *(c_int,) * 5, scalar, *matrix, *matrix, scalar, *matrix, c_int, c_int)(
+            converted
+        )
 
 
 def _columns(address: int, shape: tuple[int, int], apart: int, dtype: Any) -> Any:

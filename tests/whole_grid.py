@@ -215,7 +215,7 @@ class SharedArrays:
         self._dynamic, self._races = np.full(dynamic_nbytes, GARBAGE, np.uint8), races
         self._static: dict[Any, np.ndarray] = {}
 
-    def array(self, shape: Any, dtype: Any) -> Any:
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
         dtype = as_dtype(dtype) if isinstance(dtype, types.Type) else np.dtype(dtype)
         caller = sys._getframe(1)
         if shape == 0:

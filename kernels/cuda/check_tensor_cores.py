@@ -79,8 +79,8 @@ def _kernel(precision: str) -> Any:
     nothing = no_sums(TILES)
 
     def one_chunk(A: Any, weights: Any, sums: Any) -> None:
-        left = cuda.shared.array(LEFT, np.float32)
-        kept = cuda.shared.array(RIGHT, weights.dtype)
+        left = cuda.shared.array(LEFT, np.float32, alignment=16)
+        kept = cuda.shared.array(RIGHT, weights.dtype, alignment=16)
         lane = cuda.threadIdx.x
         for place in range(lane, LEFT, WARP):
             left[place] = A[place]

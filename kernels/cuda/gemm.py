@@ -12,6 +12,7 @@ element of C is `addend + sum`, the sum a chain of multiply-adds over k in order
 One launch computes several products, so that small ones fill the device together. Limits: float32 or float64, all
 operands alike. Shapes are the caller's business. It is there for the simulator, and where no library of products is
 installed: it reaches a part of the peak only. `multiply` takes cuBLAS where that is, a launch for each product.
+Products of rounded operands are those of `gemm_tensor.py`, or cuBLAS's on tensor cores.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from rnnops.kernels.cuda import blas
 from rnnops.kernels.cuda.device_array import DeviceArray
 from rnnops.kernels.cuda.facade import array_type, choose, cuda, kernel, launch, types
+from rnnops.kernels.cuda.gemm_tensor import TENSOR_TILING, TensorTiling, tensor_kernel
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Product(NamedTuple):
     Args:
         c: contiguous along rows.
         bias: a flat array, and where in it `columns` numbers begin.
+        rounding: what operands of float32 are rounded to first, one of `INSTRUCTIONS`; empty for nothing.
     """
 
     a: Matrix
@@ -97,6 +100,7 @@ class Product(NamedTuple):
     inner: int
     accumulate: bool = False
     bias: tuple[Any, int] | None = None
+    rounding: str = ""
 
     @property
     def addends(self) -> tuple[Any, int]:
@@ -121,7 +125,8 @@ class Product(NamedTuple):
         """Whether it adds to all that another has computed, so that the same threads can do both."""
         c, other = self.c, before.c
         same = c.array is other.array and (c.start, c.row, c.column) == (other.start, other.row, other.column)
-        return self.accumulate and same and (self.rows, self.columns) == (before.rows, before.columns)
+        sizes = (self.rows, self.columns) == (before.rows, before.columns)
+        return self.accumulate and same and sizes and self.rounding == before.rounding
 
 
 def multiply(*products: Product, stream: Any = 0) -> int:
@@ -133,7 +138,9 @@ def multiply(*products: Product, stream: Any = 0) -> int:
     Returns: how many launches that took.
     """
     library, count = blas.cublas(), 0
-    for with_library, group in groupby(products, key=lambda one: library is not None and _suits_library(one)):
+    for (with_library, _), group in groupby(
+        products, key=lambda one: (library is not None and _suits_library(one), one.rounding)
+    ):
         some = [one for one in group if one.rows and one.columns]
         if with_library:
             count += sum(_by_library(library, one, stream) for one in some)
@@ -152,20 +159,23 @@ def _suits_library(one: Product) -> bool:
 def _by_library(library: Any, one: Product, stream: Any) -> int:
     if one.bias is not None:
         _fill_rows(one.c, one.rows, one.columns, one.bias)
-    library.multiply(*one[:6], int(one.accumulate or one.bias is not None), stream)
+    library.multiply(*one[:6], int(one.accumulate or one.bias is not None), stream, one.rounding)
     return 1
 
 
 def _launch(products: Sequence[Product], stream: Any) -> None:
-    tile_rows, tile_columns = TILING.tile
+    rounding = products[0].rounding
+    tiling: Tiling | TensorTiling = TENSOR_TILING if rounding else TILING
+    tile_rows, tile_columns = tiling.tile
     across, down = max(one.columns for one in products), max(one.rows for one in products)
     starts = [i for i, one in enumerate(products) if i == 0 or not one.goes_on(products[i - 1])]
     blocks = -(-across // tile_columns), -(-down // tile_rows), len(starts)
     arrays = zip(*((one.a.array, one.b.array, one.addends[0], one.c.array) for one in products), strict=True)
     numbers = tuple(number for one in products for number in one.numbers)
     ends = (*starts, *[len(products)] * (TOGETHER + 1 - len(starts)))
-    kernel_of = product_kernel(str(products[0].c.array.dtype), TILING)
-    launch(kernel_of, blocks, TILING.threads, 0, stream, ends, numbers, *arrays)
+    dtype = str(products[0].c.array.dtype)
+    kernel_of = tensor_kernel(rounding, NUMBERS) if rounding else product_kernel(dtype, TILING)
+    launch(kernel_of, blocks, tiling.threads, 0, stream, ends, numbers, *arrays)
 
 
 def _fill_rows(c: Matrix, rows: int, columns: int, bias: tuple[Any, int]) -> None:

@@ -19,8 +19,8 @@ from numba.np.numpy_support import as_dtype
 _dynamic = FakeCUDAShared.array
 
 
-def shared_array(memory: FakeCUDAShared, shape: Any, dtype: Any) -> Any:
-    """The array of the line that asks: `dict.setdefault` is one step for all threads."""
+def shared_array(memory: FakeCUDAShared, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
+    """The array of the line that asks: `dict.setdefault` is one step for all threads; nothing is aligned here."""
     if shape == 0:
         return _dynamic(memory, shape, dtype)
     asking = sys._getframe(1)

@@ -25,7 +25,7 @@ import numpy as np
 
 from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, starts_a_copy
 from rnnops.kernels.cuda.facade import at, cuda
-from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, ROWS, SUMS, WARP
+from rnnops.kernels.cuda.matrix_fragments import ROWS, SUMS, WARP
 from rnnops.kernels.cuda.step_product import SharedNumbers, quotient
 from rnnops.kernels.cuda.tensor_cores import (
     CHUNK,
@@ -195,11 +195,12 @@ def source(precision: str) -> str:
     """The text of the functions, for modules that hold those of `step_product.py`.
 
     Args:
-        precision: of operands, one of `INSTRUCTIONS`.
+        precision: of operands, a name in `INSTRUCTIONS`.
     """
     names = "bits", "left", "multiply"
-    parts = ", ".join(f"{name}_{INSTRUCTIONS[precision].precision}" for name in names)
-    imports = f"from rnnops.kernels.cuda.tensor_cores import {parts}, keep_fragments, no_sums"
+    parts = ", ".join(f"{name}_{precision}" for name in names)
+    rounding = f"round_{precision}"  # which elementwise kernels call, for products that they do
+    imports = f"from rnnops.kernels.cuda.tensor_cores import {parts}, {rounding}, keep_fragments, no_sums"
     constants = [
         f"rounded_bits, left_fragment, multiply_tiles = {parts}",
         f"CHUNK, TILE_COLUMNS, OF_TILE, OF_LANE = {CHUNK}, {TILE_COLUMNS}, {OF_TILE}, {OF_LANE}",

@@ -1,8 +1,14 @@
 """Matrix products of rounded operands: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
 
-Each operand is rounded to bfloat16, the upper half of a float32: to the nearest, of two that are as near to the even
-one. Infinities stay, what is beyond the largest bfloat16 by half a step or more becomes one, NaN stays NaN, numbers
-below the smallest normal one are rounded as well. A product of two such numbers has 16 bits, which float32 holds unless
+Each operand is rounded to the nearest number of a format, of two that are as near to the even one:
+
+- bfloat16, the upper half of a float32: 8 of its 24 digits;
+- float16, IEEE 754's: 11 digits, and nothing beyond 65504;
+- tfloat32, what tensor cores take of a float32: 11 digits; of two that are as near to the one that is larger in size,
+  as devices round.
+
+Infinities stay, what is beyond the largest number by half a step or more becomes one, NaN stays NaN, numbers below the
+smallest normal one are rounded as well. A product of two such numbers has 22 bits at most, which float32 holds unless
 it is tiny or huge; products are summed in float32. Gradients are products of the same kind, of rounded operands too,
 and do not see rounding: to them it is the identity.
 """
@@ -21,24 +27,32 @@ from rnnops.ops.products import Gemm, MatMul
 from rnnops.schema import REQUIRED, Call, register
 from rnnops.types import Array, Shape
 
-BFLOAT16 = "bfloat16"
+BFLOAT16, FLOAT16, TFLOAT32 = "bfloat16", "float16", "tfloat32"
+FORMATS = (BFLOAT16, FLOAT16, TFLOAT32)
+FORMS = {operands: Product(operands) for operands in FORMATS}
 
 
-def rounded(x: Array) -> Array:
-    """Float32 numbers rounded to bfloat16, as float32: the meaning of it, which compiled code is compared with."""
+def rounded(x: Array, operands: str = BFLOAT16) -> Array:
+    """Float32 numbers rounded to a format, as float32: the meaning of it, which compiled code is compared with."""
+    if operands == FLOAT16:
+        with np.errstate(over="ignore"):  # infinity is what is meant
+            return np.asarray(x).astype(np.float16).astype(np.float32)
     bits = np.ascontiguousarray(x).view(np.uint32)
-    odd = (bits >> np.uint32(16)) & np.uint32(1)
-    nearest = (bits + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
-    quiet_nan = (bits | np.uint32(0x400000)) & np.uint32(0xFFFF0000)
+    if operands == TFLOAT32:
+        digits, more = np.uint32(0xFFFFE000), np.uint32(0x1000)
+    else:
+        digits, more = np.uint32(0xFFFF0000), np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    quiet_nan, nearest = (bits | np.uint32(0x400000)) & digits, (bits + more) & digits
     return np.asarray(np.where(np.isnan(x), quiet_nan.reshape(x.shape), nearest.reshape(x.shape))).view(np.float32)
 
 
-def check_operands(call: Call) -> None:
-    """Raise TypeRuleError for what cannot be rounded, and for what is not rounded to."""
-    choice(call, "operands", BFLOAT16)
+def check_operands(call: Call) -> str:
+    """What operands are rounded to. Raises TypeRuleError for what cannot be rounded, and for no such format."""
+    operands = choice(call, "operands", *FORMATS)
     for i in range(2):
         if call.dtype(i) == "float64":
             call.fail("operands that are rounded are float32", blob=call.op.inputs[i], came="float64")
+    return operands
 
 
 class RoundedMatMul(MatMul):
@@ -46,7 +60,7 @@ class RoundedMatMul(MatMul):
 
     attributes: ClassVar[dict[str, Any]] = {"operands": REQUIRED}
     internal = True
-    loop = Product(BFLOAT16)  # the one that `operands` may be
+    loop = FORMS[BFLOAT16]
 
     def __call__(self, a: Operand, b: Operand, operands: str = BFLOAT16) -> Blob:
         net = common_net([a, b])
@@ -58,7 +72,11 @@ class RoundedMatMul(MatMul):
 
     @quiet
     def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return super().reference(call, rounded(a), rounded(b))
+        operands = call.attr("operands")
+        return super().reference(call, rounded(a, operands), rounded(b, operands))
+
+    def loop_form(self, call: Call) -> Product:
+        return FORMS[check_operands(call)]
 
     def again(self, call: Call, a: Blob, b: Blob) -> Blob:
         return self(a, b, call.attr("operands"))
@@ -92,7 +110,8 @@ class RoundedGemm(Gemm):
 
     @quiet
     def reference(self, call: Call, a: Array, b: Array, c: Array | None = None) -> Array:
-        return super().reference(call, rounded(a), rounded(b), c)
+        operands = call.attr("operands")
+        return super().reference(call, rounded(a, operands), rounded(b, operands), c)
 
     def product(self, call: Call, a: Blob, b: Blob) -> Blob:
         return rounded_matmul(a, b, call.attr("operands"))

@@ -49,7 +49,9 @@ def install(made: Fakes, monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda path: Blas(made.log, **words))
 
 
-def product(A: Any, B: Any, C: Any, accumulate: bool = False, turned: tuple[bool, bool] = (False, False)) -> Any:
+def product(
+    A: Any, B: Any, C: Any, accumulate: bool = False, turned: tuple[bool, bool] = (False, False), rounding: str = ""
+) -> Any:
     """A @ B by `multiply`, operands as they are or as transposes of what lies in memory."""
     a, b = (
         Matrix(on_device(given.T.reshape(-1)), 0, 1, given.shape[0])
@@ -58,7 +60,7 @@ def product(A: Any, B: Any, C: Any, accumulate: bool = False, turned: tuple[bool
         for given, turn in zip((A, B), turned, strict=True)
     )
     target = on_device(C.reshape(-1))
-    multiply(Product(a, b, Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate))
+    multiply(Product(a, b, Matrix(target, 0, C.shape[1]), *C.shape, A.shape[1], accumulate, rounding=rounding))
     return target.to_host().reshape(C.shape)
 
 
@@ -71,6 +73,15 @@ def test_products_of_any_operands(turned: tuple[bool, bool], dtype: str, fakes: 
         assert_product(product(A, B, C, True, turned), A, B, C)
     assert len(fakes.said("gemm")) == 10
     assert len(fakes.said("create")) == 1
+
+
+def test_rounded_operands_say_how_to_compute(fakes: Fakes) -> None:
+    """Kinds of `cublasComputeType_t`: CUBLAS_COMPUTE_32F_FAST_TF32, ..._16BF, ..._16F."""
+    A, B, C, _ = operands(5, 7, 6, "float32")
+    for rounding in ("tfloat32", "bfloat16", "float16", ""):
+        assert_product(product(A, B, np.full_like(C, np.nan), rounding=rounding), A, B, np.zeros_like(C))
+    assert fakes.said("computation") == [("computation", kind) for kind in (77, 75, 74)]
+    assert len(fakes.said("gemm")) == 4
 
 
 def test_windows(fakes: Fakes) -> None:

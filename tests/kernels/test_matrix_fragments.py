@@ -23,6 +23,7 @@ from rnnops.kernels.cuda.matrix_fragments import (
     place_in_c,
     values,
 )
+from rnnops.ops.rounded_products import rounded
 
 pytestmark = on_cuda
 ALL = list(INSTRUCTIONS.values())
@@ -66,6 +67,15 @@ def test_numbers_are_rounded_to_the_nearest(instruction: Instruction) -> None:
     np.testing.assert_array_equal(found, nearest(x, instruction.digits, instruction is TFLOAT32))
     special = values(instruction, bits(instruction, np.array([np.nan, np.inf, -np.inf, 0.0], np.float32)))
     np.testing.assert_array_equal(special, [np.nan, np.inf, -np.inf, 0.0])
+
+
+@pytest.mark.parametrize("instruction", ALL, ids=INSTRUCTIONS)
+def test_the_reference_device_rounds_alike(instruction: Instruction) -> None:
+    patterns = np.random.default_rng(0).integers(0, 2**32, 5000, np.uint32)
+    x = np.concatenate([patterns.view(np.float32), (patterns & np.uint32(0xFFFFF000)).view(np.float32)])
+    found, wanted = values(instruction, bits(instruction, x)), rounded(x, instruction.precision)
+    np.testing.assert_array_equal(found, wanted)  # any NaN is as good as another
+    np.testing.assert_array_equal(np.signbit(found[x == x]), np.signbit(wanted[x == x]))
 
 
 def test_float16_ends_where_it_ends() -> None:

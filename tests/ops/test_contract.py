@@ -76,8 +76,8 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "an expansion of others": (wrong(loop=Expansion(), expand=lambda self, call: None), "does not take 2 arguments"),
     "a product of one": (wrong(loop=Product()), "multiplies two inputs into one output"),
     "a product of other operands": (
-        wrong(loop=Product("float16")),
-        "has operands as they are, rounded to bfloat16, or",
+        wrong(loop=Product("float8")),
+        "has operands as they are, rounded to bfloat16, float16, tfloat32, or",
     ),
     "a product of integers": (wrong(Binary, loop=Product(), reference=same, gradient=no_gradient), "multiplies floats"),
     "an unknown kernel": (wrong(loop=Kernel("sort")), "there is no kernel 'sort', but gather"),

@@ -15,7 +15,7 @@ from rnnops.compiler.targets.cpu.team import check_threads, default_threads
 from rnnops.errors import DeviceError, NetError
 from rnnops.lazy import LazyModule
 from rnnops.net import Net, require_net
-from rnnops.ops.rounded_products import BFLOAT16
+from rnnops.ops.rounded_products import FORMATS
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import check_numerics as checked
@@ -55,7 +55,8 @@ def compile(  # noqa: A001
         weights: of the CUDA device; `"float16"` keeps recurrent weights of float32 nets as such on chip, where twice as
             many fit; sums are float32. Results then agree to about three digits.
         precision: what operands of products (MatMul, Gemm, and those of their gradients) are rounded to: `"float32"`,
-            not at all, or `"bfloat16"`; sums, states and all else stay float32 (docs/precision.md).
+            not at all, or `"bfloat16"`, on the CUDA device also `"float16"` and `"tfloat32"`, by tensor cores; sums,
+            states and all else stay float32 (docs/precision.md).
         residuals: what steps of float32 recurrences keep for backward, states excepted: `"float32"`, or `"bfloat16"`,
             half the bytes and 8 of 24 digits. Outputs stay what they are; gradients then agree to about two digits.
         check_numerics: whether outputs and gradients are looked at, and one that is not finite is an error that names
@@ -117,5 +118,5 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
     """What a device can round operands of products to."""
     if device == CUDA:
-        return (EXACT,)
-    return (EXACT, BFLOAT16) if device == "reference" else options.target.precisions
+        return (EXACT, *FORMATS)
+    return (EXACT, *FORMATS) if device == "reference" else options.target.precisions

@@ -5,13 +5,14 @@ from __future__ import annotations
 from rnnops.compiler.execute.compiled_scan import EXACT
 from rnnops.errors import DeviceError
 from rnnops.net import Net
+from rnnops.ops.rounded_products import FORMATS
 
-PRECISIONS = (EXACT, "tfloat32", "bfloat16", "float16")
-OF_CUDA = "The CUDA device keeps recurrent weights as float16 by weights='float16'."
+PRECISIONS = (EXACT, *FORMATS)
+OF_CUDA = "The CUDA device multiplies them on tensor cores; the reference device computes what they mean."
 
 
 def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
-    """What operands of products are rounded to; no device has `"tfloat32"` and `"float16"`, names that others use.
+    """What operands of products are rounded to; processors do not round to `"tfloat32"` and `"float16"`.
 
     Args:
         net: name of the net.
@@ -22,7 +23,7 @@ def check_precision(net: str, precision: object, device: str, known: tuple[str, 
     if not isinstance(precision, str) or precision not in known:
         is_one = isinstance(precision, str) and precision in PRECISIONS
         problem = f"device '{device}' does not round operands of products so" if is_one else "no such precision"
-        hint = OF_CUDA if device == "cuda" else None
+        hint = OF_CUDA if is_one else None
         raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint)
     return precision
 

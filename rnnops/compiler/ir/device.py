@@ -25,6 +25,7 @@ class Kernel:
         folded: shared memory in which lanes fold, a number a lane.
         teams: whether lanes work in teams.
         weights: whether it keeps weights in shared memory, `kept`, the same as `shared` of the module's dtype.
+        fragments: words of the same memory in which it keeps weights for tensor cores, and numbers to begin with.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Kernel:
     teams: bool
     weights: bool
     body: tuple[Statement, ...]
+    fragments: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class DeviceModule:
     Args:
         dtype: of its products.
         weights: the dtype in which kernels keep weights.
+        precision: that operands of products on tensor cores are rounded to; empty where there are none.
         folds: that pointwise kernels call, beside those that all modules have.
         programs: pointwise kernels, which lanes of a block call together or each by itself.
         driver: launches kernels and products of `arrays`.
@@ -57,3 +60,4 @@ class DeviceModule:
     driver: Function
     arrays: tuple[Parameter, ...]
     sizes: tuple[str, ...]
+    precision: str = ""

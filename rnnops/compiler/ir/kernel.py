@@ -88,11 +88,13 @@ class MatrixProduct:
     sizes: tuple[Expr, Expr, Expr]  # rows, columns, inner
     accumulate: Expr
     bias: tuple[str, Expr] | None = None
+    rounding: str = ""  # what operands are rounded to first
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.sizes))
         bias = "None" if self.bias is None else f"({self.bias[0]}, {self.bias[1]})"
-        return f"Product({self.a}, {self.b}, {self.c}, {sizes}, {self.accumulate}, {bias})"
+        more = f", {self.rounding!r}" if self.rounding else ""
+        return f"Product({self.a}, {self.b}, {self.c}, {sizes}, {self.accumulate}, {bias}{more})"
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from rnnops.types import BOOL
 
 ON_DEVICE = (
     *("turn_of", "arrive", "await_group", "cuda.syncthreads"),
-    *("load_columns", "fetch_columns", "step_product"),
+    *("load_columns", "fetch_columns", "step_product", "load_fragments", "tensor_product"),
 )
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")
@@ -75,6 +75,7 @@ def verify_device(module: DeviceModule) -> None:
     for kernel in module.kernels:
         numbers = map(Parameter, (*KERNEL_NUMBERS, *(TEAM_NUMBERS if kernel.teams else ()), *kernel.sizes))
         memory = [Parameter("status", "int64[]"), Parameter("counters", "uint32[]"), *kernel.arrays, *kernel.folded]
+        memory += kernel.fragments
         if kernel.weights:
             memory += [Parameter("shared", f"{module.dtype}[]"), Parameter("kept", f"{module.weights}[]")]
         _Scope(kernel.name, [*numbers, *memory], called, ON_DEVICE).check(kernel.body)

@@ -40,7 +40,7 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
     lines = [f"net '{net.name}' on device '{device}', floats are {plan.program.float_dtype}", f"feeds: {feeds}"]
     if calls:
         lines.append(f"calls with such feeds: {calls}")
-    lines += _rounding(plan.options)
+    lines += _rounding(plan.options, device)
     if isinstance(plan, TrainingPlan):
         lines.append(f"gradients of: {', '.join(plan.backward.net.output_blobs) or 'nothing'}")
     if device != "cuda" and not any(runner for _, _, runner in compiled_ops(plan)):
@@ -56,14 +56,16 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
     return "\n".join(part for line in lines for part in _wrapped(line))
 
 
-def _rounding(options: Options) -> Iterator[str]:
+def _rounding(options: Options, device: str) -> Iterator[str]:
     """What operands of products are rounded to, and how they are multiplied then; what bound weights are kept as."""
     if options.weights:
         yield f"weights: whole numbers of a byte ({options.weights}), a scale for each column; products are float32"
     if options.precision == EXACT:
         return
     way = "multiplied as float32"
-    if not options.interpreted:
+    if device == "cuda":
+        way = "multiplied on tensor cores"
+    elif not options.interpreted:
         pairs = options.compiled and way_of(vector_width(options.width)) == PAIRS
         way = "multiplied in pairs by AVX512-BF16" if pairs else f"{way} at the speed of float32"
     yield f"products: operands rounded to {options.precision}, {way}, sums are float32"

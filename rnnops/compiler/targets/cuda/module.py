@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from math import prod
 
 import numpy as np
 
@@ -58,6 +59,7 @@ from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.targets.cuda.apart import apart
 from rnnops.compiler.targets.cuda.block_rows import SHARED, SYNC, BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
@@ -70,8 +72,15 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.share_blocks import Loop
 from rnnops.compiler.targets.cuda.split_lines import SplitLines
+from rnnops.compiler.targets.cuda.tensor_loops import (
+    WORDS_OF_FRAGMENTS,
+    fragments_of,
+    rounding_of_plan,
+    tiles_of_product,
+)
 from rnnops.compiler.targets.cuda.text import cuda_text
 from rnnops.kernels.cuda.group_barrier import WORDS
+from rnnops.kernels.cuda.step_product_tensor import sums_name
 
 RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))
 GROUP, MEMBER, LINE, TURN, BEGIN = map(Name, ("group", "member", "line", "turn", "begin"))
@@ -108,7 +117,9 @@ class CudaScanWriter:
         folds = tuple(fold for program in self.programs for fold in program.folds)
         programs = tuple(program.function(self.plan.types) for program in self.programs)
         arrays, sizes = tuple(self._arrays()), self._size_names()
-        module = DeviceModule(self.dtype, self.weights, folds, programs, tuple(self.kernels), driver, arrays, sizes)
+        precision = rounding_of_plan(self.plan)
+        given = folds, programs, tuple(self.kernels), driver, arrays, sizes, precision
+        module = DeviceModule(self.dtype, self.weights, *given)
         names = tuple(array.name for array in arrays)
         return ScanModule(module, self.constants, tuple(self.sizes.values), names, (), cuda_text)
 
@@ -170,7 +181,7 @@ class CudaScanWriter:
         c = StridedMatrix(self._place(node.target).array, target, size(node.columns), ONE)
         bias = (self._array_of_bias(node), self._bias_start(node)) if node.bias else None
         adds = Literal(node.accumulate, dtype="bool")
-        return MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias)
+        return MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias, node.rounding)
 
     def _contraction(self, node: Contraction) -> MatrixProduct:
         size = self._size
@@ -179,7 +190,8 @@ class CudaScanWriter:
         b = StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
         c = StridedMatrix(target.array, ZERO, size(node.columns), ONE)
         adds = TRUE if node.target in self.summed else GOES_ON
-        return MatrixProduct(a, b, c, (size(node.rows), size(node.columns), STEPS * size(node.inner)), adds)
+        sizes = size(node.rows), size(node.columns), STEPS * size(node.inner)
+        return MatrixProduct(a, b, c, sizes, adds, rounding=node.rounding)
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
@@ -198,6 +210,7 @@ class CudaScanWriter:
             teams=bool(read & TEAM_NAMES),
             weights=any(region.product for _, region in regions),
             body=body,
+            fragments=fragments_of(region.product for _, region in regions),
         )
         self.kernels.append(kernel)
         return kernel
@@ -272,6 +285,11 @@ class CudaScanWriter:
             along, across = node.right.layout.strides
             where = size(node.right.layout.offset), size(along), size(across)
             shape = size(node.inner), size(node.columns), size(region.period)
+            if node.rounding:
+                tiles = size(prod(tiles_of_product(loop, node, region.period)))
+                kept = tiles, Pointer(WORDS_OF_FRAGMENTS, size(place))
+                lines.append(Do("load_fragments", (Array(weights), *where, *shape, *own, *kept)))
+                continue
             lines.append(Do("load_columns", (Array(weights), *where, *shape, *own, Pointer("kept", size(place)))))
         return lines
 
@@ -282,9 +300,13 @@ class CudaScanWriter:
         a = Array(left.array), self._address(left, M0) + size(node.offset), size(node.row_stride)
         rows = (M1 - M0) * size(each), size(node.inner)
         staged, sums = (Pointer("shared", size(place)) for place in (loop.staged, loop.sums))
-        kept = Pointer("kept", size(weights)), staged, size(loop.depth), sums
+        memory = WORDS_OF_FRAGMENTS if node.rounding else "kept"
+        kept = Pointer(memory, size(weights)), staged, size(loop.depth), sums
         c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
         bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
+        if node.rounding:
+            tiles, groups = tiles_of_product(loop, node, period)
+            return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(tiles))))
         return Do("step_product", (*a, *rows, *kept, *c, *bias))
 
     def _half(self, number: int, node: Product, loop: Loop, weights: int) -> Line:
@@ -418,30 +440,6 @@ def _places_of_weights(loop: Loop) -> dict[tuple[Node, ...], int]:
     """Nodes of a region with a product -> where its weights begin in shared memory."""
     own = [region.nodes for region in loop.regions if region.product and region.part != TOTAL]
     return dict(zip(own, loop.weights, strict=False))
-
-
-def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
-    """Products in order, those together that do not touch what another of them writes, or go on with the one before."""
-    groups: list[list[Product | Contraction]] = []
-    for node in nodes:
-        assert isinstance(node, Product | Contraction)
-        there = groups[-1] if groups else []
-        goes_on = bool(there) and _goes_on(node, there[-1])
-        written = {other.target for other in there if not goes_on or other.target != node.target}
-        touched = written.union(*map(node_reads, there))
-        if there and (goes_on or node.target not in touched) and not written & set(node_reads(node)):
-            there.append(node)
-        else:
-            groups.append([node])
-    return groups
-
-
-def _goes_on(node: Product | Contraction, before: Product | Contraction) -> bool:
-    """Whether a product adds to the one before, element by element."""
-    if not isinstance(node, Product) or not isinstance(before, Product) or node.left == node.target:
-        return False
-    sizes = (node.target, node.rows, node.columns) == (before.target, before.rows, before.columns)
-    return node.accumulate and sizes
 
 
 def write_cuda_scan(

@@ -40,6 +40,7 @@ from rnnops.compiler.targets.cuda.split_products import (
     places_of_sums,
     with_split_products,
 )
+from rnnops.compiler.targets.cuda.tensor_loops import rounding_of, share_tensor_loop
 from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.step_product import TILE
 
@@ -154,6 +155,8 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
         count = blocks.count * (WAVES if apart else 1)
         groups = max(1, min(parts, count))
         return Loop(regions, waits, True, groups, max(1, min(widest, count // groups)), apart)
+    if rounding_of([region.product for region in products if region.product]):
+        return share_tensor_loop(Loop(regions, waits, True, 1, 1), rows, blocks)
     whole = _shared(regions, waits, rows, blocks, itemsize, per_number)
     if not whole.persistent or blocks.split is False:
         return whole

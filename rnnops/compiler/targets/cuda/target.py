@@ -27,6 +27,7 @@ from rnnops.compiler.targets.cuda.place_barriers import COPIES
 from rnnops.compiler.targets.cuda.references import DeviceReference
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
 from rnnops.compiler.targets.cuda.share_lanes import LANES
+from rnnops.compiler.targets.cuda.tensor_loops import check_lanes, instruction_lines
 from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
@@ -37,6 +38,7 @@ from rnnops.kernels.cuda.group_barrier import WORDS
 from rnnops.kernels.cuda.host_numbers import numbers_on_device
 from rnnops.kernels.cuda.launches import ScanRun
 from rnnops.kernels.cuda.lenders import is_captured, refuse_in_graph
+from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, WARP
 from rnnops.kernels.cuda.memory import current_stream
 from rnnops.kernels.cuda.replays import Replays
 from rnnops.kernels.cuda.streams import address_of
@@ -44,6 +46,7 @@ from rnnops.types import Array
 
 FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
 READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on
+TENSOR_CORES = 8, 0  # compute capability that `mma.sync` of all formats takes
 TILE_ROWS = choose(16384, 512)  # rows of a tile: a launch of a loop reads the recurrent weights once
 
 
@@ -69,7 +72,7 @@ class Cuda:
     tile_rows: int = TILE_ROWS
     compacts: bool = False
     worker: str = "block"
-    precisions: tuple[str, ...] = ("float32",)
+    precisions: tuple[str, ...] = ("float32", *INSTRUCTIONS)
     weight_types: tuple[str, ...] = ()
     own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     counters: dict[int, DeviceArray] = field(default_factory=dict, compare=False, repr=False)
@@ -80,6 +83,7 @@ class Cuda:
             raise DeviceError("no such number of lanes", wanted=f"an integer from 1 to {LANES}", came=repr(self.lanes))
 
     def write(self, scan: Scan, plan: StepPlan, tile: int, dtype: str, threads: int, width: int | None) -> Written:
+        check_lanes(plan, self.lanes, self.net)
         weights = self._weights(scan, dtype)
         blocks = Blocks(self.blocks, self.lanes, self.shared_bytes, self.split)
         loops = {
@@ -93,7 +97,10 @@ class Cuda:
         layouts.need(dtype)
         loops = with_scratch(loops, layouts, dtype)
         notes = [
-            line for n, loop in loops.items() if plan.stages[n].cyclic for line in loop.lines(np.dtype(dtype).itemsize)
+            line
+            for n, loop in loops.items()
+            if plan.stages[n].cyclic
+            for line in (*loop.lines(np.dtype(dtype).itemsize), *instruction_lines(loop))
         ]
         return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops, weights), tuple(notes))
 
@@ -190,17 +197,26 @@ def with_scratch(loops: Mapping[int, Loop], layouts: Layouts, dtype: str) -> dic
     return {n: replace(loop, scratch=first) for n, loop in loops.items()}
 
 
-def cuda_target(net: str, weights: str | None) -> Cuda:
+def cuda_target(net: str, weights: str | None, precision: str = "float32") -> Cuda:
     """The target of device `"cuda"`: the card that is current. Raises DeviceError where there is none.
 
     Args:
         net: that is to be compiled, for the error.
         weights: as of `Cuda`.
+        precision: that operands of products are rounded to.
     """
     found = card(net)
     if weights not in (None, "float16"):
         wanted = "'float16', or None for their own dtype"
         raise DeviceError("no such dtype of weights on chip", net=net, wanted=wanted, came=repr(weights))
+    rounds = precision in INSTRUCTIONS
+    if rounds and weights:
+        problem, hint = "weights= and precision= both say what weights are rounded to", "Leave one of them out."
+        raise DeviceError(problem, net=net, came=f"{weights!r} and {precision!r}", hint=hint)
     if SIMULATED:
-        return Cuda(weights=weights or "", net=net)
+        return Cuda(lanes=WARP if rounds else 3, weights=weights or "", net=net)
+    if rounds and found.capability < TENSOR_CORES:
+        wanted, came = (f"compute capability {a}.{b}" for a, b in (TENSOR_CORES, found.capability))
+        problem, hint = f"the device has no tensor cores for {precision}", "Leave precision= out."
+        raise DeviceError(problem, net=net, wanted=f"{wanted} or more", came=f"{found.name} of {came}", hint=hint)
     return Cuda(LANES, found.multiprocessors, found.shared_bytes - FIXED_BYTES, weights or "", net)

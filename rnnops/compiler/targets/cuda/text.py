@@ -9,7 +9,7 @@ from rnnops.compiler.ir.expressions import Literal
 from rnnops.compiler.ir.kernel import INDENT, For, Function, If, Statement
 from rnnops.compiler.ir.shown import beside
 from rnnops.compiler.targets.cuda.share_lanes import LANES, MATES
-from rnnops.kernels.cuda import group_barrier, lanes, split_product, step_product
+from rnnops.kernels.cuda import group_barrier, lanes, split_product, step_product, step_product_tensor
 from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.scalars import HOME
 from rnnops.kernels.scalar_functions import import_lines
@@ -58,6 +58,7 @@ def cuda_text(module: DeviceModule, constants: Sequence[str], for_people: bool =
         group_barrier.source(),
         step_product.source(module.dtype, module.weights),
         split_product.source(),
+        *([step_product_tensor.source(module.precision)] if module.precision else []),
         *programs_text(module.folds, module.programs),
         *("\n".join(_kernel(kernel, module, for_people)) for kernel in module.kernels),
         "\n".join(_driver(module)),
@@ -111,6 +112,8 @@ def _kernel(kernel: Kernel, module: DeviceModule, for_people: bool) -> Iterator[
         aligned = choose(", alignment=16", "")  # four numbers are read at once; the simulator knows no alignment
         yield f"{INDENT}shared = cuda.shared.array(0, types.{module.dtype}{aligned})"
         yield f"{INDENT}kept = cuda.shared.array(0, types.{module.weights}{aligned})  # the same memory"
+        for words in kernel.fragments[:1]:
+            yield f"{INDENT}{words.name} = cuda.shared.array(0, types.{words.dtype}{aligned})"
     yield from _lines(kernel.body)
 
 
