@@ -2,7 +2,7 @@
 
 For each compute capability the kernels of all cells, forward and backward, are linked and disassembled; a table says
 what the assembler gave each (registers, stack, spills) and which instructions its loop over steps holds. A second table
-is of the cost model (`cuda_cost_model.py`): microseconds of a step by size. It needs NVIDIA's wheels
+is of the cost model (`step_cost.py` of the target): microseconds of a step by size. It needs NVIDIA's wheels
 (`cuda_link.py` says which). With `--save` both become `bench/results/cuda-assembly.md`.
 """
 
@@ -22,13 +22,15 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "0"  # before anything imports numba: the s
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import rnnops as ro
-from bench.cuda_cost_model import LANES, MULTIPROCESSORS, SHARED_BYTES, step_time
 from bench.cuda_link import disassembled, lacking, linked
 from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
+from rnnops.compiler.targets.cuda.share_lanes import LANES
+from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES, step_time
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
@@ -153,7 +155,7 @@ def page(cells: Sequence[str], capabilities: Sequence[tuple[int, int]]) -> Itera
     yield "# Kernels as machine code, and what a step should cost\n"
     yield "No GPU has run them. Counts are of the instructions of the loop over steps as they stand, not as they run.\n"
     yield from assembly_table([one for cell in cells for cc in capabilities for one in assembled(cell, cc)])
-    yield "\nMicroseconds of a step of the loop on an H100, by the cost model (`bench/cuda_cost_model.py`), float32:\n"
+    yield "\nMicroseconds of a step of the loop on an H100, by the cost model (`targets/cuda/step_cost.py`), float32:\n"
     yield from cost_table(cells)
 
 

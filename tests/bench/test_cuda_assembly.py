@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 from without_simulator import run_without_simulator
 
-from bench.cuda_cost_model import NOW, ROUND_TRIP, Habits, multiply_cycles, product_cycles, read_cycles, step_time
 from bench.sass import counted, instructions, kernel_text, step_loop
-from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.step_cost import (
+    NOW,
+    ROUND_TRIP,
+    Habits,
+    multiply_cycles,
+    product_cycles,
+    read_cycles,
+    step_time,
+)
 
 CELLS = ("lstm", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ASSEMBLE = """

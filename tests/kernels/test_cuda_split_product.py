@@ -97,7 +97,7 @@ def operands(rows: int, inner: int, columns: int, dtype: str = "float64") -> tup
 def test_edges_of_tiles_and_shares(rows: int) -> None:
     """As many lanes as tiles, fewer, and more; members with unequal shares, and with none."""
     ways = ("plain", "bias", "accumulate", "transposed")
-    sizes = product(((1, 4, 1), (5, 3, 1), (9, 2, 2)), ((1, 5), (2, 1), (3, 16), (6, 7)))
+    sizes = product(((1, 4, 1), (5, 3, 1), (6, 2, 2)), ((1, 5), (2, 1), (3, 16)))
     for number, ((period, gates, sides), (blocks, lanes)) in enumerate(sizes):
         way = ways[(number + rows) % 4]
         A, B, C, bias = operands(rows, period * gates, period * sides)
@@ -107,8 +107,8 @@ def test_edges_of_tiles_and_shares(rows: int) -> None:
 
 
 def test_more_members_than_are_read_at_once() -> None:
-    A, B, C, _ = operands(2, 24, 12)
-    came = run(A, B, np.full_like(C, np.nan), None, 12, 12, 1)
+    A, B, C, _ = operands(1, 18, 9)
+    came = run(A, B, np.full_like(C, np.nan), None, 9, 9, 1)
     assert_product(came, A, B, np.zeros_like(C))
 
 

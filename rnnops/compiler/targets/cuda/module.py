@@ -70,7 +70,8 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
     numbers_of,
 )
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
-from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.split_lines import SplitLines
 from rnnops.compiler.targets.cuda.tensor_loops import (
     WORDS_OF_FRAGMENTS,
@@ -87,7 +88,7 @@ GROUP, MEMBER, LINE, TURN, BEGIN = map(Name, ("group", "member", "line", "turn",
 P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
 DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
-STEP_OF_TILE = Assign("i", choice(BACKWARDS, STEPS - 1 - STEP, STEP)), Assign("t", LOW + Name("i"))
+STEP_OF_TILE = step_of_tile(STEP)
 
 
 @dataclass
@@ -247,7 +248,7 @@ class CudaScanWriter:
         lines: list[Line] = list(STEP_OF_TILE)
         weights = _places_of_weights(loop)
         for i, region in regions:
-            lines += self._wait(loop, i, region) if i in loop.waits and loop.persistent else [SYNC]
+            lines += self._wait(loop, i) if i in loop.waits and loop.persistent else [SYNC]
             if region.product and region.part:
                 lines.append(self._half(i, region.product, loop, weights[region.nodes]))
             elif region.product:
@@ -256,20 +257,14 @@ class CudaScanWriter:
                 lines += self._region(region)
         return lines
 
-    def _wait(self, loop: Loop, number: int, region: Region) -> list[Line]:
+    def _wait(self, loop: Loop, number: int) -> list[Line]:
         """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile."""
         before = (STEP - BEGIN) * len(loop.waits) + sum(other < number for other in loop.waits)
         members, group = self._size(loop.members), (Array("counters"), LINE)
-        fetched = self._fetch(region.product, region.period) if region.product and region.product.accumulate else []
+        known = self.scan, self.plan, self.layouts, loop, self._size, self._address, self._features
+        fetched = FetchLines(*known).before(number)
         turns = TURN + before
         return [Do("arrive", (*group, MEMBER, members)), *fetched, Do("await_group", (*group, members, turns))]
-
-    def _fetch(self, node: Product, period: int) -> list[Line]:
-        """What a product is added to, a block's columns of it."""
-        size, target = self._size, self._place(node.target)
-        each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
-        where = Array(target.array), self._address(target, M0), (M1 - M0) * size(each)
-        return [Do("fetch_columns", (*where, size(node.columns), size(period), *self._features(period)))]
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []

@@ -5,8 +5,8 @@ member keeps its columns of all recurrent weights in shared memory for all steps
 weights are best, since each reads the whole state of its group's rows at every step; what blocks are left form further
 groups, of four rows at least, as many as a lane multiplies at once. Where all blocks together cannot hold the weights,
 the loop goes step by step from the host, a product and the elementwise work after it each a launch. Members are no
-more than share features as evenly as that many would. Where it takes fewer bytes, members share out the inner axis of
-products (`split_products.py`).
+more than share features as evenly as that many would. Where steps should take less time so (`step_cost.py`), members
+share out the inner axis of products (`split_products.py`).
 
 The period of features is that with the fewest waits a step (`place_barriers.py`), then with the least work done by
 rows, then the largest. Limits: one loop at a time is planned, from its sizes alone.
@@ -20,26 +20,25 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.nodes import Product, Stage
+from rnnops.compiler.ir.nodes import Stage
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
-    TOTAL,
     Region,
     periods,
     regions_of,
     shared_by_rows,
 )
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.on_chip import on_chip
-from rnnops.compiler.targets.cuda.place_barriers import COPIES, place_barriers, steps_stand_apart
+from rnnops.compiler.targets.cuda.place_barriers import place_barriers, steps_stand_apart
 from rnnops.compiler.targets.cuda.split_products import (
-    Sharing,
-    bytes_of_step,
     copies_of_sums,
     places_of_sums,
     with_split_products,
 )
+from rnnops.compiler.targets.cuda.step_cost import cheapest
 from rnnops.compiler.targets.cuda.tensor_loops import rounding_of, share_tensor_loop
 from rnnops.kernels.cuda.facade import choose
 from rnnops.kernels.cuda.step_product import TILE
@@ -56,83 +55,13 @@ class Blocks:
         count: blocks that run at the same time.
         lanes: threads of a block.
         shared_bytes: of shared memory that a block may ask for.
-        split: whether members share out the inner axis of products wherever they can; None where it takes fewer bytes.
+        split: whether members share out the inner axis of products wherever they can; None where it is cheaper.
     """
 
     count: int
     lanes: int
     shared_bytes: int
     split: bool | None = None
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop over steps as blocks share it out.
-
-    Args:
-        regions: of a step, in order.
-        waits: numbers of the regions before which all blocks wait.
-        persistent: whether one launch runs all steps of a tile.
-        apart: whether its steps do not depend on each other, and run at once.
-        groups: of blocks, each with rows of its own.
-        members: blocks of a group.
-        weights: of each product, where its columns or rows begin in shared memory, counted in weights.
-        staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
-        sums: where lanes leave their sums.
-        numbers: that shared memory holds in all.
-        copies: of partial sums of products, used in turn.
-        partials: of each product whose inner axis members share out, where its partial sums begin, and where all end.
-        scratch: where the first of them begins in scratch of the dtype of products.
-    """
-
-    regions: tuple[Region, ...]
-    waits: frozenset[int]
-    persistent: bool
-    groups: int
-    members: int
-    apart: bool = False
-    weights: tuple[int, ...] = ()
-    staged: int = 0
-    depth: int = 1
-    sums: int = 0
-    numbers: int = 0
-    copies: int = COPIES
-    partials: tuple[int, ...] = ()
-    scratch: int = 0
-
-    def sharing(self, rows: int) -> Sharing:
-        """Its groups and members, for so many rows of the batch."""
-        return Sharing(rows, self.groups, self.members)
-
-    @property
-    def blocks(self) -> int:
-        """Of a launch."""
-        return self.groups * self.members
-
-    @property
-    def period(self) -> int:
-        """The most features that members share out."""
-        return max((region.period for region in self.regions), default=BY_ROWS)
-
-    def lines(self, itemsize: int) -> list[str]:
-        """What a plan says of it.
-
-        Args:
-            itemsize: bytes of a number.
-        """
-        if not self.persistent:
-            return ["weights do not fit on chip: step by step, products and what is between them a launch each"]
-        waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
-        members = f"{self.members} block{'s' if self.members != 1 else ''}"
-        groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
-        return [
-            f"one launch a tile: {groups}, {waits}, {self.staged * itemsize} bytes of weights on chip in each block"
-        ]
-
-    @property
-    def products(self) -> list[Product]:
-        """Its products, in order."""
-        return [region.product for region in self.regions if region.product and region.part != TOTAL]
 
 
 def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: str, weights: str) -> Loop:
@@ -163,10 +92,7 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
     split = _split(scan, plan, whole, rows, blocks, itemsize, per_number)
     if split is None or blocks.split:
         return split or whole
-    wholly, partly = (
-        bytes_of_step(loop.regions, len(loop.waits), loop.sharing(rows), itemsize) for loop in (whole, split)
-    )
-    return split if partly < wholly else whole
+    return cheapest([whole, split], rows)
 
 
 def _shared(

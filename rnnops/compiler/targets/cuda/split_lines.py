@@ -9,7 +9,7 @@ from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name
 from rnnops.compiler.ir.kernel import Argument, Array, Do, Pointer
 from rnnops.compiler.ir.nodes import Product
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
-from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.kernels.cuda.split_product import PartialSums
 
 STEP, GROUP, MEMBER = Name("step"), Name("group"), Name("member")

@@ -20,7 +20,6 @@ from rnnops.compiler.ir.nodes import Product
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 
-WAIT_BYTES = 32768  # that a block reads while blocks wait for each other (bench/cuda_cost_model.py)
 L2_BYTES = 40 << 20  # of an A100; partial sums should not leave it
 
 
@@ -94,11 +93,6 @@ def apart(regions: Sequence[Region]) -> Iterator[list[Region]]:
             group = []
         group.append(region)
     yield group
-
-
-def bytes_of_step(regions: Sequence[Region], waits: int, sharing: Sharing, itemsize: int) -> int:
-    """What a block reads and writes for products in a step, and could have read while it waited."""
-    return sum(map(sharing.numbers, regions)) * itemsize + waits * WAIT_BYTES
 
 
 def copies_of_sums(regions: Sequence[Region], sharing: Sharing, itemsize: int) -> int:

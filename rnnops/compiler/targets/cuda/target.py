@@ -21,11 +21,12 @@ from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.memory import DeviceMemory
 from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan
 from rnnops.compiler.targets.cuda.place_barriers import COPIES
 from rnnops.compiler.targets.cuda.references import DeviceReference
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.share_lanes import LANES
 from rnnops.compiler.targets.cuda.tensor_loops import check_lanes, instruction_lines
 from rnnops.compiler.targets.modules import load_module

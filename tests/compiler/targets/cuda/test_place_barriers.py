@@ -9,8 +9,9 @@ from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, periods, regions_of
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.place_barriers import place_barriers
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.target import Cuda
 
 T, N, D, H = 5, 2, 3, 8

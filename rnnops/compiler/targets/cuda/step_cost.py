@@ -4,23 +4,28 @@ A step is a sum of parts that follow each other: each product reads its left sid
 while the one before is multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes
 partial sums to L2 and reads those of others; blocks wait for each other, and some time goes to all the rest. Every
 constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part hides behind
-another, blocks are as busy as the busiest, L2 gives its latency and its bytes, and takes as many, whatever the traffic.
+another but what a block writes, blocks are as busy as the busiest, L2 gives its latency and its bytes, and takes as
+many, whatever the traffic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
-from rnnops.compiler.targets.cuda.share_blocks import Loop
+from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, Region
+from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.share_lanes import LANES
 from rnnops.kernels.cuda.fours import BATCH
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 from rnnops.kernels.cuda.step_product import TILE, padded
+from rnnops.sizes import settled
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM
 SHARED_BYTES = 232448  # of shared memory a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
-LANES = 256  # of our blocks (share_lanes.py)
+NUMBERS = 6  # that the cycles of a product depend on
 ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmarks
 L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
 FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
@@ -57,41 +62,79 @@ def step_time(loop: Loop, batch: int, habits: Habits = NOW) -> float:
         loop: as blocks share it out.
         batch: rows of all groups.
     """
-    rows = padded(-(-batch // loop.groups))
-    time = len(loop.waits) * habits.wait + habits.rest
+    cycles = sum(region_cycles(region.part, numbers, habits) for region, numbers in _products(loop, batch))
+    return len(loop.waits) * habits.wait + habits.rest + cycles / CLOCK
+
+
+def cheapest(loops: Sequence[Loop], batch: int) -> Loop:
+    """The loop whose steps take least time."""
+    products = [[(region.part, numbers) for region, numbers in _products(loop, batch)] for loop in loops]
+    parts = [[part for part, _ in some] for some in products]
+    waits = [len(loop.waits) for loop in loops]
+    numbers = [number for some in products for _, numbers in some for number in numbers]
+    found: int = settled(partial(_cheapest, parts, waits), numbers)
+    return loops[found]
+
+
+def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Sequence[int]) -> tuple[int, bool]:
+    """The number of the loop, and that costs are not linear in sizes."""
+    given, times = iter(numbers), []
+    for some, count in zip(parts, waits, strict=True):
+        cycles = sum(region_cycles(part, [next(given) for _ in range(NUMBERS)], NOW) for part in some)
+        times.append(cycles / CLOCK + count * NOW.wait)
+    return times.index(min(times)), False
+
+
+def _products(loop: Loop, batch: int) -> Iterator[tuple[Region, tuple[int, ...]]]:
+    """Regions with a product, and what that costs depends on."""
+    sharing = loop.sharing(batch)
     for region in loop.regions:
         product = region.product
-        if product and region.part:
-            sums = partial_sums(rows, product.columns, region.period, loop.members)
-            inner = product.inner // region.period * -(-region.period // loop.members)
-            time += (partial_cycles(inner, sums) if region.part == PARTIAL else total_cycles(sums)) / CLOCK
-        elif product:
-            width = product.columns // region.period * -(-region.period // loop.members)
-            multiply = multiply_cycles(rows, product.inner, width)
-            time += product_cycles(rows, product.inner, loop.depth, multiply, habits) / CLOCK
-    return time
+        if product:
+            sizes = product.inner, product.columns, region.period, loop.members, loop.depth
+            yield region, (padded(sharing.rows_of(product)), *sizes)
+
+
+def region_cycles(part: str, numbers: Sequence[int], habits: Habits) -> float:
+    """Cycles of a product, or of a half of it.
+
+    Args:
+        numbers: rows, inner, columns, period of features, members, numbers of a slice of k.
+    """
+    rows, inner, columns, period, members, depth = numbers
+    own = -(-period // members)
+    if part == PARTIAL:
+        return partial_cycles(inner // period * own, partial_sums(rows, columns, period, members))
+    if part == TOTAL:
+        return total_cycles(partial_sums(rows, columns, period, members))
+    return product_cycles(rows, inner, depth, multiply_cycles(rows, inner, columns // period * own), habits)
 
 
 def partial_cycles(inner: int, sums: PartialSums) -> float:
     """Cycles in which a block reads its own numbers of a left side, multiplies them and writes partial sums.
 
+    Those of some tiles are on their way while others are multiplied.
+
     Args:
         inner: numbers of a row that it has.
     """
     read = ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
-    written = sums.members * sums.of_member * 4 / L2_BYTES
-    return read + multiply_cycles(sums.height, inner, sums.members * sums.width) + written
+    passes = -(-sums.members * sums.of_member // TILE**2 // LANES)
+    multiply = multiply_cycles(sums.height, inner, sums.members * sums.width) / passes
+    write = sums.members * sums.of_member * 4 / L2_BYTES / passes
+    time: float = read + multiply + (passes - 1) * max(multiply, write) + write
+    return time
 
 
 def total_cycles(sums: PartialSums) -> float:
     """Cycles in which a block reads partial sums of all members for its features; lanes share out fours and members."""
-    time, left = 0.0, sums.of_member // TILE
+    batches, left = 0, sums.of_member // TILE
     while left > 0:
         together = min(LANES, left)
-        batches = -(-sums.members // (LANES // together) // BATCH)
-        time += batches * ROUND_TRIP
+        batches += -(-sums.members // (LANES // together) // BATCH)
         left -= together
-    return time + sums.members * sums.of_member * 4 / L2_BYTES
+    read: float = batches * ROUND_TRIP + sums.members * sums.of_member * 4 / L2_BYTES
+    return read
 
 
 def product_cycles(rows: int, inner: int, depth: int, multiply: float, habits: Habits) -> float:
