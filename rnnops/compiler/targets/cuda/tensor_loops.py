@@ -17,6 +17,7 @@ import numpy as np
 from rnnops.compiler.ir.kernel import Parameter
 from rnnops.compiler.ir.nodes import Node, Product
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, WARP
 from rnnops.kernels.cuda.step_product import SharedNumbers, padded, shared_numbers
@@ -31,7 +32,7 @@ from rnnops.kernels.cuda.step_product_tensor import (
 )
 
 if TYPE_CHECKING:  # it is called from there
-    from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop
+    from rnnops.compiler.targets.cuda.share_blocks import Blocks
 
 STAGED = 16384  # numbers of a left side that are staged at once, at most
 WORDS_OF_FRAGMENTS = "fragments"  # what kernels call them
