@@ -70,9 +70,9 @@ class Loop:
         waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
         members = f"{self.members} block{'s' if self.members != 1 else ''}"
         groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
-        return [
-            f"one launch a tile: {groups}, {waits}, {self.staged * itemsize} bytes of weights on chip in each block"
-        ]
+        sums = f", {self.partials[-1] * itemsize} bytes of partial sums" if self.partials else ""
+        weights = f"{self.staged * itemsize} bytes of weights on chip in each block"
+        return [f"one launch a tile: {groups}, {waits}, {weights}{sums}"]
 
     @property
     def products(self) -> list[Product]:
