@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", metavar="PATTERN", help="a case, or all whose names have this in them; * and ? as in a shell"
     )
     arguments.add_argument("--list", action="store_true", help="print the names of the cases and stop")
+    arguments.add_argument("--without", metavar="PATTERN", default="", help="contenders that are left out, by label")
     arguments.add_argument("--rounds", type=int, default=5, help="blocks of each contender (default: 5)")
     arguments.add_argument(
         "--patience", type=float, default=20.0, help="seconds a case may lose to disturbed blocks (default: 20)"
@@ -96,8 +97,8 @@ def contradiction(options: argparse.Namespace) -> str:
     """What does not go together; empty where all does."""
     if options.first_minutes and options.device != "cuda":
         return "--first-minutes is for --device cuda"
-    if options.full and (options.only or options.quick or options.first_minutes):
-        return "--full is all cases, carefully: not with --only, --quick or --first-minutes"
+    if options.full and (options.only or options.quick or options.without or options.first_minutes):
+        return "--full is all cases, carefully: not with --only, --quick, --without or --first-minutes"
     if options.restart and not (options.full or options.resume):
         return "--restart says what to do where --full or --resume cannot go on; without them a new file begins anyway"
     return ""

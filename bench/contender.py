@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,7 @@ class Settings:
         patience: seconds that a case may lose to repeating blocks that other processes disturbed.
         sets: of inputs.
         tiny: sizes for an interpreter, which on a CUDA device is numba's simulator.
+        without: a pattern of labels of contenders that are left out.
         processor_time: what is counted is time of the processor, of all threads, not of the clock on the wall.
     """
 
@@ -37,6 +39,7 @@ class Settings:
     sets: int = 1
     tiny: bool = False
     processor_time: bool = False
+    without: str = ""
 
     @property
     def is_cuda(self) -> bool:
@@ -191,6 +194,8 @@ def make_contender(entry: Entry, bench: Bench) -> Contender:
     """The contender of an entry. Raises MissingPeerError where its library is not there or has no device."""
     if bench.settings.is_simulated and entry.engine in NOT_SIMULATED:
         raise MissingPeerError(f"{entry.engine} is left out of tiny runs")
+    if fnmatch(entry.label, bench.settings.without):
+        raise MissingPeerError(f"left out by --without '{bench.settings.without}'")
     require_libraries(entry.engine, bench.place)
     engine = ENGINES[entry.engine]
     maker: Maker = getattr(import_module(f"bench.{engine.module}"), engine.maker)

@@ -23,14 +23,14 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import rnnops as ro
 from bench.cuda_link import disassembled, lacking, linked
+from bench.cuda_loops import directions, predicted
 from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
+from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.compiler.targets.cuda.share_lanes import LANES
-from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES, step_time
+from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
@@ -76,12 +76,6 @@ def compiled(cell: str, H: int, N: int, capability: tuple[int, int]) -> list[Com
     return [kernel.compiled for kernel in plan.plan.compiled.kernels]
 
 
-def directions(scans: Sequence[CompiledScan]) -> Iterator[tuple[str, CompiledScan]]:
-    """Those with a loop, of which the first is forward."""
-    looping = [scan for scan in scans if any(stage.loop and stage.cyclic for stage in scan.plan.stages)]
-    return zip(("forward", "backward"), looping, strict=False)
-
-
 def assembled(cell: str, capability: tuple[int, int], H: int = 512, N: int = 16) -> Iterator[Assembled]:
     """The kernels of a cell, linked and disassembled."""
     for direction, scan in directions(compiled(cell, H, N, capability)):
@@ -112,22 +106,11 @@ def facts(kernel: Assembled, code: bytes, said: str) -> Assembled:
     )  # fmt: skip
 
 
-def loops(scan: CompiledScan, capability: tuple[int, int] = (9, 0)) -> list[Loop]:
-    """How blocks share out the loops of a scan over steps that follow each other."""
-    blocks, shared = ROOM[capability]
-    room = Blocks(blocks, LANES, shared - FIXED_BYTES)
-    stages = [stage for stage in scan.plan.stages if stage.loop and stage.cyclic]
-    return [share_loop(scan.scan, scan.plan, stage, room, "float32", "float32") for stage in stages]
-
-
-def predicted(cell: str, H: int, N: int) -> dict[str, str]:
-    """Microseconds of a step by direction; of loops that leave the chip nothing is known."""
-    found = {}
-    for direction, scan in directions(compiled(cell, H, N, (9, 0))):
-        made = loops(scan)
-        lasting = all(loop.persistent for loop in made)
-        found[direction] = f"{sum(step_time(loop, N) for loop in made):.1f}" if lasting else "per step"
-    return found
+def predictions(cell: str, H: int, N: int) -> dict[str, str]:
+    """Microseconds of a step on an H100 by direction."""
+    blocks, shared = ROOM[9, 0]
+    found = predicted(compiled(cell, H, N, (9, 0)), N, Blocks(blocks, LANES, shared - FIXED_BYTES))
+    return {name: "per step" if time is None else f"{time:.1f}" for name, time in found.items()}
 
 
 def assembly_table(kernels: Sequence[Assembled]) -> Iterator[str]:
@@ -145,7 +128,7 @@ def cost_table(cells: Sequence[str]) -> Iterator[str]:
     yield "| H,N | " + " | ".join(sizes) + " |"
     yield "|---" * (len(sizes) + 1) + "|"
     for cell in cells:
-        found = [predicted(cell, H, N) for H, N in SIZES]
+        found = [predictions(cell, H, N) for H, N in SIZES]
         for direction in ("forward", "backward"):
             yield f"| {cell} {direction} | " + " | ".join(one.get(direction, "") for one in found) + " |"
 

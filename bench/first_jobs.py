@@ -10,19 +10,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 import rnnops as ro
+from bench.case import Case, Entry
+from bench.contender import Settings
+from bench.cuda_cases import FLASH, LOW_OF_PEER
 from bench.data import make_feeds
 from bench.environment import describe_cuda_machine, from_driver
+from bench.first_checks import barriers, copies, tensor_cores
+from bench.first_models import WHOLE, whole
 from bench.first_runs import compiled_run, passes, placed, placed_feeds, tell
 from bench.first_timings import loops, rates
 from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.measure import Measurement, environment_of
 from bench.nets import user_net
-from bench.place import relative_error
+from bench.place import find_place, relative_error
 from bench.problems import Arrays, Problem, Size
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import blas, facade
@@ -37,7 +45,7 @@ CLOCKS = ("clocks.sm", "temperature.gpu", "power.draw")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("job", choices=tuple(JOBS))
-    parser.add_argument("net", nargs="?", default="lstm")
+    parser.add_argument("net", nargs="?", default="lstm", help=f"a cell, or of `whole` one of {', '.join(WHOLE)}")
     parser.add_argument("--size", type=Size.parse, default=Size(3, 16, 64), help="T,N,H")
     parser.add_argument("--also", type=Size.parse, action="append", default=[], help="more sizes, to be compiled")
     parser.add_argument("--weights", choices=("float32", "float16"), default="float32", help="as they lie on chip")
@@ -185,9 +193,26 @@ def profiled(on: bool) -> Iterator[None]:
     facade.cuda.profile_stop()
 
 
+def flashrnn(options: argparse.Namespace) -> None:
+    """FlashRNN's LSTM beside cuDNN's, or why not; its kernels go to a folder of this run, as a lock may stay in it."""
+    problem, settings = Problem("lstm", options.size), replace(Settings("cuda", sets=2, rounds=2), tiny=options.tiny)
+    with TemporaryDirectory() as folder, environment_of(TORCH_EXTENSIONS_DIR=folder):
+        for mode in ("forward", "training"):
+            layer = Entry("nn.LSTM", "nn.LSTM", problem, mode)
+            peer = Entry(f"{FLASH} {LOW_OF_PEER}", FLASH, problem, mode, precision=LOW_OF_PEER)
+            it = Measurement(Case(FLASH, str(options.size), (layer, peer)), settings, find_place(not options.tiny))
+            for row in it.measured():
+                told = f"{row.value / options.size.T * 1e6:.2f} us a step" if row.value else row.missing
+                tell(**{f"{row.label} {mode}": told if row.error is None else f"{told}, error {row.error:.1e}"})
+            if peer.label in it.reasons:
+                tell(not_there=it.reasons[peer.label])
+                return
+
+
 JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "look": look, "versions": versions, "compile": compiled, "agree": agree, "train": train, "loops": loops,
-    "rates": rates,
+    "rates": rates, "barriers": barriers, "copies": copies, "tensor-cores": tensor_cores, "whole": whole,
+    "flashrnn": flashrnn,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.contender import Settings
-from bench.first_runs import RESULT
+from bench.first_runs import MODEL, RESULT
 from bench.first_steps import Part, Step, first_steps
-from bench.first_tools import PROFILER, SANITIZER, errors_found, refusal
+from bench.first_tools import NO_TESTS, PROFILER, SANITIZER, TESTER, errors_found, only_skipped, refusal
 from bench.record import write_both
 from bench.report import table_of
 from bench.resume import ResumeError, find, now, revision
@@ -70,8 +70,7 @@ def run_first_minutes(options: argparse.Namespace, words: Sequence[str]) -> int:
     """Go through all steps; the exit status."""
     run = FirstMinutes(options, words)
     if options.list:
-        for step in run.steps:
-            print(f"{step.title}:", *(shlex.join(part.command) for part in (*step.first, *step.parts)), sep="\n  ")
+        print(plan_of(run.steps, run.seconds))
         return 0
     return run.go()
 
@@ -228,7 +227,7 @@ def run_process(command: Sequence[str], seconds: float, log: Any, variables: dic
 def judged(part: Part, status: int | str, text: str, outcome: Outcome, seconds: float) -> tuple[str, str]:
     """How a process went, and why it did not go well."""
     if status == "":
-        return HUNG, f"still running after {seconds:.0f} s"
+        return MISSING if part.optional else HUNG, f"still running after {seconds:.0f} s"
     if isinstance(status, str):
         return MISSING, status
     if part.tool:
@@ -242,14 +241,46 @@ def judged(part: Part, status: int | str, text: str, outcome: Outcome, seconds: 
         outcome.result["errors"] = found
         if found:
             return FAILED, f"{found} errors"
+    if part.tool == TESTER and status in (0, NO_TESTS):
+        skipped = "there are no such tests" if status == NO_TESTS else only_skipped(text)
+        if skipped:
+            return MISSING, skipped
     wrong = outcome.result.get("wrong") or ("results are not finite" if outcome.result.get("finite") is False else "")
     if wrong:
         return FAILED, wrong
+    if status == 0 and "not_there" in outcome.result:
+        return MISSING, outcome.result["not_there"]
     return (OK, "") if status == 0 else (FAILED, f"it ended with {status}: {last_words(outcome.tail)}")
 
 
 def last_words(lines: Iterable[str]) -> str:
     return next((line.strip() for line in reversed([*lines]) if line.strip()), "it printed nothing")
+
+
+def plan_of(steps: Sequence[Step], seconds: float) -> str:
+    """The processes of all steps, and a table of the seconds that steps have: they add up to those of the run."""
+    lines = [f"{s.title}:\n  " + "\n  ".join(shlex.join(p.command) for p in (*s.first, *s.parts)) for s in steps]
+    rows, sum_ = [("step", "processes", "s", "until, s")], 0.0
+    for step in steps:
+        own = seconds - sum_ if step.rest else step.seconds
+        sum_ += own
+        count = f"{len(step.parts)}" + (f", and {len(step.first)} side by side" if step.first else "")
+        rows.append((step.title, count, f"{own:.0f}", f"{sum_:.0f}"))
+    return "\n".join([*lines, "", table_of(rows)])
+
+
+def model_table(outcomes: Sequence[Outcome]) -> list[str]:
+    """The cost model beside what was measured, so that it can be corrected."""
+    rows = [("loop", "measured, us a step", "predicted", "measured / predicted", "for")]
+    told = ((one.label, *pair) for one in outcomes for pair in one.result.items())
+    for label, name, found in told:
+        if name.startswith(MODEL) and isinstance(found, dict):
+            loop = f"{[*label.split(), ''][1]}, {name.removeprefix(MODEL).strip()}"
+            for direction in (key for key in found if key != "for"):
+                values = (found[direction][key] for key in ("measured", "predicted", "ratio"))
+                shown = ("-" if value is None else f"{value:.3g}" for value in values)
+                rows.append((f"{loop} {direction}", *shown, found["for"]))
+    return ["## Cost model beside the device", table_of(rows)] if len(rows) > 1 else []
 
 
 def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
@@ -266,6 +297,7 @@ def page(head: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
         bad = [one for one in outcomes if one.status in statuses]
         lines = [f"- {one.step}: {one.label}: {mark}{one.status}{mark}: {one.why}" for one in bad]
         blocks += [f"## {title}", "\n".join(lines)] if lines else []
+    blocks += model_table(outcomes)
     for step in dict.fromkeys(one.step for one in outcomes):
         blocks += [
             f"## {step}",

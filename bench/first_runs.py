@@ -14,6 +14,7 @@ from bench.problems import Arrays, Problem
 from bench.rnnops_engine import compile_net
 
 RESULT = "RESULT "  # begins a line that is not for people
+MODEL = "model,"  # begins what is told of the cost model beside a loop
 
 
 def tell(**words: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `python -m bench --device cuda --first-minutes` goes through: seven steps, each of processes with a time limit.
+"""What `python -m bench --device cuda --first-minutes` goes through: nine steps, each of processes with a time limit.
 
 The order is that in which they tell most, in the table and within a step, as time may be up before its end.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.cuda_cases import TINY as TINY_CASE
-from bench.first_tools import PROFILER, SANITIZER, find_tool
+from bench.cuda_cases import FLASH, TINY as TINY_CASE
+from bench.first_tools import PROFILER, SANITIZER, TESTER, find_tool
 from bench.problems import Size
+from bench.watch import ROOT
 
 CELLS = ("lstm", "gru", "layer_norm_lstm", "milstm", "attention_decoder")
 SIZES = (Size(8, 16, 64), Size(8, 16, 768))
@@ -24,7 +25,9 @@ SHORT, PROFILED = Size(3, 16, 64), Size(32, 16, 768)
 WIDTHS, ENDS, ROWS = (768, 512, 1024), (64, 512), (16, 64)  # of the loops that are timed; ends of the slope over T
 TINY = Size(2, 2, 2)  # for numba's simulator
 KERNEL_TESTS = ("test_cuda_gemm.py", "test_device_array.py", "test_cuda_step_product.py", "test_cuda_replays.py")
-TESTS = Path("tests") / "kernels"
+WITHOUT_DEVICE = ("facade", "blas", "_ptx")  # in names of tests of kernels that look at something else
+TESTS, TORCH_TESTS = Path("tests") / "kernels", Path("tests") / "pytorch"
+CHECKS_OF_KERNELS, WHOLE = ("barriers", "copies", "tensor-cores"), ("rows", "model", "nested", "slots", "layers")
 MOST_TESTERS = 8
 PROCESS_SECONDS = 30.0
 GATE_SECONDS = 60.0  # of the first process, without which there is no other: libraries come from a cold disk
@@ -36,9 +39,10 @@ class Part:
 
     Args:
         seconds: after which it counts as hanging and is ended; less where the step has less left.
-        tool: that looks at it: `SANITIZER` or `PROFILER`; their last words say how it went.
+        tool: that looks at it, `SANITIZER` or `PROFILER`, or is it, `TESTER`; their last words say how it went.
         missing: why it cannot be started; empty where it can.
         told: whether it is told how many seconds it has.
+        optional: whether it is others' matter that it does not end in time.
     """
 
     label: str
@@ -47,6 +51,7 @@ class Part:
     tool: str = ""
     missing: str = ""
     told: bool = False
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Step:
 
 
 def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
-    """All seven.
+    """All nine.
 
     Args:
         tiny: for numba's simulator.
@@ -77,10 +82,12 @@ def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
     return (
         Step("the machine", 15, (look, job("versions", tiny))),
         Step("the kernel tests, on the device", 45, (kernel_tests(tiny),)),
-        Step("cells beside the reference", 150, tuple(agreements(tiny)), tuple(compilations(tiny))),
-        Step("compute-sanitizer", 90, tuple(sanitized(tiny))),
-        Step("how long loops take", 120, tuple(timings(tiny))),
-        Step("ncu on a loop each way", 60, tuple(profiles(tiny))),
+        Step("barriers, copies, tensor cores", 25, tuple(job(name, tiny) for name in CHECKS_OF_KERNELS)),
+        Step("cells beside the reference", 140, tuple(agreements(tiny)), tuple(compilations(tiny))),
+        Step("what runs around loops", 60, (torch_tests(tiny),), tuple(around(tiny))),
+        Step("compute-sanitizer", 70, tuple(sanitized(tiny))),
+        Step("how long loops take, beside the cost model", 110, tuple(timings(tiny))),
+        Step("ncu on a loop each way", 40, tuple(profiles(tiny))),
         Step("LSTM in the benchmark", 0, tuple(benchmarks(tiny, output)), rest=True),
     )
 
@@ -93,12 +100,36 @@ def job(name: str, tiny: bool, *words: str, seconds: float = PROCESS_SECONDS, la
 
 def kernel_tests(tiny: bool) -> Part:
     """Tests of kernels; warnings that nobody has seen yet are no failures."""
-    files = [str(TESTS / name) for name in KERNEL_TESTS]
-    side_by_side = ["-n", str(min(MOST_TESTERS, os.cpu_count() or 1))] if find_spec("xdist") and not tiny else []
-    chosen = ["-k", "bools or nothing_to_do"] if tiny else []
-    options = ["-v", "--tb=short", "-W", "default", "-p", "no:cacheprovider", *side_by_side, *chosen]
+    found = sorted(path.name for path in (ROOT / TESTS).glob("test_cuda_*.py"))
+    others = [name for name in found if name not in KERNEL_TESTS and not any(word in name for word in WITHOUT_DEVICE)]
+    files = [str(TESTS / name) for name in (*KERNEL_TESTS, *(() if tiny else others))]
+    chosen = ["-k", "bools or nothing_to_do"] if tiny else side_by_side()
+    return tests("tests/kernels", files, chosen, 120.0)
+
+
+def torch_tests(tiny: bool) -> Part:
+    """Tests of `rnnops.torch` on tensors of the device, which are skipped without one."""
+    files = [str(TORCH_TESTS / path.name) for path in sorted((ROOT / TORCH_TESTS).glob("test_cuda*.py"))]
+    options = ["-m", "not slow", *(["--collect-only"] if tiny else side_by_side())]
+    return tests("tests/pytorch", files, options, PROCESS_SECONDS)
+
+
+def tests(label: str, files: Sequence[str], options: Sequence[str], seconds: float) -> Part:
+    """A run of pytest."""
+    words = ["-v", "--tb=short", "-W", "default", "-p", "no:cacheprovider", *options]
     lacking = "" if find_spec("pytest") else "pytest is not installed"
-    return Part("tests/kernels", (sys.executable, "-m", "pytest", *options, *files), 120.0, missing=lacking)
+    lacking = lacking or ("" if files else "there are no such tests")
+    return Part(label, (sys.executable, "-m", "pytest", *words, *files), seconds, TESTER, lacking)
+
+
+def side_by_side() -> list[str]:
+    return ["-n", str(min(MOST_TESTERS, os.cpu_count() or 1))] if find_spec("xdist") else []
+
+
+def around(tiny: bool) -> Iterator[Part]:
+    """Side by side, as nothing is timed."""
+    for name in WHOLE[:1] if tiny else WHOLE:
+        yield job("whole", tiny, name, f"--size={TINY if tiny else SHORT}", seconds=45.0)
 
 
 def compilations(tiny: bool) -> Iterator[Part]:
@@ -167,11 +198,13 @@ def looked_at(tool: str, options: Sequence[str], part: Part, label: str) -> Part
 
 
 def benchmarks(tiny: bool, output: Path) -> Iterator[Part]:
-    """The benchmark itself, one case at a time, into one file."""
+    """The benchmark itself, one case at a time, into one file; then FlashRNN, whose compiler may take all the rest."""
     sizes = [TINY_CASE] if tiny else [Size(1024, rows, 768) for rows in (16, 64)]
     for size in sizes:
         for mode in ("forward",) if tiny else ("forward", "training"):
             name = f"lstm {mode} {size}"
-            words = ["--device", "cuda", "--quick", "--resume", "--only", name, "--output", str(output)]
-            words += ["--scale", "tiny"] if tiny else []
+            words = ["--device", "cuda", "--quick", "--resume", "--restart", "--without", f"{FLASH}*"]
+            words += ["--only", name, "--output", str(output), *(["--scale", "tiny"] if tiny else [])]
             yield Part(name, (sys.executable, "-m", "bench", *words), 240.0, told=True)
+    flash = job("flashrnn", tiny, "lstm", f"--size={sizes[0]}", seconds=240.0)
+    yield replace(flash, optional=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,20 +16,26 @@ import numpy as np
 
 import rnnops as ro
 from bench.contender import Settings
-from bench.first_runs import compiled_run, passes, placed_feeds, tell
+from bench.cuda_loops import beside_measured, predicted
+from bench.environment import from_driver
+from bench.first_runs import MODEL, compiled_run, passes, placed_feeds, tell
 from bench.first_steps import ENDS, ROWS
 from bench.floor import sync_seconds, typical
 from bench.group_wait import group_wait_seconds
+from bench.nets import user_net
 from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
 from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cuda.share_blocks import Blocks
+from rnnops.compiler.targets.cuda.step_cost import CLOCK
 from rnnops.compiler.targets.cuda.target import cuda_target
 from rnnops.kernels.cuda import blas, gemm, launches
 from rnnops.kernels.cuda.facade import card
 from rnnops.kernels.cuda.gemm import Matrix, Product
 
 ROUNDS = 3
+HIGHEST_CLOCK = "clocks.max.sm"
 GRAPH_STEPS, GRAPH_RUNS = 64, 5  # steps with more launches than are worth recording
 
 
@@ -42,6 +48,25 @@ def loops(options: argparse.Namespace) -> None:
         steps = ends[1] - ends[0]
         slopes = {name: (timed[1][name] - timed[0][name]) / steps * 1e6 for name in timed[0] if name in timed[1]}
         tell(**{f"N {rows}": {name: round(slope, 3) for name, slope in slopes.items()}})
+        tried(f"{MODEL} H {options.size.H}, N {rows}", partial(beside_model, options, rows, slopes))
+
+
+def beside_model(options: argparse.Namespace, rows: int, slopes: Mapping[str, float]) -> dict[str, Any]:
+    """What the cost model says of these loops on this device: its clock and multiprocessors, where the driver tells."""
+    target, clock = cuda_target("model", None), cycles_a_microsecond()
+    size = Size(ENDS[0], rows, options.size.H)
+    plan = compiled_run(options).plan(user_net(options.net).shapes(size), dtype="float32")
+    room = Blocks(target.blocks, target.lanes, target.shared_bytes)
+    scans = [kernel.compiled for kernel in plan.plan.compiled.kernels]
+    found = predicted(scans, rows, room, clock or CLOCK)
+    of = f"{clock or CLOCK:.0f} MHz{'' if clock else ', as nobody tells'}, {target.blocks} multiprocessors"
+    return {"for": of, **beside_measured(slopes, found)}
+
+
+def cycles_a_microsecond() -> float:
+    """The highest clock of the multiprocessors; 0 where the driver does not tell."""
+    said = from_driver((HIGHEST_CLOCK,)).get(HIGHEST_CLOCK, "").split()
+    return float(said[0]) if said and said[0].replace(".", "", 1).isdigit() else 0.0
 
 
 def loop_seconds(options: argparse.Namespace, size: Size, place: Place) -> dict[str, float]:

@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-SANITIZER, PROFILER = "compute-sanitizer", "ncu"
+SANITIZER, PROFILER, TESTER = "compute-sanitizer", "ncu", "pytest"
+NO_TESTS = 5  # pytest's exit status where it has found none
 FOLDERS = (  # of toolkits and of Nsight Compute, that are not on the path
     "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/usr/local/cuda*/nsight-compute*",
 )  # fmt: skip
@@ -44,6 +45,12 @@ def refusal(text: str) -> str:
     """Why a tool did not work here; empty where it says nothing of the kind."""
     said = next((words for words in REFUSALS if words in text), "")
     return PERMISSION if said == REFUSALS[0] else said
+
+
+def only_skipped(text: str) -> str:
+    """What pytest says last where no test ran; empty where one did."""
+    last = next((line for line in reversed(text.splitlines()) if " skipped" in line or " passed" in line), "")
+    return "" if " passed" in last or " failed" in last or " error" in last else last.strip("= ")
 
 
 def errors_found(text: str) -> int | None:

@@ -56,7 +56,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     tiny, rounds = options.scale == "tiny", max(1, options.rounds)
     settings = Settings(
         options.device, options.threads, rounds,
-        patience=options.patience, tiny=tiny, processor_time=options.processor_time,
+        patience=options.patience, tiny=tiny, processor_time=options.processor_time, without=options.without,
     )  # fmt: skip
     if settings.is_cuda:
         settings = replace(settings, counted=0.05, sets=3)
@@ -79,7 +79,8 @@ def seconds_of(cases: Iterable[Case], settings: Settings) -> float:
 def described(settings: Settings) -> str:
     """How it is measured, in words: equal where numbers may stand side by side."""
     clock = "processor time" if settings.processor_time else "the clock"
-    return f"{settings.rounds} rounds of {settings.counted:g} s by {clock}, {settings.sets} sets of inputs"
+    without = f", without {settings.without}" if settings.without else ""
+    return f"{settings.rounds} rounds of {settings.counted:g} s by {clock}, {settings.sets} sets of inputs{without}"
 
 
 class Run:

@@ -220,6 +220,9 @@ def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingPeerError, match="JAX is left out of tiny runs"):
         make_contender(of_engine["JAX"], Bench(FAST))
 
+    with pytest.raises(MissingPeerError, match=r"left out by --without 'eag\*'"):
+        make_contender(of_engine["eager"], Bench(replace(FAST, without="eag*")))
+
     def no_import(library: str) -> None:
         raise ImportError(f"No module named '{library}'")
 

@@ -47,13 +47,13 @@ def statuses(run: FirstMinutes) -> dict[str, str]:
 # the plan
 
 
-def test_seven_steps_fit_into_ten_minutes() -> None:
+def test_nine_steps_fit_into_ten_minutes() -> None:
     steps = first_steps(False, Path("results"))
-    assert [step.seconds for step in steps] == [15, 45, 150, 90, 120, 60, 0]
+    assert [step.seconds for step in steps] == [15, 45, 25, 140, 60, 70, 110, 40, 0]
     assert sum(step.seconds for step in steps) + 60 < first_minutes.SECONDS <= 600 - first_minutes.GRACE
-    agreements, sanitized = ([part.label for part in steps[i].parts] for i in (2, 3))
+    agreements, sanitized = ([part.label for part in steps[i].parts] for i in (3, 5))
     assert len(agreements) == len(CELLS) * 2 * 2
-    assert all(part.seconds == 30 for part in steps[2].parts)
+    assert all(part.seconds == 30 for part in steps[3].parts)
     assert sorted(sanitized) == sorted(f"{check} {net}" for check in CHECKS for net in SANITIZED)
     for step in steps:
         labels = [part.label for part in (*step.first, *step.parts)]
@@ -72,8 +72,8 @@ def test_the_tiny_plan_has_all_steps_and_every_job() -> None:
 
 def test_what_is_compiled_beforehand_is_what_is_run() -> None:
     steps = first_steps(False, Path())
-    there = [part.command for part in steps[2].first]
-    for part in (*steps[2].parts, *steps[3].parts, *steps[5].parts):
+    there = [part.command for part in steps[3].first]
+    for part in (*steps[3].parts, *steps[5].parts, *steps[7].parts):
         words = part.command[part.command.index("bench.first_jobs") + 2 :]
         size = next(word for word in words if word.startswith("--size=")).removeprefix("--size=")
         kept = next((word for word in words if word.startswith("--weights=")), "--weights=float32")
@@ -118,6 +118,10 @@ def test_tools_are_found_beside_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
         ),
         ("ncu", 0, "==ERROR== ERR_NVGPUCTRPERM - no", (MISSING, "ncu does not work here: the driver lets only root")),
         ("ncu", 0, "Duration", (OK, "")),
+        ("pytest", 0, "=== 3 passed, 1 skipped in 2 s ===", (OK, "")),
+        ("pytest", 0, "=== 4 skipped in 2 s ===", (MISSING, "4 skipped in 2 s")),
+        ("pytest", 5, "=== 9 deselected in 2 s ===", (MISSING, "there are no such tests")),
+        ("pytest", 1, "=== 1 failed, 4 skipped in 2 s ===", (FAILED, "it ended with 1: === 1 failed")),
     ],
 )
 def test_last_words_are_understood(tool: str, status: int | str, text: str, wanted: tuple[str, str]) -> None:
@@ -231,7 +235,12 @@ def test_the_page_begins_with_what_went_wrong() -> None:
 def test_the_command_is_for_cuda_and_lists_its_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--first-minutes"]) == 2
     assert command.main(["--device", "cuda", "--first-minutes", "--list"]) == 0
-    assert "-m bench.first_jobs agree attention_decoder --size=8,16,768" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "-m bench.first_jobs agree attention_decoder --size=8,16,768" in listed
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in listed.splitlines() if line.startswith("| ")]
+    assert len(table) == 10
+    assert sum(int(row[2]) for row in table[1:]) == int(table[-1][3]) == first_minutes.SECONDS
+    assert int(table[-1][2]) >= 60  # for the benchmark
 
 
 @pytest.mark.cuda
@@ -252,9 +261,12 @@ def test_all_steps_in_the_simulator(
     by_step: dict[str, list[dict[str, Any]]] = {}
     for one in json.loads(path.read_text())["outcomes"]:
         by_step.setdefault(one["step"], []).append(one)
-    assert len(by_step) == 7
+    assert len(by_step) == 9
     found = {one["label"]: one for outcomes in by_step.values() for one in outcomes}
-    assert {label for label, one in found.items() if one["status"] == MISSING} <= {"ncu forward", "ncu backward"}
+    missing = {label for label, one in found.items() if one["status"] == MISSING}
+    assert missing <= {"ncu forward", "ncu backward", "tensor-cores", "tests/pytorch", "flashrnn lstm --size=3,2,4"}
+    assert {found[label]["result"].get("from 4") for label in ("copies",)} == {"equal bits"}
+    assert found["barriers"]["result"]["waits"] == 9
     assert found["look"]["result"]["torch_was_there"] is False
     agreement = next(one for label, one in found.items() if label.startswith("agree lstm"))
     assert agreement["result"]["equal_bits"] is True
@@ -265,4 +277,9 @@ def test_all_steps_in_the_simulator(
     loops = next(one for label, one in found.items() if label.startswith("loops"))
     assert {name.split()[0] for name in loops["result"]["N 2"]} == {"forward", "backward"}
     assert any("loop_" in name for name in loops["result"]["N 2"])
+    model = loops["result"]["model, H 2, N 2"]
+    assert model["for"] == "1755 MHz, as nobody tells, 1 multiprocessors"
+    assert model["forward"]["predicted"] > 0
+    assert model["backward"]["ratio"] is not None
+    assert "## Cost model beside the device" in path.with_suffix(".md").read_text()
     assert list(tmp_path.glob("cuda-simulator-*.json"))
