@@ -29,6 +29,7 @@ class Record:
         runs: date and command of each run that measured something.
         cases: name -> result.
         unreached: names of cases that no run got to.
+        begun: the name of the case that is being measured.
     """
 
     machine: dict[str, str] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Record:
     runs: list[dict[str, str]] = field(default_factory=list)
     cases: dict[str, CaseResult] = field(default_factory=dict)
     unreached: list[str] = field(default_factory=list)
+    begun: str = ""
 
     def in_order(self, table: Iterable[Case]) -> list[CaseResult]:
         """Results in the order of the table."""
@@ -91,7 +93,7 @@ def as_json(record: Record, results: Iterable[CaseResult]) -> dict[str, Any]:
     ]
     return {
         "machine": record.machine, "revision": record.revision, "rates": record.rates, "runs": record.runs,
-        "cases": cases, "unreached": record.unreached,
+        "cases": cases, "unreached": record.unreached, "begun": record.begun,
     }  # fmt: skip
 
 

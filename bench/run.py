@@ -94,7 +94,7 @@ class Run:
         self.chosen = {case.name: case for case in cases}
         self.record, self.path, self.how = Record(), Path(), described(self.settings)
         self.watch = Watch(
-            list(self.chosen), self.settings, self.saved, self.opened,
+            list(self.chosen), self.settings, self.saved, self.opened, begins=self.begins,
             until=None if options.seconds is None else self.start + options.seconds,
             hung=HUNG_SECONDS if self.settings.is_cuda else HUNG_SECONDS_OF_HOST,
             apart=frozenset(case.name for case in cases if case.apart),
@@ -109,7 +109,8 @@ class Run:
         if found.saved:
             self.record = load_record(found.saved, self.everything)
             known = {name for name, result in self.record.cases.items() if result.measured and result.how == self.how}
-            watch.cases = [name for name in watch.cases if name not in known]
+            left, ended = [name for name in watch.cases if name not in known], found.saved.get("begun", "")
+            watch.cases = sorted(left, key=lambda name: name == ended)  # what took a run with it comes last
             print(f"{self.path} has {len(self.chosen) - len(watch.cases)} of {len(self.chosen)} cases", file=sys.stderr)
         if self.settings.is_cuda:
             left = [self.chosen[name] for name in watch.cases]
@@ -118,11 +119,16 @@ class Run:
         self.record.rates = dict(watch.rates or {})
         self.record.runs.append({"date": today, "command": self.command})
 
+    def begins(self, case: str) -> None:
+        """A case is to be measured: whatever ends this run, the next one knows where."""
+        self.record.begun = case
+        save_record(self.record, self.path, self.everything)
+
     def saved(self, watch: Watch, event: dict[str, Any]) -> None:
         """A case is done."""
         case = self.chosen[event["case"]]
         result = result_of(case, event["measured"], event["error"], event.get("others", 0.0), now(), self.how)
-        self.record.cases[result.name], self.record.unreached = result, list(watch.cases)
+        self.record.cases[result.name], self.record.unreached, self.record.begun = result, list(watch.cases), ""
         save_record(self.record, self.path, self.everything)
         done = len(self.chosen) - len(watch.cases)
         print(f"[{done}/{len(self.chosen)}] {progress(result)}; {self.left(watch)}", file=sys.stderr, flush=True)

@@ -40,7 +40,8 @@ class Watch:
     Args:
         cases: names of those that are left, in order.
         settings: of all workers.
-        saved: is told of each case that is done; `opened`, of the machine when it is known, and may drop cases.
+        saved: is told of each case that is done; `opened`, of the machine when it is known, and may drop cases;
+            `begins`, the name of each case that comes next.
         until: when to stop, by `time.monotonic`; None for never.
         apart: names of cases that have a worker each, which no environment variable tells a number of threads.
         failed: case -> label -> why a contender is not tried.
@@ -51,6 +52,7 @@ class Watch:
     settings: Settings
     saved: Callable[[Watch, Event], None]
     opened: Callable[[Watch], None]
+    begins: Callable[[str], None] = lambda case: None
     until: float | None = None
     hung: float = HUNG_SECONDS
     apart: frozenset[str] = frozenset()
@@ -125,6 +127,8 @@ class Watch:
                 self.opened(self)
             self.say({"cases": [case for case in batch if case in self.cases], "failed": self.failed})
         elif event["event"] == "turn":
+            if event["case"] != self.turn[0]:
+                self.begins(event["case"])
             self.turn = event["case"], event["label"]
         elif event["event"] == "case":
             self.cases.remove(event["case"])

@@ -29,7 +29,7 @@ import json, sys, time
 def emit(event, **words): print(json.dumps({"event": event, **words}), flush=True)
 listen = lambda: json.loads(sys.stdin.readline())
 listen()
-emit("machine", machine={"gpu": "NVIDIA H200", "driver": "DRIVER"}, rates={"sync_seconds": 1e-6})
+emit("machine", machine=MACHINE, rates={"sync_seconds": 1e-6})
 for number, case in enumerate(listen()["cases"]):
     emit("turn", case=case, label="rnnops")
     if number == KILLED_AT:
@@ -44,14 +44,16 @@ sys.exit(command.main(sys.argv[2:]))
 """
 
 
-def worker(killed_at: int = -1, driver: str = "570") -> str:
-    return WORKER.replace("KILLED_AT", str(killed_at)).replace("DRIVER", driver)
+def worker(killed_at: int = -1, machine: Any = MACHINE) -> str:
+    return WORKER.replace("KILLED_AT", str(killed_at)).replace("MACHINE", repr(machine))
 
 
-def full(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, driver: str = "570") -> int:
-    monkeypatch.setattr(watching, "COMMAND", (sys.executable, "-c", worker(driver=driver)))
-    given = ["--device", "cuda", "--full", "--output", str(folder), *words]
-    return run_cases(command.parser().parse_args(given), cases_of("cuda")[:5], given)
+def full(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str, machine: Any = MACHINE, device: str = "cuda"
+) -> int:
+    monkeypatch.setattr(watching, "COMMAND", (sys.executable, "-c", worker(machine=machine)))
+    given = ["--device", device, "--full", "--output", str(folder), *words]
+    return run_cases(command.parser().parse_args(given), cases_of(device)[:5], given)
 
 
 # which file
@@ -128,19 +130,28 @@ def test_a_run_that_is_killed_loses_one_case_and_the_next_goes_on(
         start_new_session=True,
     )  # fmt: skip
     assert killed.stderr
-    assert any(line.startswith("[2/80]") for line in killed.stderr)  # the third case has begun, and does not end
+    assert any(line.startswith("[2/80]") for line in killed.stderr)  # the third case begins, and does not end
+    (path,) = tmp_path.glob("*.json")
+    until = time.monotonic() + 20
+    while not json.loads(path.read_text())["begun"] and time.monotonic() < until:
+        time.sleep(0.01)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     killed.stderr.close()
-    (path,) = tmp_path.glob("*.json")
     saved = json.loads(path.read_text())
-    assert [one["name"] for one in saved["cases"]] == [case.name for case in cases_of("cuda")[:2]]
+    names = [case.name for case in cases_of("cuda")[:5]]
+    assert [one["name"] for one in saved["cases"]] == names[:2]
+    assert saved["begun"] == names[2]
     saved["cases"][0]["when"] = "long ago"
     path.write_text(json.dumps(saved))
     assert full(monkeypatch, tmp_path) == 0
-    assert "has 2 of 5 cases" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has 2 of 5 cases" in said
+    order = [said.index(f"] {name}: ") for name in (names[3], names[4], names[2])]
+    assert order == sorted(order)  # what the first run has ended with comes last
     again = json.loads(path.read_text())
-    assert [one["name"] for one in again["cases"]] == [case.name for case in cases_of("cuda")[:5]]
+    assert again["begun"] == ""
+    assert [one["name"] for one in again["cases"]] == names
     assert [one["when"] == "long ago" for one in again["cases"]] == [True, *[False] * 4]
     assert len(again["runs"]) == 2
     assert "long ago" in path.with_suffix(".md").read_text()
@@ -160,10 +171,25 @@ def test_another_machine_is_refused_and_restart_begins_a_new_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert full(monkeypatch, tmp_path) == 0
-    assert full(monkeypatch, tmp_path, driver="580") == 2
+    newer = {**MACHINE, "driver": "580"}
+    assert full(monkeypatch, tmp_path, machine=newer) == 2
     assert "its driver was 570, and is 580 now; --restart begins a new file" in capsys.readouterr().err
-    assert full(monkeypatch, tmp_path, "--restart", driver="580") == 0
+    assert full(monkeypatch, tmp_path, "--restart", machine=newer) == 0
     assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_processors_have_one_file_and_go_on_in_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = {"processor": "a processor", "threads": "2"}
+    for known in (0, 5):
+        full(monkeypatch, tmp_path, machine=machine, device="cpu")
+        assert (f"has {known} of 5 cases" in capsys.readouterr().err) == bool(known)
+    other = {**machine, "threads": "4"}
+    assert full(monkeypatch, tmp_path, machine=other, device="cpu") == 2
+    assert "its threads was 2, and is 4 now; --restart begins a new file, in its place" in capsys.readouterr().err
+    full(monkeypatch, tmp_path, "--restart", machine=other, device="cpu")
+    assert json.loads((tmp_path / "bench.json").read_text())["machine"] == other
 
 
 @pytest.mark.parametrize(
