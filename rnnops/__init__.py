@@ -102,6 +102,7 @@ from rnnops.ops import (
     reduce_max as reduce_max,
     reduce_mean as reduce_mean,
     reduce_min as reduce_min,
+    reduce_prod as reduce_prod,
     reduce_sum as reduce_sum,
     reduce_sum_square as reduce_sum_square,
     relu as relu,

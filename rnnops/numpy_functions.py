@@ -144,6 +144,7 @@ def _take(net: Net, a: Blob, indices: Any, axis: int) -> Blob:
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.sum: reduction("ReduceSum"), np.mean: reduction("ReduceMean"), np.max: reduction("ReduceMax"),
     np.amax: reduction("ReduceMax"), np.min: reduction("ReduceMin"), np.amin: reduction("ReduceMin"),
+    np.prod: reduction("ReduceProd"),
     np.shape: _shape, np.ndim: _ndim, np.reshape: _reshape, np.transpose: _transpose, np.concatenate: _concatenate,
     np.stack: _stack, np.split: _split, np.where: _where, np.clip: _clip, np.expand_dims: _expand_dims,
     np.squeeze: _squeeze, np.broadcast_to: _broadcast_to, np.cumsum: _cumsum, np.take: _take,

@@ -209,7 +209,7 @@ SAME = (
     "Tan", "Tanh", "Tile", "Where",
 )  # fmt: skip
 AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
-    ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSumSquare"), 18
+    ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSumSquare"), 18
 )
 
 PLAIN_RULES: dict[str, Rule] = {

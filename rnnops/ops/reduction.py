@@ -1,7 +1,7 @@
-"""Reductions over axes: sum, mean, extrema, sum of squares, log of summed exponentials.
+"""Reductions over axes: sum, mean, extrema, product, sum of squares, log of summed exponentials.
 
 `axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
-elements a sum is 0, a mean NaN, and a maximum the least number of its dtype.
+elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
 """
 
 from __future__ import annotations
@@ -295,6 +295,52 @@ class ReduceSumSquare(Reduce):
         return first_only(call, 2.0 * data * self.widened(call, rest[-1]))
 
 
+class ReduceProd(Reduce):
+    """The product over axes.
+
+    ONNX: ReduceProd, op set 18. 1 over no elements; integers wrap around. The gradient of an element is the product of
+    the others, so beside a 0 only that 0 has one, and beside two none.
+
+    Args:
+        data: [...] float or integer.
+        axes: that are folded, numbers, negative ones from the end, or an int64 blob that follows from shapes and
+            constants; all if left out or empty.
+        keepdims: whether they stay as axes of size 1, as ONNX has it by default; 0 or False leaves them out.
+        noop_with_empty_axes: 1 or True folds none where `axes` is left out or empty.
+        axis: the same as axes, by NumPy's name.
+
+    Returns:
+        The shape with 1 for the folded axes, or without them, data's dtype.
+
+    Raises:
+        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.reduce_prod(net.input("x"), axis=-1, keepdims=0))
+        >>> ro.compile(net, device="reference")({"x": np.array([[1.0, 2.0], [3.0, 4.0]])})["y"]
+        array([ 2., 12.])
+    """
+
+    accepts = NUMERIC
+    keeps = ("data",)
+    loop = Reduction("{a} * {b}", 1)
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        return np.asarray(x.prod(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+
+    def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
+        """Zeros are counted, and the product is that of all other elements."""
+        zero, dy = data.net.apply("Equal", [data, 0.0]), self.widened(call, rest[-1])
+        others = where(zero, 1.0, data)
+        count = sum_to(cast(zero, data.dtype), self.kept_shape(call))
+        product = dy * self(others, list(self.reduced_axes(call)), noop_with_empty_axes=1)
+        left = cast(count, "int32") - cast(zero, "int32")  # zeros among the other elements
+        return first_only(call, where(data.net.apply("Equal", [left, 0]), product / others, 0.0))
+
+
 class ReduceLogSumExp(Reduce):
     """`log(sum(exp(x)))` over axes, by way of the largest element so that nothing overflows.
 
@@ -352,4 +398,5 @@ reduce_sum, reduce_mean, reduce_max, reduce_min = (
     register(ReduceMax()),
     register(ReduceMin()),
 )
-reduce_sum_square, reduce_log_sum_exp = register(ReduceSumSquare()), register(ReduceLogSumExp())
+reduce_sum_square, reduce_prod = register(ReduceSumSquare()), register(ReduceProd())
+reduce_log_sum_exp = register(ReduceLogSumExp())

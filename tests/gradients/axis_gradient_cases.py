@@ -88,6 +88,7 @@ REDUCTIONS = {
     "ReduceMax": ro.reduce_max,
     "ReduceMin": ro.reduce_min,
     "ReduceSumSquare": ro.reduce_sum_square,
+    "ReduceProd": ro.reduce_prod,
     "ReduceLogSumExp": ro.reduce_log_sum_exp,
 }
 
@@ -103,8 +104,11 @@ def _reductions() -> None:
         case(op, "blob", lambda x, f=function: f(x, sizes(x, 1), keepdims=0), x)
         case(op, "scalar", lambda x, f=function: f(x), apart(()))
         case(op, "one element", lambda x, f=function: f(x, [1]), apart((3, 1)))
-        if op in ("ReduceSum", "ReduceSumSquare"):
+        if op in ("ReduceSum", "ReduceSumSquare", "ReduceProd"):
             case(op, "empty", lambda x, f=function: f(x, [0]), apart((0, 3)))
+    zeros = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 4.0], [0.0, 0.0, 0.0], [0.5, -1.0, 2.0]])
+    for keepdims in (0, 1):
+        case("ReduceProd", f"zeros {keepdims}", lambda x, k=keepdims: ro.reduce_prod(x, [1], keepdims=k), zeros)
     case("ReduceLogSumExp", "large", lambda x: ro.reduce_log_sum_exp(x * 300.0, [1]) * 0.01, x)
     for axis in (0, 1, -1):
         case("Softmax", f"axis {axis}", lambda x, a=axis: ro.softmax(x, axis=a), x)

@@ -61,6 +61,7 @@ ROWS: list[Row] = [  # op, version of the op set, attributes, constant inputs
     ("ReduceMean", 18, {"keepdims": 0}, ([1],)),
     ("ReduceLogSumExp", 13, {"axes": [1]}, ()),
     ("ReduceSumSquare", 18, {}, ([2],)),
+    ("ReduceProd", 13, {"axes": [1], "keepdims": 0}, ()),
     ("Shape", 13, {}, ()),
     ("Shape", 15, {"start": 1, "end": -1}, ()),
     ("Cast", 9, {"to": TensorProto.INT32}, ()),

@@ -328,8 +328,8 @@ def shape_cases() -> Iterator[Case]:
 
 
 def reduction_cases() -> Iterator[Case]:
-    ops = (ro.reduce_sum, ro.reduce_mean, ro.reduce_max, ro.reduce_min, ro.reduce_sum_square, ro.reduce_log_sum_exp)
-    for op in ops:
+    ops = (ro.reduce_sum, ro.reduce_mean, ro.reduce_max, ro.reduce_min, ro.reduce_sum_square, ro.reduce_prod)
+    for op in (*ops, ro.reduce_log_sum_exp):
         for axes in (None, [0], [-1], [0, 2], [], [0, 1, 2]):
             for keepdims in (0, 1):
                 yield Case(op.name, f"{axes}_{keepdims}", use(op, axes, keepdims=keepdims), (floats(2, 1, 7),))
@@ -337,10 +337,10 @@ def reduction_cases() -> Iterator[Case]:
         yield Case(op.name, "no_rows", use(op, [1], keepdims=0), (floats(0, 7),))
         yield Case(op.name, "blob", lambda x, op=op: op(x, int64(x, -1), keepdims=0), (floats(2, 7),))
         yield Case(op.name, "noop", use(op, [], noop_with_empty_axes=1), (floats(2, 7),))
-    for op in ops[:-1]:
+    for op in ops:
         yield Case(op.name, "scalar", op, (floats(),))
         yield Case(op.name, "edges", op, (EDGES,))
-    for op in (ro.reduce_sum, ro.reduce_max, ro.reduce_min, ro.reduce_sum_square):
+    for op in (ro.reduce_sum, ro.reduce_max, ro.reduce_min, ro.reduce_sum_square, ro.reduce_prod):
         yield Case(op.name, "int", use(op, [0]), (integers(2, 7, dtype="int64"),))
         yield Case(op.name, "int_empty", use(op, [0]), (integers(0, 7, dtype="int64"),))
     yield Case("ReduceMax", "bool", use(ro.reduce_max, [1]), (bools(2, 7),))

@@ -51,7 +51,7 @@ class Ranked(Binary):
         return dc * b, dc * a
 
 
-class ReduceProd(Reduce):
+class NonzeroProduct(Reduce):
     """The product; its gradient is right where no element is 0."""
 
     accepts = NUMERIC
@@ -216,7 +216,7 @@ class WeightRows(OpSchema):
 mirror, ranked, swap, swap_back, distance, weight_rows = (
     *(Mirror(), Ranked(), Swap(), SwapBack(), Distance(), WeightRows()),
 )
-reduce_prod, reduce_sum_abs, reduce_log_add_exp = ReduceProd(), ReduceSumAbs(), ReduceLogAddExp()
+reduce_prod, reduce_sum_abs, reduce_log_add_exp = NonzeroProduct(), ReduceSumAbs(), ReduceLogAddExp()
 reduce_any_above, reduce_count, reduce_odd = ReduceAnyAbove(), ReduceCount(), ReduceOdd()
 OWN = (
     *(mirror, ranked, swap, swap_back, distance, weight_rows, reduce_prod, reduce_sum_abs, reduce_log_add_exp),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from devices import PLAIN
-from own_ops import OWN, Distance, Mirror, ReduceProd, registered
+from own_ops import OWN, Distance, Mirror, NonzeroProduct, registered
 
 import rnnops as ro
 from rnnops.loops import KERNELS, Expansion, Kernel, Pointwise, Product, Reduction, View
@@ -66,12 +66,15 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "operands that are not there": (wrong(loop=Pointwise("{0}", begins=((1, 0),))), "`begins` of its loop form"),
     "a view of nothing": (wrong(Bare, inputs=(), loop=View(), shapes=same, reference=same), "there are none"),
     "a reduction without axes": (wrong(loop=Reduction(SUM, 0)), "Reduction, and it has no rule `reduced_axes`"),
-    "a combination of one": (wrong(ReduceProd, loop=Reduction("{a}", 0)), "does not combine {a} and {b}"),
-    "a combination of others": (wrong(ReduceProd, loop=Reduction("{acc} + {x}", 0)), "the combine of its loop form"),
-    "a start that is no number": (wrong(ReduceProd, loop=Reduction(SUM, "0")), "`start` of its loop form"),  # type: ignore[arg-type]
-    "elements of nothing": (wrong(ReduceProd, loop=Reduction(SUM, 0, "1")), "does not read {0}"),
-    "elements of others": (wrong(ReduceProd, loop=Reduction(SUM, 0, "{0} * {x}")), "the element of its loop form"),
-    "a finish of others": (wrong(ReduceProd, loop=Reduction(SUM, 0, finish="{n}")), "the finish of its loop form"),
+    "a combination of one": (wrong(NonzeroProduct, loop=Reduction("{a}", 0)), "does not combine {a} and {b}"),
+    "a combination of others": (
+        wrong(NonzeroProduct, loop=Reduction("{acc} + {x}", 0)),
+        "the combine of its loop form",
+    ),
+    "a start that is no number": (wrong(NonzeroProduct, loop=Reduction(SUM, "0")), "`start` of its loop form"),  # type: ignore[arg-type]
+    "elements of nothing": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, "1")), "does not read {0}"),
+    "elements of others": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, "{0} * {x}")), "the element of its loop form"),
+    "a finish of others": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, finish="{n}")), "the finish of its loop form"),
     "an expansion into nothing": (wrong(loop=Expansion()), "Expansion, and it has no rule `expand`"),
     "an expansion of others": (wrong(loop=Expansion(), expand=lambda self, call: None), "does not take 2 arguments"),
     "a product of one": (wrong(loop=Product()), "multiplies two inputs into one output"),
@@ -193,21 +196,31 @@ USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
     "a number that does not fit": (wrong(loop=Pointwise("{0} + 0.5"), **ANY_DTYPE), (INTEGERS,), {}, "0.5 is no int32"),
     "two numbers compared": (wrong(loop=Pointwise("{0} if 1 < 2 else 0")), (ONES,), {}, "a comparison of two numbers"),
     "a sum of bools": (
-        wrong(ReduceProd, loop=Reduction(SUM, 0), **ANY_DTYPE),
+        wrong(NonzeroProduct, loop=Reduction(SUM, 0), **ANY_DTYPE),
         (ONES > 0,),
         {},
         "arithmetic with bools",
     ),
-    "a start that changes sums": (wrong(ReduceProd, loop=Reduction(SUM, 1)), (ONES,), {}, "from `start` 1 on makes"),
-    "a start of others": (wrong(ReduceProd, loop=Reduction("minimum({a}, {b})", 0)), (ONES,), {}, "from `start` 0 on"),
+    "a start that changes sums": (
+        wrong(NonzeroProduct, loop=Reduction(SUM, 1)),
+        (ONES,),
+        {},
+        "from `start` 1 on makes",
+    ),
+    "a start of others": (
+        wrong(NonzeroProduct, loop=Reduction("minimum({a}, {b})", 0)),
+        (ONES,),
+        {},
+        "from `start` 0 on",
+    ),
     "a combination that asks who is first": (
-        wrong(ReduceProd, loop=Reduction("{b} if {a} == 0 else {a}", 0)),
+        wrong(NonzeroProduct, loop=Reduction("{b} if {a} == 0 else {a}", 0)),
         (ONES,),
         {},
         "is -2.5 for -2.5, -0.5 and -0.5 for",
     ),
     "a combination that asks which two are first": (
-        wrong(ReduceProd, loop=Reduction("{a} + {b} + {a} * {b} * ({a} + {b})", 0)),
+        wrong(NonzeroProduct, loop=Reduction("{a} + {b} + {a} * {b} * ({a} + {b})", 0)),
         (ONES,),
         {},
         "depends on which two are combined first",
