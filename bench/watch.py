@@ -125,7 +125,7 @@ class Watch:
             first, self.machine, self.rates = not self.machine, event["machine"], event["rates"]
             if first:
                 self.opened(self)
-            self.say({"cases": [case for case in batch if case in self.cases], "failed": self.failed})
+            self.say({"cases": [case for case in self.cases if case in batch], "failed": self.failed})
         elif event["event"] == "turn":
             if event["case"] != self.turn[0]:
                 self.begins(event["case"])
