@@ -90,6 +90,7 @@ class FakeCuda:
 
     def __init__(self, log: Log) -> None:
         self.log, self.kept, self.free = log, [], 1 << 30
+        self.capability, self.name, self.broken = (9, 0), b"a card", ""
 
     def external_stream(self, address: int) -> FakeStream:
         return FakeStream(self.log, address)
@@ -117,8 +118,18 @@ class FakeCuda:
     def jit(self, function: Any = None, **options: Any) -> FakeKernel:
         return FakeKernel(self.log)
 
+    def is_available(self) -> bool:
+        return bool(self.name)
+
     def get_current_device(self) -> Any:
-        return SimpleNamespace(id=0)
+        if self.broken:
+            raise RuntimeError(self.broken)
+        sizes = {"MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448, "MULTIPROCESSOR_COUNT": 132}
+        return SimpleNamespace(id=0, compute_capability=self.capability, name=self.name, **sizes)
+
+    def compile(self, function: Any, signature: Any, **options: Any) -> Any:
+        self.log.append(("compile for", options["cc"], facade.compiled_for()))
+        return f"PTX of {function.__name__}".encode(), None
 
     def current_context(self) -> Any:
         return SimpleNamespace(memalloc=self._memalloc, get_memory_info=lambda: SimpleNamespace(free=7, total=9))
@@ -279,6 +290,10 @@ class Fakes:
         self.log: Log = []
         self.cuda, self.cupy = FakeCuda(self.log), FakeCupy(self.log)
 
+    def overload(self, function: Any, **options: Any) -> Callable[[Any], None]:
+        """`numba.cuda.extending.overload`."""
+        return lambda choose: self.log.append(("overload", function.__name__, options))
+
     def said(self, *what: str) -> list[tuple[Any, ...]]:
         return [entry for entry in self.log if entry[0] in what]
 
@@ -297,6 +312,9 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
             patch.setattr(module, "cuda", made.cuda)
         for module in (facade, device_memory):
             patch.setattr(module, "driver", FakeDriver(made.log), raising=False)
+        patch.setattr(facade, "overload", made.overload, raising=False)
+        dispatcher = SimpleNamespace(get_current_device=made.cuda.get_current_device)
+        patch.setattr(facade, "dispatcher", dispatcher, raising=False)
         forget()
         yield made
     forget()
@@ -304,6 +322,6 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 
 def forget() -> None:
     """What a process remembers of its device, and kernels that were made for it."""
-    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel, modules._load
-    for remembered in (facade._configured, facade._described, blas._found, *kernels):
+    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel
+    for remembered in (facade._configured, facade._described, blas._found, modules._load, *kernels):
         remembered.cache_clear()
