@@ -15,3 +15,11 @@ class Elsewhere:
             "shape": array.shape, "typestr": array.dtype.str, "data": data, "strides": array.strides, "version": 3,
             **changes,
         }  # fmt: skip
+
+
+class At:
+    """A NumPy array as DLPack's capsules are made of: with a `pointer`."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.pointer = array, array.__array_interface__["data"][0]
+        self.shape, self.strides, self.dtype, self.ndim = array.shape, array.strides, array.dtype, array.ndim

@@ -159,7 +159,7 @@ class FakeDriver:
 
 
 class FakeCupy:
-    """CuPy: a pool, streams, graphs, and DLPack as pairs of a stream and options."""
+    """CuPy: a pool, streams, graphs."""
 
     def __init__(self, log: Log) -> None:
         self.log, self.current, self.refuses = log, [0], ""
@@ -175,15 +175,6 @@ class FakeCupy:
         memory = np.empty(nbytes, np.uint8)
         self.log.append(("alloc", nbytes, self.current[-1]))
         return SimpleNamespace(ptr=memory.ctypes.data, memory=memory)
-
-    def asarray(self, array: Any) -> Any:
-        assert "stream" not in array.__cuda_array_interface__  # the host would wait for it
-        return SimpleNamespace(__dlpack__=lambda **options: (self.current[-1], options))
-
-    def from_dlpack(self, array: Any) -> Any:
-        self.log.append(("from dlpack", self.current[-1]))
-        interface = {**array.array.__array_interface__, "stream": self.current[-1] or 1}
-        return SimpleNamespace(__cuda_array_interface__=interface)
 
 
 class CupyStream:
@@ -306,7 +297,7 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (facade, streams, device_memory, memory, device_array, exchange, blas):
             patch.setattr(module, "SIMULATED", False)
-        for module in (facade, device_memory, exchange, blas):
+        for module in (facade, device_memory, blas):
             patch.setattr(module, "optional", packages.get)
         for module in (facade, streams, device_memory):
             patch.setattr(module, "cuda", made.cuda)

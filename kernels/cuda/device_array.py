@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.kernels.cuda.device_memory import clear, copy_in, copy_out
-from rnnops.kernels.cuda.exchange import Unordered, borrowed, capsule
+from rnnops.kernels.cuda.dlpack import CUDA
+from rnnops.kernels.cuda.exchange import borrowed, capsule
+from rnnops.kernels.cuda.facade import current_device
 from rnnops.kernels.cuda.lenders import refuse_in_graph
 from rnnops.kernels.cuda.memory import Memory, current_stream
 from rnnops.kernels.cuda.move import add_up, move
@@ -163,30 +165,34 @@ class DeviceArray(TwinArray):
         """The elements, where the device is simulated, as a NumPy array over its memory."""
         return np.ndarray(self.shape, self.dtype, self.memory.host, self.offset, self.strides)
 
-    def interface(self) -> dict[str, Any]:
-        """What `__cuda_array_interface__` says but for the stream: for what goes into the stream that is current.
+    def _is_fixed(self) -> bool:
+        """Whether others are told that it is read-only: where another library says so, or an element has two places.
 
-        What is lent to a pullback is not said to be read-only: PyTorch takes nothing that is. What another library
-        says is read-only, and what has an element in several places, is.
+        What is lent to a pullback is not: PyTorch takes nothing that is read-only.
         """
-        strides = None if self.flags.c_contiguous else self.strides
-        fixed = not self.memory.frame.flags.writeable or (self.size > 0 and 0 in self.strides)
-        data = self.pointer, fixed
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": strides, "version": 3}
+        twice = any(stride == 0 and size > 1 for stride, size in zip(self.strides, self.shape, strict=True))
+        return not self.memory.frame.flags.writeable or (self.size > 0 and twice)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if SIMULATED:
             raise AttributeError("__cuda_array_interface__: the simulator's memory is no device's")
         writer = self.memory.writer
-        return {**self.interface(), "stream": None if writer is None else address_of(writer) or LEGACY_STREAM}
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, self._is_fixed()),
+            "strides": None if self.flags.c_contiguous else self.strides,
+            "stream": None if writer is None else address_of(writer) or LEGACY_STREAM,
+            "version": 3,
+        }
 
     def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        """A capsule of DLPack, for the stream of the one who asks."""
-        return capsule(self.memory, Unordered(self, self.interface()), stream, options)
+        """A capsule of DLPack, for the stream of the one who asks; `max_version`, `dl_device` and `copy` as always."""
+        return capsule(self, self._is_fixed(), stream, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0)  # kDLCUDA
+        return CUDA, 0 if SIMULATED else current_device()
 
     def __array__(self, *_given: Any, **_named: Any) -> Any:
         raise TypeError("an array of the CUDA device is no NumPy array; use .to_host()")

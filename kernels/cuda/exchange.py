@@ -1,7 +1,7 @@
 """Arrays of other libraries on a CUDA device, and arrays for them: `__cuda_array_interface__`, version 3, and DLPack.
 
 Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says
-nothing of its streams in its interface, and reads nothing of ours; DLPack, which says it, needs CuPy.
+nothing of its streams in its interface, and reads nothing of ours; DLPack says it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.facade import SIMULATED, optional
-from rnnops.kernels.cuda.memory import Memory, current_stream
-from rnnops.kernels.cuda.streams import cupy_stream, stream_of
+from rnnops.kernels.cuda.dlpack import CPU, CUDA, CUDA_MANAGED, IS_COPIED, READ_ONLY, VERSION, Taken, capsule_of
+from rnnops.kernels.cuda.memory import Memory, current_stream, in_stream
+from rnnops.kernels.cuda.simulated import SIMULATED
+from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, stream_of
 
 
 def borrowed(array: Any) -> tuple[Memory, Any]:
@@ -26,41 +27,59 @@ def borrowed(array: Any) -> tuple[Memory, Any]:
     return memory, twin
 
 
-class Unordered:
-    """An array without its stream, for a library that would let the host wait for that."""
-
-    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
-        self.owner, self.__cuda_array_interface__ = owner, interface
-
-
-def capsule(memory: Memory, array: Unordered, stream: Any, options: dict[str, Any]) -> Any:
-    """A capsule of DLPack, by CuPy. Raises BufferError where that is missing.
+def capsule(array: Any, read_only: bool, stream: Any, options: dict[str, Any]) -> Any:
+    """A capsule of DLPack, as the array API standard has `__dlpack__`.
 
     Args:
-        stream: of the one who asks: its address, 1 or None for the legacy default stream, -1 for no order.
+        array: of the device.
+        stream: of the one who asks: its address, 1 or None for the legacy default stream, 2 for that of its thread, -1
+            for no order.
+        options: `max_version`, `dl_device` and `copy`.
+
+    Raises BufferError for what cannot be.
     """
-    cupy = None if SIMULATED else optional("cupy")
-    if cupy is None:
-        raise BufferError("DLPack from arrays of the CUDA device needs CuPy; __cuda_array_interface__ does without")
-    if stream == 0:
-        raise BufferError("stream 0 is ambiguous in DLPack: 1 is the legacy default stream, 2 that of a thread")
-    if stream == -1:
-        return cupy.asarray(array).__dlpack__(stream=-1, **options)
-    asking = stream_of(stream)
-    memory.read_in(asking)
-    with cupy_stream(cupy, asking):
-        return cupy.asarray(array).__dlpack__(stream=stream, **options)
+    if SIMULATED:
+        raise BufferError("the simulator's memory is no device's; .to_host() copies it")
+    max_version, device, copied = (options.get(name) for name in ("max_version", "dl_device", "copy"))
+    versioned = max_version is not None and tuple(max_version) >= VERSION
+    if device is not None and tuple(device) != array.__dlpack_device__():
+        return _on_host(array, tuple(device), copied, max_version)
+    if read_only and not versioned and not copied:
+        raise BufferError("a read-only array; DLPack says so from version 1 on: max_version=(1, 0), or copy=True")
+    if stream is not None and (not isinstance(stream, int) or stream < -1 or stream == 0):
+        known = "None or 1 for the legacy default stream, 2 for that of a thread, -1 for no order, or an address"
+        raise BufferError(f"not a stream of DLPack: {stream!r}; wanted {known}")
+    asking = current_stream() if stream == -1 else stream_of(stream)
+    if copied:
+        with in_stream(asking):
+            array = array.copy()
+    elif stream != -1:
+        array.memory.read_in(asking)
+    flags = IS_COPIED if copied else READ_ONLY if read_only else 0
+    return capsule_of(array, array.__dlpack_device__(), flags, versioned)
+
+
+def _on_host(array: Any, device: tuple[int, ...], copied: bool | None, max_version: Any) -> Any:
+    """A capsule with a copy on the host, for who cannot read elsewhere."""
+    if device != (CPU, 0) or copied is False:
+        wanted = array.__dlpack_device__() if copied is False else f"{array.__dlpack_device__()} or {(CPU, 0)}"
+        raise BufferError(f"an array of DLPack's device {device} without a copy; wanted {wanted}")
+    return array.to_host().__dlpack__(max_version=max_version, copy=None)
 
 
 def _through_dlpack(array: Any) -> tuple[Any, Any]:
-    """An array as CuPy has it, once the stream that is current waits for what its library is doing with it."""
-    cupy = optional("cupy")
-    if cupy is None or not hasattr(array, "__dlpack__"):
-        wanted = "a NumPy array, or an array of a CUDA device"
-        raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {type(array).__name__}")
-    with cupy_stream(cupy, current_stream()):  # which the other library lets wait
-        found = cupy.from_dlpack(array)
-    return found, {**found.__cuda_array_interface__, "stream": None}
+    """An array out of its capsule, once the stream that is current waits for what its library is doing with it."""
+    device = getattr(array, "__dlpack_device__", tuple)()
+    if tuple(device[:1]) not in ((CUDA,), (CUDA_MANAGED,)):
+        wanted, came = "a NumPy array, or an array of a CUDA device", type(array).__name__
+        raise TypeError(f"no array that goes to a CUDA device: wanted {wanted}, got {came}")
+    stream = address_of(current_stream()) or LEGACY_STREAM  # which the other library lets wait
+    try:
+        given = array.__dlpack__(stream=stream, max_version=VERSION)
+    except TypeError:  # it knows no versions
+        given = array.__dlpack__(stream=stream)
+    found = Taken(given)
+    return found, found.interface()
 
 
 def _borrowed(array: Any, interface: Any) -> tuple[Memory, Any]:

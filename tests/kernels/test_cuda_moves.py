@@ -79,3 +79,12 @@ def test_arrays_with_gaps_go_into_no_kernel(fakes: Fakes) -> None:
         x += on_device(np.zeros((4, 4), "float32"))
     assert f"{x[0, 0]:.1f}" == "0.0"
     assert f"{x}" == str(x)
+    assert not x[0, 0]
+
+
+def test_arrays_without_elements_ask_for_nothing(fakes: Fakes) -> None:
+    x = empty((0, 3), "float32")
+    fakes.log.clear()
+    x.fill(0)
+    assert x.to_host().shape == (0, 3)
+    assert fakes.log == []

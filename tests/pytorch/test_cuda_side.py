@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -22,6 +23,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 import rnnops.torch as rt  # noqa: E402
 from rnnops.errors import DeviceError  # noqa: E402
 from rnnops.kernels.cuda import device_array, facade, move  # noqa: E402
+from rnnops.kernels.cuda.device_array import on_device  # noqa: E402
+from rnnops.kernels.cuda.lenders import lent_by  # noqa: E402
+from rnnops.torch.cuda_side import CudaSide, TorchMemory  # noqa: E402
 from rnnops.torch.layout import Kind, Layout  # noqa: E402
 from rnnops.torch.trace import trace_step  # noqa: E402
 from rnnops.torch.translate import translate  # noqa: E402
@@ -126,6 +130,18 @@ def test_outputs_that_are_constants_or_turned_are_tensors_of_their_own(card: Fak
     assert torch.equal(twos, torch.full((T, N, D), 2.0))
     assert torch.equal(turned, xs.flip(-1))
     assert torch.equal(positive, hs > 0)
+
+
+def test_what_pytorch_did_not_lend_is_copied_into_what_it_does(card: FakeCard) -> None:
+    side, x = CudaSide(CARD), on_device(np.arange(6.0).reshape(2, 3))
+    with lent_by(TorchMemory(CARD, captures=False)):
+        assert card.owns(side.tensor(x))
+        lent = x.copy()
+        turned = side.tensor(lent.strided(5, (2, 3), (-3, -1)))  # which PyTorch has no tensors for
+        part = side.tensor(lent[1, 1:])
+    assert torch.equal(turned, torch.tensor([[5.0, 4, 3], [2, 1, 0]], dtype=torch.float64))
+    assert torch.equal(part, torch.tensor([4.0, 5], dtype=torch.float64))
+    assert part.data_ptr() == lent.pointer + 4 * 8
 
 
 def test_nothing_is_kept_without_gradients_and_empty_batches_run(card: FakeCard) -> None:

@@ -293,5 +293,5 @@ def _adopted(net: str, name: str, value: Any) -> DeviceArray:
         raise
     except Exception as error:  # whatever the other library raises
         problem = "a feed is no array of the CUDA device"
-        wanted = "an array with __cuda_array_interface__, or CuPy installed for one with __dlpack__"
+        wanted = "an array with __cuda_array_interface__ or __dlpack__"
         raise FeedError(problem, net=net, blob=name, wanted=wanted, came=error) from None
