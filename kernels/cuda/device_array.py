@@ -90,6 +90,8 @@ class DeviceArray(TwinArray):
         self._move(value if isinstance(value, DeviceArray) else on_device(np.asarray(value, self.dtype)), adds=False)
 
     def _move(self, source: DeviceArray, adds: bool) -> None:
+        if source.memory is self.memory and not adds and _same_place(source, self):
+            return  # as after `x[1] += y`, which assigns what it has added to
         stream = current_stream()
         apart = self._apart(source).broadcast_to(self.shape)
         apart.memory.read_in(stream)
@@ -98,8 +100,7 @@ class DeviceArray(TwinArray):
 
     def _apart(self, source: DeviceArray) -> DeviceArray:
         """The array, or a copy where it and this one are different parts of the same memory."""
-        same = source.offset == self.offset and source.strides == self.strides and source.shape == self.shape
-        return source.copy() if not same and np.may_share_memory(self, source) else source
+        return source.copy() if not _same_place(source, self) and np.may_share_memory(self, source) else source
 
     def _check_writeable(self) -> None:
         if not self.flags.writeable:
@@ -207,6 +208,11 @@ class DeviceArray(TwinArray):
         """Whether addresses of two arrays overlap, as `np.may_share_memory` says; memory may be another library's."""
         (low, end), (other_low, other_end) = _addresses(self), _addresses(other)
         return self.size > 0 and other.size > 0 and low < other_end and other_low < end
+
+
+def _same_place(a: DeviceArray, b: DeviceArray) -> bool:
+    """Whether two arrays lie alike, if they lie in the same memory."""
+    return a.offset == b.offset and a.strides == b.strides and a.shape == b.shape
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> DeviceArray:

@@ -20,9 +20,11 @@ from rnnops.kernels.cuda.facade import record
 from rnnops.kernels.cuda.host_numbers import written
 from rnnops.kernels.cuda.launches import ScanRun
 from rnnops.kernels.cuda.lenders import current_lender
+from rnnops.kernels.cuda.streams import address_of
 
 LEAST = 32  # launches of a run that is worth recording
 KEPT = 8  # recorded runs of a driver
+KNOWN = 256  # numbers of a driver that are on the device, some two hundred bytes each: those of all parts of a schedule
 SEEN, PLAIN = "seen", "plain"
 
 
@@ -49,7 +51,7 @@ class Replays:
         self.recorded = 0  # runs that were
         self.refused = ""  # why the last run that was to be recorded was not
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
-        self._sizes: OrderedDict[bytes, Any] = OrderedDict()  # numbers that are on the device already
+        self._sizes: OrderedDict[Hashable, Any] = OrderedDict()  # numbers that are on the device already, by stream
         self._lock = threading.Lock()
 
     def start(self, run: ScanRun, sizes: Any, stream: Any) -> None:
@@ -70,11 +72,11 @@ class Replays:
         """Numbers that kernels read, copied when they are new: those of most runs are the same at every call."""
         if current_lender() is not None:  # which may capture a graph, and owns what a run takes
             return written(sizes.tolist(), stream)
-        key = sizes.tobytes()
+        key = address_of(stream), sizes.tobytes()  # memory is used again in its stream alone
         with self._lock:
             found = self._sizes.pop(key, None)
-            found = self._sizes[key] = on_device(sizes if found is None else found)  # which waits for its writer
-            while len(self._sizes) > KEPT:
+            found = self._sizes[key] = on_device(sizes) if found is None else found
+            while len(self._sizes) > KNOWN:
                 self._sizes.popitem(last=False)
         return found
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import numpy as np
-
 from rnnops.interpreter import Kernel, Program, Workspace, execute
+from rnnops.recurrent.place import HOST, Place
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.recurrent.stepping import StepWorkspaces, in_time_order, state_view, step_inputs, tensor_shape
+from rnnops.recurrent.stepping import StepWorkspaces, in_time_order, state_view, step_inputs, tensor_shape, timesteps
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, is_float
 
@@ -25,6 +24,7 @@ def run_backward(
     context: RunContext,
     start: Mapping[str, Array] | None = None,
     kernels: Mapping[str, Kernel] | None = None,
+    place: Place = HOST,
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
@@ -34,8 +34,9 @@ def run_backward(
         arrays: inputs that backward reads, the step workspaces, gradients of the outputs.
         start: gradients of references to add to, zeros if left out.
         kernels: what runs an op of a step in place of its reference, by the op's key.
+        place: where arrays lie, and results.
     """
-    backward = _Backward(recurrence, program, types, arrays, kernels)
+    backward = _Backward(recurrence, program, types, arrays, kernels, place)
     backward.grads.update({name: array.copy() for name, array in (start or {}).items()})
     return backward.run()
 
@@ -50,8 +51,10 @@ class _Backward:
         types: Sequence[Type],
         arrays: Sequence[Array | None],
         kernels: Mapping[str, Kernel] | None,
+        place: Place,
     ) -> None:
         self.recurrence, self.program, self.net, self.kernels = recurrence, program, program.net, kernels
+        self.place = place
         self.types = dict(zip(recurrence.ports(), types, strict=True))
         self.bound = {name: a for name, a in zip(recurrence.ports(), arrays, strict=False) if a is not None}
         self.workspaces = cast(StepWorkspaces, arrays[len(types)])
@@ -60,15 +63,16 @@ class _Backward:
         given = dict(zip(_result_names(recurrence), arrays[len(types) + 1 :], strict=True))
         self.given = {name: array for name, array in given.items() if array is not None}
         self.state_grads = {
-            state.input: np.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
+            state.input: place.zeros(tensor_shape(kind.shape, state.feature_rank, self.T, N), kind.dtype)
             for state in recurrence.states
             if state.input in self.net.output_blobs and is_float((kind := self.types[state.input]).dtype)
         }
         wanted = [name for name in (*recurrence.sequences, *recurrence.references) if name in self.net.output_blobs]
-        self.grads = {name: np.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}
+        self.grads = {name: place.zeros(self.types[name].shape, self.types[name].dtype) for name in wanted}
 
     def run(self) -> tuple[Array | None, ...]:
         self._take_output_grads()
+        self.timesteps = timesteps(self.recurrence, self.place, self.workspaces.context.first, self.T)
         for k in reversed(range(self.T)):
             t = self.T - 1 - k if self.recurrence.reverse else k
             workspace = self._step_workspace(k, t)
@@ -90,7 +94,7 @@ class _Backward:
         references = Workspace()
         references.local.update(self.bound)
         workspace = Workspace(references)
-        workspace.local.update(step_inputs(self.recurrence, self.bound, t, self.workspaces.context.first))
+        workspace.local.update(step_inputs(self.recurrence, self.bound, t, self.timesteps))
         blobs = self.recurrence.cell.output_blobs
         for state in self.recurrence.states:
             tensor = self.workspaces.states.get(state.input)
@@ -110,7 +114,7 @@ class _Backward:
 
     def _step_output_grad(self, name: str, k: int, t: int) -> Array:
         kind = self.program.types[self.output_grads[name]]
-        total = np.zeros(kind.shape, kind.dtype)
+        total = self.place.zeros(kind.shape, kind.dtype)
         if (name, "all") in self.given:
             total += self.given[name, "all"][t]
         if (name, "last") in self.given and k == self.T - 1:
@@ -136,8 +140,9 @@ class _Backward:
         extra = self.types[name].rank - state.feature_rank  # 0: [D], 1: [N, D], 2: [L, N, D]
         head: Array = self.state_grads[name][: len(self.state_grads[name]) - self.T]
         if extra == 0:
-            return np.asarray(head[0].sum(axis=0))
-        return np.array(head if extra == 2 else head[0])
+            return self.place.total(head[0])
+        found: Array = (head if extra == 2 else head[0]).copy()
+        return found
 
 
 def _result_names(recurrence: Recurrence) -> list[tuple[str, str]]:

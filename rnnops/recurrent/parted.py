@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
-
 from rnnops.checkpoints.slot_schedule import Action
 from rnnops.op import Op
 from rnnops.recurrent.parts import Part, Parts
+from rnnops.recurrent.place import HOST, Place
 from rnnops.schema import RunContext
-from rnnops.types import Array, Shape
+from rnnops.types import Array
 
 States = tuple[Array, ...]
 Grads = tuple[Array | None, ...]
@@ -85,13 +84,13 @@ class Parted:
     Args:
         actions: over the parts.
         begin: gives the kernels of a pass.
-        empty: gives memory of a shape and a dtype, for what parts put together.
+        place: where arrays lie, and results.
     """
 
     parts: Parts
     actions: tuple[Action, ...]
     begin: Callable[[], Segments]
-    empty: Callable[[Shape, str], Array] = np.empty
+    place: Place = HOST
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
         """All outputs of the op; those that nobody reads are None."""
@@ -121,17 +120,18 @@ class Parted:
 
     def _start(self, bound: Mapping[str, Array]) -> States:
         """The initial states as `[L, N, ...]`, in arrays of their own."""
-        return tuple(
-            np.array(np.broadcast_to(bound[state.input], self.parts.initial[state.input].shape))
-            for state in self.parts.recurrence.states
-        )
+        kinds = [self.parts.initial[state.input] for state in self.parts.recurrence.states]
+        start = tuple(self.place.empty(kind.shape, kind.dtype) for kind in kinds)
+        for state, array in zip(self.parts.recurrence.states, start, strict=True):
+            array[...] = bound[state.input]
+        return start
 
     def _outputs(self) -> list[Array | None]:
         """Memory for all steps of what is wanted; `_last` comes with the last part."""
         outputs: list[Array | None] = []
         for i, kind in enumerate(self.parts.call.output_types[:-1]):
             wanted = not i % 2 and self.parts.call.op.outputs[i]
-            outputs.append(self.empty(kind.shape, kind.dtype) if wanted else None)
+            outputs.append(self.place.empty(kind.shape, kind.dtype) if wanted else None)
         return outputs
 
 
@@ -201,16 +201,15 @@ class _Run:
             if op.outputs[2 * i] and whole is not None:
                 whole[part.low : part.high] = results[2 * i]
             if op.outputs[2 * i + 1] and part.last == self.parts.size[0]:
-                self.outputs[2 * i + 1] = np.array(results[2 * i + 1])
+                self.outputs[2 * i + 1] = results[2 * i + 1].copy()
 
     def _after(self, i: int, results: Sequence[Any]) -> Array:
         """The last L steps of a state, in order of execution."""
         length = self.parts.length(i)
         if length == 1:
-            return np.array(results[2 * i + 1])
+            return results[2 * i + 1].copy()  # type: ignore[no-any-return]
         steps = results[2 * i][::-1] if self.recurrence.reverse else results[2 * i]
-        after: Array = np.concatenate([self.running[i], steps])[-length:].copy()
-        return after
+        return self.parted.place.last_steps(length, self.running[i], steps)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -253,7 +252,7 @@ class _Run:
         if given is not None:
             return given[part.low : part.high].copy() if copied else given[part.low : part.high]
         kind = self.parts.call.output_types[2 * i]
-        return np.zeros((part.steps, *kind.shape[1:]), kind.dtype)
+        return self.parted.place.zeros((part.steps, *kind.shape[1:]), kind.dtype)
 
     def _last(self, part: Part, i: int) -> Array:
         """The gradient of a state after a part: from what comes after, or from outside."""
@@ -264,7 +263,7 @@ class _Run:
         if given is not None:
             return given
         kind = self.parts.initial[self.recurrence.states[i].input]
-        return np.zeros(kind.shape, kind.dtype)
+        return self.parted.place.zeros(kind.shape, kind.dtype)
 
     def _add_carried(self, total: Array, part: Part, i: int) -> Array | None:
         """Add the gradient of the last L steps to a part's; what belongs to steps before the part is left over."""
@@ -291,16 +290,16 @@ class _Run:
                 self.carried[numbers[name]] = grad
             elif name in self.recurrence.sequences:
                 if name not in self.totals:
-                    self.totals[name] = self.parted.empty(self.parts.types[name].shape, str(grad.dtype))
+                    self.totals[name] = self.parted.place.empty(self.parts.types[name].shape, str(grad.dtype))
                 self.totals[name][part.low : part.high] = grad
             else:
                 self.totals[name] = grad
 
     def gradients(self) -> Grads:
         """Gradients of the op's inputs."""
-        found: dict[str, Array | None] = dict(self.totals)
+        found, place = dict[str, Array | None](self.totals), self.parted.place
         for state, grad in zip(self.recurrence.states, self.carried, strict=True):
             if grad is not None:
                 extra = self.parts.types[state.input].rank - state.feature_rank
-                found[state.input] = grad[0].sum(axis=0) if extra == 0 else grad if extra == 2 else grad[0]
+                found[state.input] = place.total(grad[0]) if extra == 0 else grad if extra == 2 else grad[0]
         return tuple(found.get(name) for name in self.recurrence.ports())

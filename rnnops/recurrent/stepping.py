@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
+from typing import Any
 
 from rnnops.interpreter import Kernel, Program, Workspace, execute
 from rnnops.op import Op
+from rnnops.recurrent.place import HOST, Place
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.schema import RunContext
 from rnnops.types import Array, Shape, Type, type_of
@@ -29,12 +29,14 @@ class StepWorkspaces:
         outputs: step output that is no state -> `[T, N, ...]`, where backward reads it.
         steps: for each timestep t the blobs that backward reads of it.
         context: of the run, so that random ops replay.
+        place: where all arrays lie.
     """
 
     states: dict[str, Array]
     outputs: dict[str, Array]
     steps: list[Workspace]
     context: RunContext
+    place: Place = HOST
 
     def arrays(self) -> list[Array]:
         """The whole tensors held, which outputs of the forward pass may be views of."""
@@ -44,8 +46,9 @@ class StepWorkspaces:
         """Every array held, by what it is; those of a recurrence inside the cell too."""
         found = {**self.states, **self.outputs}
         for t, workspace in enumerate(self.steps):
-            for name, value in workspace.local.items():
-                inner: dict[str, Array] = {"": value} if isinstance(value, np.ndarray) else value.named_arrays()
+            kept: dict[str, Any] = workspace.local
+            for name, value in kept.items():
+                inner: dict[str, Array] = {"": value} if _is_array(value) else value.named_arrays()
                 found.update((f"{name}[{t}]/{part}".rstrip("/"), array) for part, array in inner.items())
         return found
 
@@ -56,7 +59,7 @@ class StepWorkspaces:
         result: dict[str, Callable[[], Array]] = {
             name: partial(self._stack, name)
             for name in recurrence.keep
-            if self.steps and isinstance(self.steps[0].local.get(name), np.ndarray)
+            if self.steps and _is_array(self.steps[0].local.get(name))
         }
         for state in recurrence.states:
             if state.input in self.states:
@@ -68,7 +71,12 @@ class StepWorkspaces:
         return result
 
     def _stack(self, name: str) -> Array:
-        return np.stack([workspace[name] for workspace in self.steps])
+        return self.place.stack([workspace[name] for workspace in self.steps])
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a kept blob is an array, and not what a recurrence inside the cell leaves."""
+    return hasattr(value, "dtype")
 
 
 def run_forward(
@@ -77,16 +85,18 @@ def run_forward(
     arrays: Sequence[Array],
     context: RunContext,
     kernels: Mapping[str, Kernel] | None = None,
+    place: Place = HOST,
 ) -> tuple[object, ...]:
     """All outputs of the op; those that nobody reads are None.
 
     Args:
         program: one step.
         kernels: what runs an op of the step in place of its reference, by the op's key.
+        place: where arrays lie, and results.
     """
     bound = dict(zip(recurrence.ports(), arrays, strict=True))
     T, N = recurrence.steps_and_batch({name: type_of(array) for name, array in bound.items()})
-    stepper = _Stepper(recurrence, program, bound, T, N, kernels)
+    stepper = _Stepper(recurrence, program, bound, T, N, kernels, place)
     steps = stepper.run(context)
     results: list[object] = []
     for state in recurrence.states:
@@ -113,19 +123,23 @@ class _Stepper:
         T: int,
         N: int,
         kernels: Mapping[str, Kernel] | None,
+        place: Place,
     ) -> None:
         self.recurrence, self.program, self.bound, self.T, self.kernels = recurrence, program, bound, T, kernels
+        self.place = place
         self.rolling = {state.input for state, every in self._states_and_all() if not every and not self._reads(state)}
         self.tensors = {
             state.input: initial_tensor(
-                bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N
+                bound[state.input], state.feature_rank, 0 if state.input in self.rolling else T, N, place
             )
             for state in recurrence.states
         }
-        self.collected = {name: np.empty((T, *kind.shape), kind.dtype) for name, kind in self._wanted_outputs().items()}
+        self.collected = {
+            name: place.empty((T, *kind.shape), kind.dtype) for name, kind in self._wanted_outputs().items()
+        }
 
     def run(self, context: RunContext) -> list[Workspace]:
-        self.first = context.first
+        self.timesteps = timesteps(self.recurrence, self.place, context.first, self.T)
         references = Workspace()
         for name in self.recurrence.references:
             references[name] = self.bound[name]
@@ -144,7 +158,7 @@ class _Stepper:
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}
-        return StepWorkspaces(states, outputs, steps, context)
+        return StepWorkspaces(states, outputs, steps, context, self.place)
 
     def _step(self, k: int, t: int, shared: Workspace, step: Workspace | None, context: RunContext) -> None:
         """Run step k in order of execution, which is timestep t."""
@@ -152,7 +166,7 @@ class _Stepper:
             state.input: state_view(state, self.tensors[state.input], 0 if state.input in self.rolling else k)
             for state in self.recurrence.states
         }
-        for name, array in {**step_inputs(self.recurrence, self.bound, t, self.first), **views}.items():
+        for name, array in {**step_inputs(self.recurrence, self.bound, t, self.timesteps), **views}.items():
             shared[name] = array
         execute(self.program, shared, context, self.recurrence.keep, step, self.kernels)
         source = shared if step is None else step
@@ -165,7 +179,7 @@ class _Stepper:
     def _store(self, state: State, k: int, value: Array) -> None:
         tensor = self.tensors[state.input]
         if state.input in self.rolling:
-            self.tensors[state.input] = np.concatenate([tensor[1:], value[None]])
+            self.tensors[state.input] = self.place.last_steps(len(tensor), tensor, value[None])
         else:
             tensor[len(tensor) - self.T + k] = value
 
@@ -190,15 +204,24 @@ def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
     return steps[::-1] if recurrence.reverse else steps
 
 
-def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, first: int) -> dict[str, Array]:
-    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep.
+def timesteps(recurrence: Recurrence, place: Place, first: int, T: int) -> Array | None:
+    """The timesteps of all steps, None where the cell reads none.
 
     Args:
         first: timestep of the sequences' first step.
     """
+    return None if recurrence.timestep is None else place.timesteps(first, T)
+
+
+def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, numbers: Array | None) -> dict[str, Array]:
+    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep.
+
+    Args:
+        numbers: the timesteps of all steps.
+    """
     inputs = {name: bound[name][t] for name in recurrence.sequences if name in bound}
-    if recurrence.timestep is not None:
-        inputs[recurrence.timestep] = np.array([first + t], np.int32)
+    if recurrence.timestep is not None and numbers is not None:
+        inputs[recurrence.timestep] = numbers[t : t + 1]
     return inputs
 
 
@@ -208,9 +231,9 @@ def state_view(state: State, tensor: Array, k: int) -> Array:
     return tensor[first] if state.window == 1 else tensor[first : first + state.window]
 
 
-def initial_tensor(initial: Array, feature_rank: int, T: int, N: int) -> Array:
+def initial_tensor(initial: Array, feature_rank: int, T: int, N: int, place: Place) -> Array:
     """A state tensor with its initial steps filled in; steps are in order of execution."""
-    tensor = np.empty(tensor_shape(initial.shape, feature_rank, T, N), initial.dtype)
+    tensor = place.empty(tensor_shape(initial.shape, feature_rank, T, N), str(initial.dtype))
     tensor[: len(tensor) - T] = initial
     return tensor
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,12 +20,9 @@ from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.parted_kernels import InParts
-from rnnops.compiler.execute.row_pass import RowPass
-from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.targets.cuda.references import DeviceReference
-from rnnops.compiler.targets.cuda.target import Cuda, cuda_target
+from rnnops.compiler.targets.cuda.target import cuda_target
 from rnnops.errors import DeviceError, FeedError
 from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
@@ -105,23 +101,19 @@ class CudaPullback(Pullback):
         return placed_one(stack, self.on_host)
 
     def _array(self, output: str, value: Any) -> Array:
-        if _goes_through_host(self._plan):
-            return super()._array(output, on_host(value))
         if not is_on_cuda(value):
             value = super()._array(output, value)
         found: Array = _adopted(self._plan.program.net.name, output, value)
         return found
 
     def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        return kernels if _goes_through_host(self._plan) else with_references(program, kernels)
+        return with_references(program, kernels)
 
     def as_read(self, fed: Any) -> Array:
         found: Array = _adopted(self._plan.program.net.name, "", fed) if is_on_cuda(fed) else fed
         return found
 
     def _zeros(self, name: str) -> Array:
-        if _goes_through_host(self._plan):
-            return super()._zeros(name)
         kind = self._plan.backward.types[name]
         made: Array = zeros(kind.shape, kind.dtype)
         return made
@@ -192,7 +184,7 @@ class CudaRun(Run):
         return _adopted(net, name, value) if is_on_cuda(value) else super()._fed(net, name, value)
 
     def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        return kernels if _goes_through_host(plan) else with_references(plan.program, kernels)
+        return with_references(plan.program, kernels)
 
     def _reference(self, call: Call) -> Any:
         return DeviceReference(call)
@@ -202,8 +194,7 @@ class CudaRun(Run):
         return super()._clock()
 
     def _workspace_arrays(self, plan: ForwardPlan | TrainingPlan, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Feeds where the ops of a plan want them."""
-        return to_host(arrays) if _goes_through_host(plan) else {name: on_device(a) for name, a in arrays.items()}
+        return {name: on_device(a) for name, a in arrays.items()}
 
 
 @contextmanager
@@ -251,17 +242,9 @@ def are_on_host(net: str, feeds: Mapping[str, Any]) -> bool:
 
 
 def with_references(program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Kernels, and what runs all other ops on arrays of the device; what reads nothing is told to make such arrays."""
-    found: dict[str, Any] = dict(kernels)
-    for call in program.calls:
-        kernel = kernels.get(call.op.key)
-        if kernel is None:
-            found[call.op.key] = DeviceReference(call)
-        elif isinstance(kernel, RowPass) and not call.op.inputs:
-            target = kernel.compiled.options.target
-            assert isinstance(target, Cuda)
-            found[call.op.key] = partial(kernel, make=target.own)
-    return found
+    """Kernels, and what runs all other ops on arrays of the device."""
+    others = [call for call in program.calls if call.op.key not in kernels]
+    return {**{call.op.key: DeviceReference(call) for call in others}, **kernels} if others else kernels
 
 
 def placed(results: dict[str, Array], on_host: bool) -> dict[str, Array]:
@@ -273,17 +256,6 @@ def placed_one(array: Any, on_the_host: bool) -> Array:
     """One result where the caller wants it."""
     found: Array = on_host(array) if on_the_host else on_device(array)
     return found
-
-
-def to_host(arrays: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays as NumPy arrays."""
-    return {name: on_host(array) for name, array in arrays.items()}
-
-
-def _goes_through_host(plan: ForwardPlan | TrainingPlan) -> bool:
-    """Whether a plan steps a recurrence from Python, with arrays of the host."""
-    runners = (*plan.compiled.forward.values(), *plan.compiled.backward.values())
-    return any(isinstance(runner, Stepped | InParts) for runner in runners)
 
 
 def _adopted(net: str, name: str, value: Any) -> DeviceArray:

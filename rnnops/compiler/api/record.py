@@ -65,7 +65,7 @@ def _run(
     workspace.local.update(zip(names, given, strict=True))
     fixed: dict[str, Any] = {name: held(array, recorder.note) for name, array in bound.items()}
     workspace.local.update(fixed)
-    kernels = {**recorder.references(program, workspace), **plan.compiled.forward}
+    kernels = {**recorder.references(program), **plan.compiled.forward}
     execute(program, workspace, RunContext(), kernels=kernels)
     outputs: dict[str, Any] = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
     return outputs

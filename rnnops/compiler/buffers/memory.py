@@ -19,6 +19,7 @@ import numpy as np
 from rnnops.compiler.buffers.free_list import ALIGNMENT, HOST_MEMORY
 from rnnops.fill import Shared
 from rnnops.lazy import cached_property
+from rnnops.recurrent.place import Place
 from rnnops.types import Array, Shape
 
 SMALL = 1024  # bytes from which on alignment is worth its overhead
@@ -138,8 +139,14 @@ class Pool(Shared):
         self._idle.clear()
 
 
-class Memory:
+class Memory(Place):
     """Where an op's memory comes from: each buffer by itself, scratch from a pool."""
+
+    def empty(self, shape: Shape, dtype: str) -> Array:
+        return self(Buffer("stepped from Python", OUTPUT, dtype, shape))
+
+    def zeros(self, shape: Shape, dtype: str) -> Array:
+        return self(Buffer("stepped from Python", OUTPUT, dtype, shape), zeros=True)
 
     def __call__(self, buffer: Buffer, zeros: bool = False) -> Array:
         """Memory for a buffer."""

@@ -62,7 +62,7 @@ class BackwardScan:
     ) -> tuple[Array | None, ...]:
         """Gradients of the op's inputs; of a part that is not the last, None for what is summed over steps."""
         target = self.compiled.options.target
-        make = make or target.memory(arrays)
+        make = make or target.memory
         bound = {name: a for name, a in zip(self._ports, arrays, strict=False) if a is not None}
         residuals = arrays[len(self._ports)]
         assert isinstance(residuals, ScanResiduals)

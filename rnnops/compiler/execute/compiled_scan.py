@@ -40,7 +40,7 @@ from rnnops.kernels.cpu.team_memory import new_barrier
 from rnnops.lazy import cached_property
 from rnnops.ops.int8_products import INT8
 from rnnops.ops.rounded_products import BFLOAT16
-from rnnops.schema import RunContext
+from rnnops.schema import RunContext, schema_of
 from rnnops.sizes import said
 from rnnops.terminal import told_if_long
 from rnnops.types import Array, Shape
@@ -136,11 +136,12 @@ class Carry:
     Args:
         sums: over the steps so far.
         blocks: scratch of the scans that have run, with matrices packed in it.
-        pool: that they go back to.
+        pool, memory: that they go back to.
         last: whether no part comes after this one, so that sums can be totalled.
     """
 
     pool: Pool
+    memory: Memory = PLAIN
     last: bool = False
     sums: dict[str, Array] = field(default_factory=dict)
     blocks: dict[int, Block] = field(default_factory=dict)
@@ -148,7 +149,7 @@ class Carry:
     def end(self) -> None:
         """Give the blocks back."""
         for block in self.blocks.values():
-            self.pool.give(block)
+            self.memory.give_back(self.pool, block)
         self.blocks.clear()
 
 
@@ -180,18 +181,17 @@ class CompiledScan(Own):
 
         Args:
             tensors, references: their memory.
-            carry: what is carried from part to part of a recurrence that runs in parts; scratch is from the pool then.
+            carry: what is carried from part to part of a recurrence that runs in parts, scratch too.
             make: where sums and scratch come from.
 
         Returns: the sums over time, by result. Raises TypeRuleError where an index or a label was out of range.
         """
         held = None if carry is None else carry.blocks.get(id(self))
         target = self.options.target
-        memory = make if carry is None else PLAIN
-        block, start = memory.borrow(self.options.pool, self.block) if held is None else (held, 0)
+        block, start = make.borrow(self.options.pool, self.block) if held is None else (held, 0)
         scratch = self._scratch()
         goes_on = carry is not None and bool(carry.sums)
-        sums = self._sums(carry, memory)
+        sums = self._sums(carry, make)
         lent = {**scratch.arrays, **block.parts(self, self.lent, start)}
         owned = {**self._constants, **references, **sums}
         if self.plan.lengths:
@@ -208,7 +208,7 @@ class CompiledScan(Own):
         scratch.packed = True
         self._idle.append(scratch)
         if carry is None:
-            memory.give_back(self.options.pool, block)
+            make.give_back(self.options.pool, block)
         else:
             carry.blocks[id(self)] = block
         if wrong:
@@ -219,7 +219,7 @@ class CompiledScan(Own):
 
     def prepare(self) -> None:
         """Work out what all runs read and what does not depend on sizes, so that plans filled in later have it."""
-        _ = self._lent_names, self._constants, self._known, self.plan.may_fail
+        _ = self._lent_names, self._constants, self._known, self.plan.may_fail, self._draws
 
     def load(self) -> None:
         """Have the function that runs it: compiled, or from the disk."""
@@ -246,6 +246,12 @@ class CompiledScan(Own):
             return self.kept.function(self.text, lambda: self.options.target.load(self.text, self.options.width))
 
     @cached_property
+    def _draws(self) -> bool:
+        """Whether random ops are among its ops, or may be among those of segments that run again."""
+        again = any(tensor.segment for tensor in self.scan.tensors.values())
+        return again or any(schema_of(call.op.type).random for call in self.scan.program.calls)
+
+    @cached_property
     def _idle(self) -> list[Scratch]:
         return self.kept.idle(self.lasting)
 
@@ -256,11 +262,12 @@ class CompiledScan(Own):
 
     @cached_property
     def _sizes_of_whole_runs(self) -> dict[tuple[bool, bool], Array]:
-        """By whether matrices are packed, and training; of runs without a seed, in one part."""
+        """By whether matrices are packed, and training; of runs that draw nothing, in one part."""
         return {}
 
     def _sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
-        if context.seed is not None or context.part is not None or context.t or all_packed or goes_on:
+        draws = self._draws and context.seed is not None
+        if draws or context.part is not None or all_packed or goes_on:
             return self._written_sizes(context, packed, all_packed, goes_on)
         known, key = self._sizes_of_whole_runs, (packed, context.training)
         if key not in known:
@@ -270,9 +277,11 @@ class CompiledScan(Own):
     def _written_sizes(self, context: RunContext, packed: bool, all_packed: bool, goes_on: bool) -> Array:
         sizes: Array = self._all_sizes.copy()
         unpacked = 0 if all_packed else (1 << MASKED) - 1 & ~(self._known if packed else 0)
-        draw_t0 = context.t * context.all_steps(self.scan.steps) + context.first
-        drawn = (_signed(context.seed or 0), draw_t0, context.training)
-        sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, context.first, goes_on, self.team.by_columns)
+        drawn = (0, 0)
+        if self._draws and context.seed is not None:
+            drawn = (_signed(context.seed), context.t * context.all_steps(self.scan.steps) + context.first)
+        more = (context.training, context.first, goes_on, self.team.by_columns)
+        sizes[UNPACKED : UNPACKED + 7] = (unpacked, *drawn, *more)
         return sizes
 
     def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:

@@ -44,7 +44,7 @@ class ForwardScan:
     ) -> tuple[object, ...]:
         """All outputs of the op; those that nobody reads are None."""
         target = self.compiled.options.target
-        make = make or target.memory(arrays)
+        make = make or target.memory
         bound = dict(zip(self._ports, arrays, strict=True))
         memory = {name: make(buffer) for name, buffer in self.tensors.items()}
         for name in self._sequences:

@@ -29,6 +29,6 @@ class Once:
         """Run it on arrays, of which there may be more than it reads."""
         workspace = Workspace()
         workspace.local.update((name, arrays[name]) for name in self.program.net.input_names)
-        kernels = {**target.references(self.program, workspace), **self.kernels}
+        kernels = {**target.references(self.program), **self.kernels}
         execute(self.program, workspace, RunContext(), kernels=kernels)
         return workspace

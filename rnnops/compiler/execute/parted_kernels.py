@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnops.checkpoints.slot_schedule import slots
-from rnnops.compiler.buffers.memory import OUTPUT, Buffer, allocate
 from rnnops.compiler.execute.backward import compile_backward
 from rnnops.compiler.execute.compiled import Compiled, Runner
 from rnnops.compiler.execute.compiled_scan import Carry, Options
@@ -19,7 +18,7 @@ from rnnops.recurrent.parted import Parted, Segments
 from rnnops.recurrent.parts import Part, PartCalls, Parts
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, RunContext
-from rnnops.types import Array, Shape
+from rnnops.types import Array
 
 
 @dataclass
@@ -124,7 +123,7 @@ def compile_parts(
     parts = Parts(call, _given(call, backward_call), unit)
     calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
     runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
-    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), _empty)
+    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), options.target.memory)
     last = runners[parts.part(parts.count - 1).steps]
     ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
     found.forward[call.op.key] = InParts(parted.forward, ahead)
@@ -133,16 +132,12 @@ def compile_parts(
         found.interpreted.update(ahead.interpreted)
 
 
-def _empty(shape: Shape, dtype: str) -> Array:
-    """Memory for what parts put together."""
-    return allocate(Buffer("results of all parts", OUTPUT, dtype, shape))
-
-
 def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
     """What begins a pass; all parts are scans, or none is."""
     if any(one.keep.compiled is None for one in runners.values()):
         return lambda: SteppedSegments(runners)
-    return lambda: CompiledSegments(runners, Carry(options.pool), Carry(options.pool))
+    pool, memory = options.pool, options.target.memory
+    return lambda: CompiledSegments(runners, Carry(pool, memory), Carry(pool, memory))
 
 
 def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:

@@ -23,7 +23,7 @@ from rnnops.compiler.lower.strided_views import views_of
 from rnnops.compiler.schedule.row_order import scattered
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.targets.target import Processor, Work
-from rnnops.interpreter import Program, Workspace, run_reference
+from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.drivers import GIVEN
 from rnnops.kernels.cpu.row_order import MOST_ROWS
 from rnnops.kernels.cpu.team_memory import new_barrier
@@ -98,7 +98,8 @@ class Recorder(Processor):
         self.sizes.append(sizes)
         return False
 
-    def memory(self, arrays: Sequence[Any]) -> Memory:
+    @property
+    def memory(self) -> Memory:
         return RecordedMemory(self)
 
     def flat(self, array: Any) -> RecordedArray:
@@ -125,7 +126,7 @@ class Recorder(Processor):
         self.call(self.load(text, None), Team(1), work, may_fail=False)
         return out
 
-    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+    def references(self, program: Program) -> Mapping[str, Any]:
         return {call.op.key: RecordedReference(call, self) for call in program.calls}
 
     def _known(self, array: Any) -> RecordedArray:

@@ -33,7 +33,7 @@ class RowPass:
 
     def __call__(self, arrays: Sequence[Array], context: RunContext, make: Memory | None = None) -> tuple[Array, ...]:
         target = self.compiled.options.target
-        make = make or target.memory(arrays)
+        make = make or target.memory
         given = dict(zip(self.program.net.input_names, arrays, strict=True))
         references = {name: given[name] for name in self.compiled.scan.references}
         made = {name: make(buffer) for name, buffer in self.tensors.items()}

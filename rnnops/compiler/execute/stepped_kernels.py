@@ -15,9 +15,11 @@ from rnnops.compiler.execute.compiled import Compiled, Runners
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.once import Once
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program
 from rnnops.recurrent.backward import run_backward
 from rnnops.recurrent.op import backward_program, cell_program
+from rnnops.recurrent.place import HOST
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.recurrent.stepping import run_forward
 from rnnops.schema import Call, RunContext
@@ -35,6 +37,7 @@ class Stepped:
         kernels: what runs ops of the step, by key; the interpreter runs the others.
         interpreted: label of an op of the step that could not be compiled -> why.
         reason: why the recurrence is no scan; empty on the reference device.
+        target: where arrays lie, and what runs ops of the step that have no kernel; the interpreter if left out.
     """
 
     call: Call
@@ -42,6 +45,7 @@ class Stepped:
     kernels: Runners = field(default_factory=dict)
     interpreted: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    target: Target | None = None
     compiled: None = None
 
     def __call__(
@@ -52,11 +56,13 @@ class Stepped:
         Args:
             start: for a gradient, sums over steps that go on from here.
         """
-        recurrence = Recurrence(self.call.op, self.call.net)
+        recurrence, kernels, place = Recurrence(self.call.op, self.call.net), self.kernels, HOST
+        if self.target is not None:
+            kernels, place = {**self.target.references(self.program), **kernels}, self.target.memory
         if self.call.op.type == "RecurrentNetwork":
-            return run_forward(recurrence, self.program, arrays, context, self.kernels)
+            return run_forward(recurrence, self.program, arrays, context, kernels, place)
         types = self.call.output_types
-        return run_backward(recurrence, self.program, types, arrays, context, start, self.kernels)
+        return run_backward(recurrence, self.program, types, arrays, context, start, kernels, place)
 
     def demand(self) -> None:
         """None: its results are the interpreter's."""
@@ -89,7 +95,7 @@ def compile_steps(
         behind = fuse_ops(interpreted_steps(backward_call).program, (), 0, all_ops=True)
     found = compile_step(options, ahead, behind)
     within = {f"{call.op.label}: {label}": why for label, why in found.interpreted.items()}
-    forward = Stepped(call, ahead, found.forward, within, reason)
+    forward = Stepped(call, ahead, found.forward, within, reason, options.target)
     if backward_call is None or behind is None:
         return forward, None
-    return forward, Stepped(backward_call, behind, found.backward, reason=reason)
+    return forward, Stepped(backward_call, behind, found.backward, reason=reason, target=options.target)

@@ -21,7 +21,7 @@ from rnnops.compiler.targets.cpu.native import native_scan
 from rnnops.compiler.targets.cpu.openmp import OpenMP, run_in_region
 from rnnops.compiler.targets.cpu.team import run_together
 from rnnops.compiler.targets.modules import load_module
-from rnnops.interpreter import Program, Workspace
+from rnnops.interpreter import Program
 from rnnops.kernels.cpu.vector_width import INT8
 from rnnops.types import Array
 
@@ -88,8 +88,9 @@ class Target(Protocol):
             may_fail: whether one can be.
         """
 
-    def memory(self, arrays: Sequence[Any]) -> Memory:
-        """Where an op that is given these arrays has its memory."""
+    @property
+    def memory(self) -> Memory:
+        """Where ops have their memory."""
 
     def flat(self, array: Any) -> Any:
         """The elements of an array without gaps, as functions of modules take it."""
@@ -103,7 +104,7 @@ class Target(Protocol):
     def total(self, array: Any, out: Any) -> Any:
         """The sum over the first axis of an array, in the memory of another."""
 
-    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+    def references(self, program: Program) -> Mapping[str, Any]:
         """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
 
 
@@ -118,7 +119,8 @@ class OnHost:
     def weight_types(self) -> tuple[str, ...]:
         return (INT8,)
 
-    def memory(self, arrays: Sequence[Any]) -> Memory:
+    @property
+    def memory(self) -> Memory:
         return PLAIN
 
     def flat(self, array: Any) -> Any:
@@ -133,7 +135,7 @@ class OnHost:
     def total(self, array: Any, out: Any) -> Any:
         return np.add.reduce(array, axis=0, out=out)  # what `array.sum` calls
 
-    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
+    def references(self, program: Program) -> Mapping[str, Any]:
         return {}
 
 

@@ -12,7 +12,6 @@ from cuda_marks import in_simulator, on_cuda
 from cuda_runs import TUNING, D, H, N, T, assert_same, feeds_of, model, on_device
 from elsewhere import Elsewhere
 from whole_grid import whole_grid
-from word_nets import feeds_of as word_feeds, words_net
 
 import rnnops as ro
 from rnnops.compiler.api import cuda_run
@@ -174,16 +173,6 @@ def test_signs_beside_the_memory_count() -> None:
     bound = run.bind(x=negated["x"])({name: array for name, array in negated.items() if name != "x"})
     assert (bound["y"].to_host() == wanted["y"].to_host()).all()
     assert (ro.on_device(negated["x"]).to_host() == feeds["x"]).all()
-
-
-def test_recurrences_that_are_stepped_go_through_the_host() -> None:
-    net = words_net()
-    feeds = word_feeds()
-    wanted, pullback = ro.compile(net, device="reference").vjp(feeds)
-    ones = {name: np.ones_like(array) for name, array in wanted.items()}
-    came, back = ro.compile(net, device="cuda", tuning=TUNING).vjp(on_device(feeds))
-    assert_same(came, wanted, DeviceArray)
-    assert_same(back(on_device(ones)), pullback(ones), DeviceArray)
 
 
 def test_indices_are_checked_on_the_device() -> None:

@@ -1,7 +1,6 @@
 """The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
 
-Arrays lie on the device from the first op to the last. Where a recurrence is stepped from Python (cells that hold
-recurrences, schedules of slots) they are NumPy's instead, and go to the device and back at every launch.
+Arrays lie on the device from the first op to the last, those of recurrences that Python steps through too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
@@ -32,7 +30,7 @@ from rnnops.compiler.targets.cuda.tensor_loops import check_lanes, instruction_l
 from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
-from rnnops.interpreter import Program, Workspace
+from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled, zeros
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.group_barrier import WORDS
@@ -75,7 +73,7 @@ class Cuda:
     worker: str = "block"
     precisions: tuple[str, ...] = ("float32", *INSTRUCTIONS)
     weight_types: tuple[str, ...] = ()
-    own: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
+    memory: DeviceMemory = field(default_factory=DeviceMemory, compare=False, repr=False)
     counters: dict[int, DeviceArray] = field(default_factory=dict, compare=False, repr=False)
     replays: WeakKeyDictionary[Any, Replays] = field(default_factory=WeakKeyDictionary, compare=False, repr=False)
 
@@ -123,10 +121,7 @@ class Cuda:
         numbers = [int(size) for size in sizes]
         fixed = [number for name, number in zip_longest(HEADER_SIZES, numbers) if name not in READ_BY_KERNELS]
         run = ScanRun(function, numbers, fixed, arrays, status, self.lanes, self._counters(stream))
-        if all(isinstance(array, DeviceArray) for array in arrays):
-            self.replays.setdefault(function, Replays()).start(run, sizes, stream)
-        else:
-            run.start(numbers_on_device(sizes, stream), stream)
+        self.replays.setdefault(function, Replays()).start(run, sizes, stream)
         if not may_fail or status.to_host()[0] == 0:
             return False
         status.fill(0)
@@ -152,12 +147,7 @@ class Cuda:
             self.counters[address] = made
         return self.counters[address]
 
-    def memory(self, arrays: Sequence[Any]) -> Memory:
-        return self.own if any(isinstance(array, DeviceArray) for array in arrays) else PLAIN
-
     def flat(self, array: Any) -> Any:
-        if not isinstance(array, DeviceArray):
-            return flat_memory(array)
         flat = array.contiguous().reshape(-1)
         return flat.view("uint8") if flat.dtype == np.bool_ else flat
 
@@ -170,9 +160,8 @@ class Cuda:
     def total(self, array: Any, out: Any) -> Any:
         return array.sum(axis=0, out=out)
 
-    def references(self, program: Program, workspace: Workspace) -> Mapping[str, Any]:
-        there = any(isinstance(workspace.local.get(name), DeviceArray) for name in program.net.input_names)
-        return {call.op.key: DeviceReference(call) for call in program.calls} if there else {}
+    def references(self, program: Program) -> Mapping[str, Any]:
+        return {call.op.key: DeviceReference(call) for call in program.calls}
 
 
 def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
