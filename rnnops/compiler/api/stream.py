@@ -10,6 +10,7 @@ serve on, and rows that take no part in a call keep their states. Rows must be i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -139,7 +140,7 @@ class Stream(Attributes):
             except RnnopsError as error:
                 fed = {name: value for feeds in given for name, value in feeds.items()}
                 raise of_stream(error, self.run.net, now, fed) from error
-            self._now = now.put(self._new_states(out), active, shared=True)
+            self._now = replace(now, arrays=states).put(self._new_states(out), active, shared=True)
             return out
 
     def _by_name(self, feed: Any) -> Feeds:

@@ -15,6 +15,7 @@ import numpy as np
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import StreamError
 from rnnops.lazy import cached_property
+from rnnops.twin_array import TwinArray
 from rnnops.types import Array, Shape, Type, type_of
 
 Arrays = Mapping[str, Array]
@@ -46,7 +47,18 @@ class State:
         """The rows of a mask from `new`, the others from `old`; all of `new` where there is no axis of rows."""
         if self.axis is None:
             return new
-        return np.where(np.expand_dims(mask, [i for i in range(len(self.sizes)) if i != self.axis]), new, old)
+        if isinstance(old, TwinArray):
+            return self._chosen_there(mask, new, old)
+        others = [i for i in range(len(self.sizes)) if i != self.axis]
+        return np.where(np.expand_dims(mask, others), on_host(new), old)
+
+    def _chosen_there(self, mask: Array, new: Array, old: Any) -> Any:
+        """The same on the device where `old` lies: a copy for each stretch of rows."""
+        made, before = old.copy(), (slice(None),) * (self.axis or 0)
+        for first, end in np.flatnonzero(np.diff(mask, prepend=False, append=False)).reshape(-1, 2).tolist():
+            rows = (*before, slice(first, end))
+            made[rows] = new[rows]
+        return made
 
     def taken(self, rows: Sequence[int], array: Array) -> Array:
         """Some rows in an order, of what broadcasts to the state; all of it where rows are not told apart."""
@@ -132,7 +144,7 @@ class States:
         found = dict(self.arrays)
         for state in self.places.links:
             if state.input in new and (shared or state.axis is not None):
-                found[state.input] = state.chosen(mask, on_host(new[state.input]), on_host(found[state.input]))
+                found[state.input] = state.chosen(mask, new[state.input], found[state.input])
         return States(self.places, read_only(found))
 
     def with_present(self, present: Array) -> States:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_marks import on_cuda
+from cuda_marks import in_simulator, on_cuda
 from rejection import rejects
+from transfers import counted_transfers
 
 import rnnops as ro
 from rnnops.compiler.api.devices import on_device
@@ -45,6 +46,32 @@ def test_chunks_are_one_call(place: Any) -> None:
     stream.load(kept.states)
     stream.reset(1)
     np.testing.assert_array_equal(to_host(stream.states["h"])[0], [wanted[3, 0], [0, 0]])
+
+
+@in_simulator
+def test_rows_that_wait_and_places_that_are_free_stay_on_the_device() -> None:
+    run = gru_run()
+    frames = np.random.default_rng(1).normal(size=(3, 1, 5, 3)).astype("float32")
+    took_part = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1], [1, 0, 0, 0, 1]], bool)
+    on_card, on_host = (run.stream({"h_out": "h"}, rows=5, shapes={"h": (1, "N", 2)}) for _ in range(2))
+    given = [on_device(frame) for frame in frames]
+    for t, rows in enumerate(took_part):
+        with counted_transfers() as count:
+            on_card(given[t], rows=rows)
+        on_host(frames[t], rows=rows)
+        assert t == 0 or count.both == (0, 0), "states begin on the host"
+        np.testing.assert_array_equal(to_host(on_card.states["h"]), on_host.states["h"])
+    on_card.leave(2)
+    on_host.leave(2)
+    on_card(given[0])  # numbers of a call with all rows are the same
+    on_host(frames[0])
+    with counted_transfers() as count:
+        on_card(given[1])
+    on_host(frames[1])
+    assert count.both == (0, 0)
+    np.testing.assert_array_equal(to_host(on_card.states["h"]), on_host.states["h"])
+    assert type(on_card.states["h"]) is DeviceArray
+    assert not on_card.states["h"].flags.writeable
 
 
 def test_a_mixture_is_refused_and_states_stay() -> None:
