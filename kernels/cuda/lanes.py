@@ -1,25 +1,26 @@
-"""What the lanes of a block, or of a team of them, fold together: each brings a number, all get the result.
+"""What the lanes of a block, or some of them, fold together: each brings a number, all get the result.
 
-They go by one tree: at step k every 2^(k+1)-th lane of a team takes in what lies 2^k further on. Functions are text
-(`source`) that modules of generated kernels hold, as the simulator puts its own `cuda` only into the module that a
-kernel is from. Limits: all lanes of a block call them, with shared memory for a number a lane.
+Those that fold together are `count` lanes from `first` on, `stride` lanes apart: neighbours, or lanes of the same place
+in their teams. They go by one tree: at step k every 2^(k+1)-th of them takes in what lies 2^k further on. Functions
+are text (`source`) that modules of generated kernels hold, as the simulator puts its own `cuda` only into the module
+that a kernel is from. Limits: all lanes of a block call them, with shared memory for a number a lane.
 """
 
 from __future__ import annotations
 
 FOLD = """\
 @device_function
-def {name}(x, lane, mate, mates, shared):
+def {name}(x, lane, first, stride, place, count, shared):
     shared[lane] = x
     cuda.syncthreads()
     step = 1
-    while step < mates:
-        if mate & (2 * step - 1) == 0 and mate + step < mates:
-            a, b = shared[lane], shared[lane + step]
+    while step < count:
+        if place & (2 * step - 1) == 0 and place + step < count:
+            a, b = shared[lane], shared[lane + step * stride]
             shared[lane] = {joined}
         cuda.syncthreads()
         step *= 2
-    found = shared[lane - mate]
+    found = shared[first]
     cuda.syncthreads()
     return found"""
 JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are bytes
@@ -34,7 +35,8 @@ JOINED = {  # fold of a statement -> two numbers, `a` and `b`, as one; bools are
 def fold_name(fold: str) -> str:
     """The function for a fold of statements.
 
-    Its arguments are a number, the lane, its place in a team, how many a team has, and shared memory.
+    Its arguments are a number, the lane, the first of those it folds with, how far these are apart, the lane's place
+    among them, how many they are, and shared memory.
     """
     return f"{fold}_of_lanes"
 

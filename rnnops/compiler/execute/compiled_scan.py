@@ -426,7 +426,7 @@ def written_scan(
     written = options.target.write(scan, plan, tile, float_dtype, options.threads, options.width, **more)
     return CompiledScan(
         scan,
-        plan,
+        written.plan or plan,
         written.layouts,
         written.text,
         tile,

@@ -32,12 +32,17 @@ Work = Sequence[Any]  # barrier, status, sizes, then arrays, as the functions of
 
 @dataclass(frozen=True)
 class Written:
-    """A scan as a target runs it: who does, where blobs lie, the module, and what a plan says of it beside."""
+    """A scan as a target runs it: who does, where blobs lie, the module, and what a plan says of it beside.
+
+    Args:
+        plan: as the target has changed it, None where it has not.
+    """
 
     team: Team
     layouts: Layouts
     text: ScanModule
     notes: tuple[str, ...] = ()
+    plan: StepPlan | None = None
 
 
 class Target(Protocol):

@@ -17,6 +17,7 @@ from rnnops.compiler.ir.nodes import Node, Product, Stage, node_writes
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.compiler.targets.cuda.row_parts import RowNest
 from rnnops.lazy import cached_property
 
 BY_ROWS = 0  # the period of a region whose rows blocks share out
@@ -30,11 +31,15 @@ class Region:
     Args:
         period: of features that a block owns; `BY_ROWS` where it owns rows.
         part: of a product, `PARTIAL` or `TOTAL`; all of it if empty.
+        work: of rows that several blocks share, nest by nest (`share_rows.py`); empty where each row has one block.
+        private: what each of these blocks has for itself.
     """
 
     nodes: tuple[Node, ...]
     period: int
     part: str = ""
+    work: tuple[RowNest, ...] = ()
+    private: frozenset[str] = frozenset()
 
     @property
     def product(self) -> Product | None:

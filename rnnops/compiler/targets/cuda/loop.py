@@ -21,6 +21,7 @@ class Loop:
         apart: whether its steps do not depend on each other, and run at once.
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
+        parts: blocks that share a row where work goes by rows (`share_rows.py`).
         weights: of each product, where its columns or rows begin in shared memory, counted in weights.
         staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
         sums: where lanes leave their sums.
@@ -44,6 +45,7 @@ class Loop:
     copies: int = COPIES
     partials: tuple[int, ...] = ()
     scratch: int = 0
+    parts: int = 1
 
     def sharing(self, rows: int) -> Sharing:
         """Its groups and members, for so many rows of the batch."""
@@ -70,6 +72,7 @@ class Loop:
         waits = f"{len(self.waits)} wait{'s' if len(self.waits) != 1 else ''} a step"
         members = f"{self.members} block{'s' if self.members != 1 else ''}"
         groups = f"{self.groups} group{'s' if self.groups != 1 else ''} of {members}"
+        groups += f", {self.parts} blocks a row" if self.parts > 1 else ""
         sums = f", {self.partials[-1] * itemsize} bytes of partial sums" if self.partials else ""
         weights = f"{self.staged * itemsize} bytes of weights on chip in each block"
         return [f"one launch a tile: {groups}, {waits}, {weights}{sums}"]

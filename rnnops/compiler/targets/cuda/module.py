@@ -7,7 +7,7 @@ do not fit in shared memory, step by step, products by themselves and elementwis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -72,6 +72,7 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
 from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.part_rows import PART, PartPointwiseWriter
 from rnnops.compiler.targets.cuda.split_lines import SplitLines
 from rnnops.compiler.targets.cuda.tensor_loops import (
     WORDS_OF_FRAGMENTS,
@@ -111,6 +112,7 @@ class CudaScanWriter:
     programs: list[PointwiseKernel] = field(default_factory=list)
     summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
     shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
+    part_sizes: dict[int, int] = field(default_factory=dict)  # of axes that parts of a row share out -> their number
     kernels: list[Kernel] = field(default_factory=list)
 
     def written(self) -> ScanModule:
@@ -199,7 +201,7 @@ class CudaScanWriter:
     def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> Kernel:
         """Write a kernel for some regions of a loop."""
         programs, regions = len(self.programs), [(i, loop.regions[i]) for i in numbers]
-        body = tuple(self._steps_apart(loop.regions[0]) if loop.apart else self._steps_in_order(loop, regions))
+        body = tuple(self._steps_apart(loop) if loop.apart else self._steps_in_order(loop, regions))
         lines = list(statements_of(body))
         buffers = {buffer for line in lines for buffer in buffers_of(line)}
         read = {one for line in lines for expression in expressions_of(line) for one in names_in(expression)}
@@ -233,9 +235,7 @@ class CudaScanWriter:
             *_share((P0, P1), GROUP, self._size(loop.groups), self._parts(), ONE),
             Assign("m0", P0 * together),
             Assign("m1", least(P1 * together, rows)),
-            *_share((N0, N1), MEMBER, members, M1 - M0, together),
-            Assign("n0", M0 + N0),
-            Assign("n1", M0 + N1),
+            *(self._own_row(loop, regions) if loop.parts > 1 else self._own_rows(members, together)),
         ]
         if loop.persistent and loop.waits:
             lines += [Assign("line", GROUP * WORDS), Do("turn_of", (Array("counters"), LINE), ("turn",))]
@@ -243,6 +243,24 @@ class CudaScanWriter:
             lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
         lines += self._load_weights(loop, regions)
         return [*lines, For("step", BEGIN, Name("end"), ONE, tuple(self._steps(loop, regions)))]
+
+    def _own_rows(self, members: Expr, together: Expr) -> list[Line]:
+        """The rows of a block, where each has one."""
+        share = _share((N0, N1), MEMBER, members, M1 - M0, together)
+        return [*share, Assign("n0", M0 + N0), Assign("n1", M0 + N1)]
+
+    def _own_row(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
+        """The row of a block, where each has several, and what part of it the block does; some may have none."""
+        parts = self._size(loop.parts)
+        sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
+        lines: list[Line] = [
+            Assign(PART, MEMBER % parts),
+            Assign("n0", least(M0 + MEMBER // parts, M1)),
+            Assign("n1", least(N0 + 1, M1)),
+        ]
+        for size in sizes:
+            lines += _share(self._part_of(size), Name(PART), parts, self._size(size), ONE)
+        return lines
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
@@ -254,7 +272,7 @@ class CudaScanWriter:
             elif region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
-                lines += self._region(region)
+                lines += self._region(region, loop)
         return lines
 
     def _wait(self, loop: Loop, number: int) -> list[Line]:
@@ -318,19 +336,22 @@ class CudaScanWriter:
         rows = self.scan.batch if self.plan.batch_axes else 1
         return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
-    def _region(self, region: Region) -> list[Line]:
+    def _region(self, region: Region, loop: Loop) -> list[Line]:
         together = self._rows_and_together()[1]
         if region.period == BY_ROWS:
-            return [For("n", N0, N1, ONE, (self._call(self._program(region)),))]
+            return [For("n", N0, N1, ONE, (self._call(self._program(region, loop)),))]
         first, last = self._features(region.period)
         width = last - first
         quotient = Call("quotient", (E, width), dtype=INDEX)
-        rows = For("n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(region)),))
+        rows = For(
+            "n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(region, loop)),)
+        )
         body = Assign("q", quotient), Assign("u", first + E - Name("q") * width), Assign("p", P0 + Name("q")), rows
         return [For("e", LANE, (P1 - P0) * width, LANES, body)]
 
-    def _steps_apart(self, region: Region) -> list[Line]:
+    def _steps_apart(self, loop: Loop) -> list[Line]:
         """A stage whose steps and rows do not depend on each other: all at once."""
+        region = loop.regions[0]
         rows = self._rows_and_together()[0]
         if region.period == BY_ROWS:
             body: list[Line] = [Assign("n", E % rows), Assign("step", E // rows)]
@@ -340,17 +361,19 @@ class CudaScanWriter:
             body = [Assign("row", E // period), Assign("u", E - row * period)]
             body += [Assign("n", row % rows), Assign("step", row // rows)]
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
-        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(region))))]
+        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(region, loop))))]
 
-    def _program(self, region: Region) -> PointwiseKernel:
+    def _program(self, region: Region, loop: Loop) -> PointwiseKernel:
         """Write the pointwise kernel of a region."""
-        nodes: list[Node] = [node for stage in self.plan.stages for node in stage.nodes]
-        own = {id(node) for node in region.nodes}
-        outside = {owner for node in nodes if id(node) not in own for owner in node_reads(node)}
-        stored = region.written & {*outside, *self.plan.slots, *self.plan.accumulators}
+        stored = region.written & {*self._read_elsewhere(region), *self.plan.slots, *self.plan.accumulators}
         plan, statements = self.plan, region.statements
         known = f"rows_{len(self.programs)}", plan.types, plan.batch_axes, stored, plan.scalars
-        if region.period == BY_ROWS:
+        if region.work:
+            parts = PartPointwiseWriter(*known, self.sizes, self.constants)
+            parts.work, parts.private = {id(one.nest): one for one in region.work}, region.private
+            parts.parts, parts.bounds = loop.parts, self._part_of
+            program = parts.write([one.nest for one in region.work])
+        elif region.period == BY_ROWS:
             program = BlockPointwiseWriter(*known, self.sizes, self.constants).write(
                 fuse_nests(statements, folds_last=True)
             )
@@ -360,6 +383,14 @@ class CudaScanWriter:
             program = writer.write(feature_nests(statements, plan))
         self.programs.append(program)
         return program
+
+    def _read_elsewhere(self, region: Region) -> Iterator[str]:
+        """Owners that other regions and stages read."""
+        for number, stage in enumerate(self.plan.stages):
+            regions = self.loops[number].regions if number in self.loops else ()
+            nodes = [node for other in regions if other is not region for node in other.nodes]
+            for node in nodes if regions else stage.nodes:
+                yield from node_reads(node)
 
     def _call(self, program: PointwiseKernel) -> Line:
         places = [self._place(owner) for owner in program.pointers]
@@ -407,6 +438,11 @@ class CudaScanWriter:
         """First and last feature of a member's share."""
         number = self.shared.setdefault(period, len(self.shared))
         return Name(f"a{number}"), Name(f"b{number}")
+
+    def _part_of(self, size: int) -> tuple[Name, Name]:
+        """First and last of a block's part of an axis of a row."""
+        number = self.part_sizes.setdefault(size, len(self.part_sizes))
+        return Name(f"f{number}"), Name(f"g{number}")
 
     def _array_of_bias(self, node: Product) -> str:
         return self.layouts.arrays[node.bias.owner] if node.bias else self._place(node.target).array

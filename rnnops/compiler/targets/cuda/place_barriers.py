@@ -6,13 +6,14 @@ partial sums go from all to all). Two regions need a wait between them where the
 writing, and not each block its own. Steps are gone through one after another, as they will run; the first region found
 to need a wait gets one, at every step, until none is found. LSTM needs one wait a step, that before its product.
 
-Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same.
+Limits: elements are told apart by owner, by step and by row or feature; two parts of one blob count as the same, but
+where blocks share rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rnnops.compiler.ir.nodes import Product, node_reads
 from rnnops.compiler.ir.scan import Scan
@@ -29,6 +30,7 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
     lies_by_features,
     numbers_of,
 )
+from rnnops.compiler.targets.cuda.row_parts import WHOLE_ROW, Share, shares_of_parts, spans_of_parts
 
 COPIES = 2  # of a blob that lives for a step: the next step writes another one
 EVERYTHING = -1  # how a product's left side is touched: by every block
@@ -42,21 +44,25 @@ class Touch:
         memory: a tensor, an owner in scratch, or a product whose partial sums lie there.
         first, last: positions over time, relative to the step.
         ring: after how many steps positions come round; 0 where they do not.
-        share: `BY_ROWS`, the period of features, or `EVERYTHING`.
+        share: `BY_ROWS`, the period of features, `EVERYTHING`, or how the blocks of a row share it.
+        span: the first and last element of each row, None where it may be any.
     """
 
     memory: TensorName | str | Product
     first: int
     last: int
     ring: int
-    share: int
+    share: int | Share
     writes: bool
+    span: tuple[int, int] | None = None
 
     def conflicts(self, earlier: Touch, steps: int) -> bool:
         """Whether blocks must wait between this and what was done so many steps (in order of time) before."""
         if self.memory != earlier.memory or not (self.writes or earlier.writes):
             return False
-        own = self.share == earlier.share and self.share != EVERYTHING
+        if self.span and earlier.span and not max(self.span[0], earlier.span[0]) <= min(self.span[1], earlier.span[1]):
+            return False
+        own = self.share == earlier.share and self.share not in (EVERYTHING, WHOLE_ROW)
         return not own and self._meets(earlier, steps)
 
     def _meets(self, earlier: Touch, steps: int) -> bool:
@@ -137,14 +143,19 @@ def _touches(
         if region.part != PARTIAL:
             yield place.touch(product.target, region.period, True)
         return
-    lasting = {*seen, *plan.slots, *plan.accumulators}
+    lasting, spans = {*seen, *plan.slots, *plan.accumulators}, spans_of_parts(region.work)
     for owner, (share, writes) in _shares(region, plan).items():
         if owner in lasting or not is_number(owner, region.statements, plan):  # others stay in registers
-            yield place.touch(owner, share, writes)
+            yield replace(place.touch(owner, share, writes), span=spans.get(owner))
 
 
-def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
+def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int | Share, bool]]:
     """How each owner that changes is touched: by whom, and whether it is written."""
+    found = shares_of_parts(region.work, region.private) if region.work else _shares_of_nests(region, plan)
+    return {owner: share for owner, share in found.items() if owner not in plan.invariant}
+
+
+def _shares_of_nests(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
     found: dict[str, tuple[int, bool]] = {}
     written = region.written - numbers_of(region.statements, plan)
     for nest in feature_nests(region.statements, plan):
@@ -158,14 +169,14 @@ def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
                     share = region.period if known else EVERYTHING
                 before = found.get(access.owner, (share, writes))
                 found[access.owner] = (share if share == before[0] else EVERYTHING, writes or before[1])
-    return {owner: share for owner, share in found.items() if owner not in plan.invariant}
+    return found
 
 
 class _Positions:
     def __init__(self, scan: Scan, plan: StepPlan) -> None:
         self.scan, self.plan = scan, plan
 
-    def touch(self, owner: str, share: int, writes: bool) -> Touch:
+    def touch(self, owner: str, share: int | Share, writes: bool) -> Touch:
         slot = self.plan.slots.get(owner)
         if slot is None:
             lasting = owner in self.plan.accumulators

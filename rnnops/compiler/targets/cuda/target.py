@@ -26,6 +26,7 @@ from rnnops.compiler.targets.cuda.place_barriers import COPIES
 from rnnops.compiler.targets.cuda.references import DeviceReference
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.share_lanes import LANES
+from rnnops.compiler.targets.cuda.share_rows import share_rows
 from rnnops.compiler.targets.cuda.tensor_loops import check_lanes, instruction_lines
 from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
@@ -90,6 +91,7 @@ class Cuda:
             for n, stage in enumerate(plan.stages)
             if stage.loop
         }
+        plan, loops = share_rows(scan, plan, loops, blocks)
         team = Team(max([1, *(loop.blocks for loop in loops.values())]))
         known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
         layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
@@ -101,7 +103,8 @@ class Cuda:
             if plan.stages[n].cyclic
             for line in (*loop.lines(np.dtype(dtype).itemsize), *instruction_lines(loop))
         ]
-        return Written(team, layouts, write_cuda_scan(scan, plan, layouts, dtype, loops, weights), tuple(notes))
+        text = write_cuda_scan(scan, plan, layouts, dtype, loops, weights)
+        return Written(team, layouts, text, tuple(notes), plan)
 
     def _weights(self, scan: Scan, dtype: str) -> str:
         if self.weights and dtype != "float32":
@@ -171,7 +174,7 @@ def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
         for region in loop.regions:
             for owner in region.written:
                 apart = region.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
-                if apart:
+                if apart or (region.work and owner not in region.private):
                     least[owner] = "tile" if loop.apart else "step"
     return least
 

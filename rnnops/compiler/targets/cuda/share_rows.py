@@ -1,0 +1,295 @@
+"""Rows that several blocks share: what is done row by row, with more blocks in a group than it has rows.
+
+Nests of a row's work are shared out along an axis, each block of the row its part, so that all blocks of a group read
+an encoder at once. A wait comes between two nests where one reads what other parts have written. Small nests whose
+results all parts need (a softmax over the positions of an encoder) are done by all of them, each for itself, where that
+costs less than waiting; of what outlasts the step each then writes its part. Which nests those are a count decides, of
+accesses one after another and of waits, and rows stay with one block each where that is cheaper.
+
+Attention so has its energies by positions, its softmax by all and its context by features: one wait more a step.
+
+Limits: rows of a batch of more than 64, of which several add to one sum, stay with one block each; so does what has no
+rows. A fold over all of a row is done by all parts alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.nodes import Node, Stage, node_reads, node_writes
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
+from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, Region, is_number, numbers_of, shared_by_rows
+from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.place_barriers import place_barriers
+from rnnops.compiler.targets.cuda.row_parts import EVERY, FIRST, RowNest, owners_written
+from rnnops.compiler.targets.cuda.share_blocks import Blocks
+from rnnops.compiler.targets.cuda.share_lanes import MATES, cost_of_nest, stands_apart
+from rnnops.kernels.cuda.facade import choose
+
+WAIT: int = choose(64, 20)  # accesses of a lane, one after another, that take as long as a wait of a group
+
+
+def share_rows(
+    scan: Scan, plan: StepPlan, loops: Mapping[int, Loop], blocks: Blocks
+) -> tuple[StepPlan, dict[int, Loop]]:
+    """Let blocks share rows in loops where that costs less; the plan then has what parts keep for themselves.
+
+    Args:
+        loops: as blocks share them out, by the number of their stage.
+        blocks: what the device offers to one launch.
+    """
+    found = dict(loops)
+    for number, loop in loops.items():
+        members = loop.members if loop.products else max(loop.members, blocks.count // loop.groups)
+        parts = parts_of_rows(scan, plan, loop, members)
+        if parts > 1:
+            known = _Known(scan, plan, number, loop, members, parts, blocks.lanes)
+            plan, found[number] = _cheapest(known)
+    return plan, found
+
+
+def parts_of_rows(scan: Scan, plan: StepPlan, loop: Loop, members: int) -> int:
+    """How many blocks a row of a loop may have.
+
+    Args:
+        members: blocks of a group.
+    """
+    rows = scan.batch if plan.batch_axes else 1
+    by_rows = any(region.period == BY_ROWS for region in loop.regions)
+    copied = any(shared_by_rows(region.written, plan) for region in loop.regions)
+    if loop.apart or not by_rows or copied or rows_of_sum(rows) > 1:
+        return 1
+    return members // -(-rows // loop.groups)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A loop whose rows have a block each.
+
+    Args:
+        number: of its stage.
+        members: blocks of a group, if several share a row.
+        parts: blocks of a row then.
+        lanes: threads of a block.
+    """
+
+    scan: Scan
+    plan: StepPlan
+    number: int
+    loop: Loop
+    members: int
+    parts: int
+    lanes: int
+
+    @property
+    def stage(self) -> Stage:
+        return self.plan.stages[self.number]
+
+    def by_rows(self) -> list[Region]:
+        """Regions whose rows blocks share out."""
+        return [region for region in self.loop.regions if region.period == BY_ROWS]
+
+    def cost(self) -> int:
+        """Accesses of a lane one after another, and waits, where there are any."""
+        nests = [nest for region in self.by_rows() for nest in fuse_nests(region.statements, folds_last=True)]
+        return _cost(nests, self.lanes) + (WAIT * len(self.loop.waits) if self.loop.members > 1 else 0)
+
+    def is_public(self, owner: str) -> bool:
+        """Whether others than one region of rows read an owner, or it outlasts the step."""
+        if owner in self.plan.slots or owner in self.plan.accumulators:
+            return True
+        users = [region for region in self.loop.regions if _uses(region.nodes, owner)]
+        others = (stage for i, stage in enumerate(self.plan.stages) if i != self.number)
+        return len(users) > 1 or any(_uses(stage.nodes, owner) for stage in others)
+
+    def may_be_own(self, owner: str) -> bool:
+        """Whether each part can have an owner for itself: it is written once, all of it, and not added to."""
+        writers = [node for node in self.stage.nodes if node_writes(node) == owner]
+        one = writers[0] if len(writers) == 1 else None
+        if not isinstance(one, Statement):
+            return False
+        kept = [size for axis, size in enumerate(one.extents) if axis not in one.folded_axes()]
+        whole = one.target.layout.offset == 0 and one.target.index is None
+        return whole and not _adds(one) and prod(kept) == self.plan.types[owner].size
+
+    def numbers(self) -> Iterator[str]:
+        """Numbers of a row that its blocks need again: all of them have them, as they come from folds."""
+        for region in self.by_rows():
+            read = {owner for statement in region.statements for owner in node_reads(statement)}
+            yield from (owner for owner in numbers_of(region.statements, self.plan) if owner in read)
+
+
+def _cheapest(known: _Known) -> tuple[StepPlan, Loop]:
+    best = _Shared(known, frozenset())
+    for owners in best.candidates():
+        other = _Shared(known, best.every | owners)
+        if other.cost < best.cost:
+            best = other
+    return (best.plan, best.loop) if best.cost < known.cost() else (known.plan, known.loop)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A loop whose rows several blocks share.
+
+    Args:
+        every: owners that each part computes for itself.
+    """
+
+    known: _Known
+    every: frozenset[str]
+
+    @cached_property
+    def cost(self) -> int:
+        """Accesses of a lane one after another, and waits."""
+        nests = [one.part(self.known.parts) for region in self.loop.regions for one in region.work]
+        return _cost(nests, self.known.lanes) + WAIT * len(self.loop.waits)
+
+    def candidates(self) -> Iterator[frozenset[str]]:
+        """What nests write that parts share out, of which each part could have all for itself."""
+        for region in self.loop.regions:
+            for one in region.work:
+                owners = owners_written([one])
+                if one.axis >= 0 and all(map(self.known.may_be_own, owners)):
+                    yield owners
+
+    # -- what each part keeps for itself -------------------------------------------------------------------------
+
+    @cached_property
+    def _twins(self) -> dict[str, str]:
+        """Owner that others read too -> its twin, which each part has for itself."""
+        chosen = sorted({*self.every, *self.known.numbers()})
+        return {owner: f"{owner}/part" for owner in chosen if self.known.is_public(owner)}
+
+    @cached_property
+    def plan(self) -> StepPlan:
+        """The plan with twins, and copies of them."""
+        plan, twins = self.known.plan, self._twins
+        stages = list(plan.stages)
+        nodes = tuple(node for region in self._regions for node in region.nodes)
+        stages[self.known.number] = replace(self.known.stage, nodes=nodes)
+        types = {**plan.types, **{twin: plan.types[owner] for owner, twin in twins.items()}}
+        axes = {twin: plan.batch_axes[owner] for owner, twin in twins.items() if owner in plan.batch_axes}
+        return replace(plan, stages=tuple(stages), types=types, batch_axes={**plan.batch_axes, **axes})
+
+    @cached_property
+    def _regions(self) -> list[Region]:
+        """The loop's regions, with twins in those that go by rows."""
+        return [self._with_twins(region) for region in self.known.loop.regions]
+
+    def _with_twins(self, region: Region) -> Region:
+        twins = {owner: twin for owner, twin in self._twins.items() if owner in region.written}
+        if region.period != BY_ROWS or not twins:
+            return region
+        nodes: list[Node] = [_renamed(statement, twins) for statement in region.statements]
+        return replace(region, nodes=(*nodes, *(self._copied(owner, twin) for owner, twin in twins.items())))
+
+    def _copied(self, owner: str, twin: str) -> Statement:
+        kind = self.known.plan.types[owner]
+        target, source = (Access(name, dense(kind.shape)) for name in (owner, twin))
+        axis = self.known.plan.batch_axes.get(owner)
+        return Statement(owner, kind.shape, target, (source,), "copy", None, kind.dtype, row_axis=axis)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def loop(self) -> Loop:
+        """The loop with a region for all nests that follow each other without a wait."""
+        regions = [piece for region in self._regions for piece in self._pieces(region)]
+        waits = place_barriers(self.known.scan, self.plan, regions)
+        joined: list[Region] = []
+        found: set[int] = set()
+        for i, region in enumerate(regions):
+            if i in waits:
+                found.add(len(joined))
+            elif joined and region.work and joined[-1].work and joined[-1].private == region.private:
+                joined[-1] = _joined(joined[-1], region)
+                continue
+            joined.append(region)
+        known = self.known
+        shared = replace(known.loop, regions=tuple(joined), waits=frozenset(found))
+        return replace(shared, members=known.members, parts=known.parts)
+
+    def _pieces(self, region: Region) -> list[Region]:
+        """A region for each nest of a region that goes by rows."""
+        if region.period != BY_ROWS:
+            return [region]
+        work = self._work(region.statements)
+        shared = {owner for owner in owners_written(work) if self.known.is_public(owner)}
+        others = owners_written([one for one in work if one.axis != EVERY])
+        private = owners_written(work) - shared - others
+        return [Region(tuple(one.nest.statements), BY_ROWS, work=(one,), private=private) for one in work]
+
+    def _work(self, statements: Sequence[Statement]) -> list[RowNest]:
+        """Who does each nest of a region."""
+        nests = fuse_nests(statements, folds_last=True)
+        work = [RowNest(nest, self._axis(nest)) for nest in nests]
+        while (i := self._of_first(work, statements)) is not None:
+            work[i] = replace(work[i], axis=FIRST)
+            read = {owner for other in work if other is not work[i] for owner in _reads(other.nest)}
+            numbers = {owner for owner in owners_written([work[i]]) if is_number(owner, statements, self.plan)}
+            if numbers & read:  # in registers of the first part alone
+                return [RowNest(nest, FIRST) for nest in nests]
+        return work
+
+    def _axis(self, nest: Nest) -> int:
+        """The longest axis that parts share out; `EVERY` where there is none, or all are to have what it makes."""
+        own = {*self.every, *self._twins.values()} - self._twins.keys()
+        if {statement.target.owner for statement in nest.statements} <= own:
+            return EVERY
+        axes = [axis for axis in range(len(nest.extents)) if all(_in_parts(s, axis) for s in nest.statements)]
+        return max(axes, key=lambda axis: nest.extents[axis], default=EVERY)
+
+    def _of_first(self, work: Sequence[RowNest], statements: Sequence[Statement]) -> int | None:
+        """A nest that all would do although others see what it writes, element by element."""
+        others = owners_written([one for one in work if one.axis != EVERY])
+        for i, one in enumerate(work):
+            for statement in one.nest.statements if one.axis == EVERY else ():
+                owner = statement.target.owner
+                seen = self.known.is_public(owner) or owner in others
+                if seen and not (is_number(owner, statements, self.plan) and not _adds(statement)):
+                    return i
+        return None
+
+
+def _cost(nests: Sequence[Nest], lanes: int) -> int:
+    return sum(cost_of_nest(nest, lanes, min(MATES, lanes)) for nest in nests)
+
+
+def _in_parts(statement: Statement, axis: int) -> bool:
+    folded = axis in statement.folded_axes() or statement.target.index is not None
+    return not folded and stands_apart(statement, axis)
+
+
+def _adds(statement: Statement) -> bool:
+    return bool(statement.fold) and statement.start is None
+
+
+def _reads(nest: Nest) -> set[str]:
+    return {owner for statement in nest.statements for owner in node_reads(statement)}
+
+
+def _uses(nodes: Collection[Node], owner: str) -> bool:
+    return any(owner == node_writes(node) or owner in node_reads(node) for node in nodes)
+
+
+def _joined(a: Region, b: Region) -> Region:
+    return replace(a, nodes=(*a.nodes, *b.nodes), work=(*a.work, *b.work))
+
+
+def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """The statement with owners renamed."""
+
+    def renamed(access: Access) -> Access:
+        index = None if access.index is None else renamed(access.index)
+        return replace(access, owner=names.get(access.owner, access.owner), index=index)
+
+    operands = tuple(renamed(one) if isinstance(one, Access) else one for one in statement.operands)
+    return replace(statement, target=renamed(statement.target), operands=operands)
