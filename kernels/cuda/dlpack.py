@@ -70,16 +70,22 @@ _held: dict[int, tuple[Any, ...]] = {}  # by address, what others have of us
 
 
 @DELETER
-def _let_go(address: int) -> None:
-    _held.pop(address, None)
+def _let_go(address: int, held: dict[int, tuple[Any, ...]] = _held) -> None:
+    held.pop(address, None)
 
 
 @DESTRUCTOR
-def _destroyed(capsule: int) -> None:
+def _destroyed(
+    capsule: int, names: Any = (PLAIN, VERSIONED), is_one: Any = _is, inside: Any = _inside, let_go: Any = _let_go
+) -> None:
     """What was in a capsule that nobody took is let go."""
-    for name in (PLAIN, VERSIONED):
-        if _is(capsule, name):
-            _let_go(_inside(capsule, name))
+    for name in names:
+        if is_one(capsule, name):
+            let_go(inside(capsule, name))
+
+
+for _callback in (_let_go, _destroyed):  # others call them when this module is gone, at the end of the process
+    pythonapi.Py_IncRef(py_object(_callback))
 
 
 def capsule_of(array: Any, device: tuple[int, int], flags: int, versioned: bool) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device
+from rnnops.kernels.cuda.device_array import DeviceArray, copy_to, empty, on_device
 from rnnops.kernels.cuda.facade import kernel, launch
 from rnnops.kernels.cuda.lenders import current_lender
 
@@ -24,14 +24,27 @@ def numbers_on_device(numbers: Any, stream: Any) -> DeviceArray:
     return on_device(numbers) if current_lender() is None else written(numbers.tolist(), stream)
 
 
+def renew(made: DeviceArray, numbers: Any, stream: Any) -> None:
+    """Put the numbers of a NumPy array of int64 into an array, for a stream."""
+    if current_lender() is None:
+        copy_to(made, numbers)
+    else:
+        _write(made, numbers.tolist(), stream)
+
+
 def written(numbers: Sequence[float], stream: Any, dtype: Any = "int64") -> DeviceArray:
     """A new array of numbers, written in a stream."""
-    made, number = empty((len(numbers),), dtype), int if np.dtype(dtype).kind == "i" else float
+    made = empty((len(numbers),), dtype)
+    _write(made, numbers, stream)
+    return made
+
+
+def _write(made: DeviceArray, numbers: Sequence[float], stream: Any) -> None:
+    number = int if np.dtype(made.dtype).kind == "i" else float
     for first in range(0, len(numbers), TOGETHER):
         some = [*map(number, numbers[first : first + TOGETHER])]
         padded = (*some, *[number(0)] * (TOGETHER - len(some)))
         launch(writing_kernel(), 1, 1, 0, stream, made, first, len(some), padded)
-    return made
 
 
 def writing(out: Any, first: int, count: int, numbers: Any) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from cuda_marks import on_cuda
+from cuda_marks import in_simulator, on_cuda
+from lending import Purse
 
 from rnnops.compiler.buffers.memory import ALIGNMENT, OUTPUT, SCRATCH, Buffer, Pool
 from rnnops.compiler.targets.cuda.memory import DeviceBlock, DeviceMemory
+from rnnops.kernels.cuda.lenders import lent_by
 
 pytestmark = on_cuda
 OUT, FEW = Buffer("out", OUTPUT, "float32", (2, 3)), Buffer("few", SCRATCH, "int64", (5,))
@@ -36,3 +38,21 @@ def test_a_block_that_is_given_back_is_lent_again() -> None:
     assert offset == 0
     assert memory.borrow(pool, 50)[0] is block
     assert memory.borrow(pool, 50)[0] is not block
+
+
+@in_simulator
+def test_a_lender_gets_its_blocks_back_and_nobody_else() -> None:
+    """A graph that it captures owns its scratch for good."""
+    memory, pool, purse = DeviceMemory(), Pool(), Purse()
+    with lent_by(purse):
+        block, offset = memory.borrow(pool, 100)
+        memory.give_back(pool, block)
+        assert offset == 0
+        assert memory.borrow(pool, 100)[0] is not block
+        assert purse.owns(block.memory)
+    ours, _ = memory.borrow(pool, 50)
+    assert ours is not block
+    assert not purse.owns(ours.memory)
+    memory.give_back(pool, ours)
+    with lent_by(purse):
+        assert memory.borrow(pool, 50)[0] is not ours
