@@ -16,6 +16,7 @@ from rnnops.infer import infer
 from rnnops.lazy import cached_property
 from rnnops.net import Net
 from rnnops.schema import Call, OpSchema, RunContext, form_of, schema_of
+from rnnops.twin_array import TwinArray
 from rnnops.types import OPAQUE, Array, Type
 
 Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
@@ -188,8 +189,8 @@ def owned(array: Array) -> Array:
 
 
 def is_whole(array: Array) -> bool:
-    """Whether an array is most of the memory that it keeps alive."""
-    base = getattr(array, "base", None)
+    """Whether an array, of a device too, is most of the memory that it keeps alive."""
+    base: Any = array.memory.frame if isinstance(array, TwinArray) else getattr(array, "base", None)
     return not isinstance(base, np.ndarray) or 4 * array.nbytes >= 3 * base.nbytes
 
 

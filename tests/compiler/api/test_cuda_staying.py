@@ -96,6 +96,16 @@ def test_what_is_too_large_to_be_planned_is_copied_side_by_side(axis: int, monke
     assert "as views or copies, forward: Transpose -> transpose_0, Concat -> concat_0" in str(run.plan(x=array))
 
 
+def test_a_last_state_alone_keeps_no_larger_array_alive() -> None:
+    net = ro.Net("last")
+    _, last = ro.GRU(net, net.input("x"), None, None, D, H, scope="a")
+    net.outputs(last=last)
+    feeds = on_device({name: array for name, array in feeds_of(net).items() if name in net.input_names})
+    run = ro.compile(net, device="cuda", tuning=TUNING)
+    for out in (run(feeds), run.vjp(feeds)[0]):
+        assert out["last"].memory.nbytes == out["last"].nbytes
+
+
 def attending() -> ro.Net:
     """Attention over rows of an encoder whose keys are the same at every step, as is the exponential of a weight."""
     cell = ro.Net("cell")
