@@ -69,6 +69,7 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
     feature_nests,
     numbers_of,
 )
+from rnnops.compiler.targets.cuda.defer_work import deferred
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
 from rnnops.compiler.targets.cuda.loop import Loop
@@ -264,25 +265,35 @@ class CudaScanWriter:
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
-        weights = _places_of_weights(loop)
+        weights, meanwhile = _places_of_weights(loop), list[Line]()
         for i, region in regions:
-            lines += self._wait(loop, i) if i in loop.waits and loop.persistent else [SYNC]
+            if i in loop.waits and loop.persistent:
+                lines, meanwhile = [*lines, *self._wait(loop, i, meanwhile)], []
+            else:
+                lines.append(SYNC)
             if region.product and region.part:
                 lines.append(self._half(i, region.product, loop, weights[region.nodes]))
             elif region.product:
                 lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
-                lines += self._region(region, loop)
+                early, late = deferred(loop, self.plan, i)
+                lines += self._region(early, loop)
+                meanwhile += self._region(late, loop) if late else []
         return lines
 
-    def _wait(self, loop: Loop, number: int) -> list[Line]:
-        """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile."""
+    def _wait(self, loop: Loop, number: int, meanwhile: Sequence[Line]) -> list[Line]:
+        """The blocks of a group wait for each other before a region; what is there already comes nearer meanwhile.
+
+        Args:
+            meanwhile: what else is done until all have come.
+        """
         before = (STEP - BEGIN) * len(loop.waits) + sum(other < number for other in loop.waits)
         members, group = self._size(loop.members), (Array("counters"), LINE)
         known = self.scan, self.plan, self.layouts, loop, self._size, self._address, self._features
         fetched = FetchLines(*known).before(number)
         turns = TURN + before
-        return [Do("arrive", (*group, MEMBER, members)), *fetched, Do("await_group", (*group, members, turns))]
+        arrived, waited = Do("arrive", (*group, MEMBER, members)), Do("await_group", (*group, members, turns))
+        return [arrived, *fetched, *meanwhile, waited]
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []
