@@ -53,6 +53,8 @@ class Assembled:
     Args:
         stack, spills: bytes.
         local: instructions that read or write local memory.
+        has_product: whether it multiplies by columns of the weights.
+        has_partial_sums: whether it multiplies by rows of them.
         counts: of instructions of the step loop, by kind; `all` of them.
     """
 
@@ -65,6 +67,7 @@ class Assembled:
     spills: int
     local: int
     has_product: bool
+    has_partial_sums: bool
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -86,9 +89,8 @@ def assembled(cell: str, capability: tuple[int, int], H: int = 512, N: int = 16)
                 ptx = facade.ptx_of_scan(getattr(module, name), capability)
                 code, said = linked(ptx, capability)
                 body = text.split(f"def {name}(")[1].split("\n\n\n")[0]
-                yield facts(
-                    Assembled(cell, direction, name, capability, 0, 0, 0, 0, "step_product(" in body), code, said
-                )
+                multiplies = "step_product(" in body, "partial_product(" in body
+                yield facts(Assembled(cell, direction, name, capability, 0, 0, 0, 0, *multiplies), code, said)
 
 
 def facts(kernel: Assembled, code: bytes, said: str) -> Assembled:
@@ -102,7 +104,8 @@ def facts(kernel: Assembled, code: bytes, said: str) -> Assembled:
     frame, *spilled = map(int, stack.groups()) if stack else (0, 0)
     return Assembled(
         kernel.cell, kernel.direction, kernel.kernel, kernel.capability,
-        int(registers[1]) if registers else 0, frame, sum(spilled), local, kernel.has_product, everything,
+        int(registers[1]) if registers else 0, frame, sum(spilled), local,
+        kernel.has_product, kernel.has_partial_sums, everything,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Four numbers that a lane keeps in registers, and tiles, which it reads and writes in memory 16 bytes at once.
 
 They are written out number by number, as in `tiles.py`. What is read or written at once begins at a multiple of 16
-bytes. Each function has a twin for the simulator.
+bytes; the twins for the simulator raise ValueError where it does not, for arrays that begin at such a one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from rnnops.kernels.cuda.async_copy import COPIED
 from rnnops.kernels.cuda.facade import SIMULATED, intrinsic, types
 from rnnops.kernels.cuda.tiles import TILE
 
@@ -29,6 +30,7 @@ if SIMULATED:
     def add_batch(four: Any, array: Any, first: int, stride: int, count: int) -> None:
         """`four[i]` grows by `array[first + n * stride + i]` for n = 0, 1, ... in order: `count`, `BATCH` at most."""
         for n in range(min(count, BATCH)):
+            _check(array, first + n * stride)
             for i in range(TILE):
                 four[i] += array[first + n * stride + i]
 
@@ -39,12 +41,18 @@ if SIMULATED:
 
     def write_four(four: Any, array: Any, first: int) -> None:
         """Numbers side by side in memory become these."""
+        _check(array, first)
         array[first : first + TILE] = four
 
     def write_tile(total: Any, array: Any, first: int, pitch: int) -> None:
         """Rows of a tile go to memory, `pitch` numbers apart."""
         for i in range(TILE):
+            _check(array, first + i * pitch)
             array[first + i * pitch : first + i * pitch + TILE] = total[i * TILE : (i + 1) * TILE]
+
+    def _check(array: Any, first: int) -> None:
+        if first * array.dtype.itemsize % COPIED:
+            raise ValueError(f"16 bytes at once from number {first} on, which is no multiple of them")
 
 else:
 

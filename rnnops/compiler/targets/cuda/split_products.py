@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rnnops.compiler.ir.nodes import Product
+from rnnops.compiler.schedule.step_plan import rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 
@@ -36,8 +37,11 @@ class Sharing:
     members: int
 
     def rows_of(self, product: Product) -> int:
-        """Of a product's left side that a group has."""
-        return -(-self.rows // self.groups) * product.rows // max(self.rows, 1)
+        """Of a product's left side that a group has at most: rows that add to one sum stay together."""
+        together = rows_of_sum(self.rows)
+        parts = -(-self.rows // together)
+        own = together * -(-parts // self.groups)
+        return own * product.rows // max(self.rows, 1)
 
     def sums_of(self, product: Product, period: int) -> PartialSums:
         """What a group keeps of partial sums."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import golden_cases
@@ -21,6 +22,7 @@ from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
 from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.ir.nodes import Product
 from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.schedule.step_plan import rows_of_sum
 from rnnops.compiler.targets.cuda import share_blocks
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, Region
 from rnnops.compiler.targets.cuda.loop import Loop
@@ -113,6 +115,22 @@ def test_float16_weights_are_those_of_the_other_form() -> None:
         found.append(pullback({name: np.ones_like(array) for name, array in out.items()}))
     for name, grad in found[0].items():
         np.testing.assert_allclose(grad, found[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("split", [None, True])
+def test_other_numbers_of_rows_and_steps(split: bool | None) -> None:
+    """From the second shape on a plan has symbols for sizes: where partial sums lie, and which form is cheaper."""
+    net = net_of(ro.LSTM, 4)
+    run, reference = device(3, 3, split)(net), ro.compile(net, device="reference")
+    with whole_grid():
+        for rows in (2, 5, 9):
+            feeds = feeds_of(net, rows)
+            (out, pullback), (wanted, pullback_wanted) = run.vjp(feeds), reference.vjp(feeds)
+            grads, grads_wanted = (
+                back({name: np.ones_like(array) for name, array in out.items()}) for back in (pullback, pullback_wanted)
+            )
+            for came, right in ((out, wanted), (grads, grads_wanted)):
+                assert all(np.allclose(came[name], right[name], atol=1e-9) for name in right)
 
 
 def test_two_runs_have_the_same_bits() -> None:
@@ -229,6 +247,21 @@ def test_partial_sums_of_products_side_by_side_come_first() -> None:
 def product_of(target: str) -> Product:
     right = Access("w", Layout(0, (8, 4), (4, 1)))
     return Product(target, "left", 2, 8, 4, 0, 8, right, target)
+
+
+def test_rows_of_a_group_are_no_more_than_memory_is_laid_out_for() -> None:
+    """Rows that add to one sum stay together, so that a group may have more than its even share."""
+    found = []
+    for batch in (1, 17, 64, 65, 130, 200, 513, 1000):
+        together = rows_of_sum(batch)
+        for groups in range(1, 20):
+            parts = -(-batch // together)
+            ends = [min(parts * g // groups * together, batch) for g in range(groups + 1)]
+            most = max(last - first for first, last in pairwise(ends))
+            room = Sharing(batch, groups, 2).rows_of(replace(product_of("a"), rows=batch))
+            assert most <= room
+            found.append(most > -(-batch // groups))
+    assert any(found)
 
 
 @pytest.mark.parametrize("sizes", [{"inner": 9}, {"columns": 6}, {"offset": 2}, {"row_stride": 10}])
