@@ -87,8 +87,8 @@ def _kernel(precision: str) -> Any:
         for place in range(lane, RIGHT, WARP):
             kept[place] = weights[place]
         cuda.syncthreads()
-        low = lane // OF_LANE * CHUNK + lane % OF_LANE * OF_LANE
-        found = multiply_tiles(nothing, left_fragment(left, low, low + 8 * CHUNK), kept, lane * OF_LANE)
+        words = left_fragment(left, lane // OF_LANE, ROWS - 1, CHUNK, lane % OF_LANE * OF_LANE, nothing)
+        found = multiply_tiles(nothing, words, kept, lane * OF_LANE)
         keep_fragments(found, sums, lane)
 
     return kernel(one_chunk)

@@ -29,19 +29,21 @@ class TensorTiling:
 
     Args:
         down, across: warps of a block, along rows and columns.
+        times: 16 rows of a warp.
         tiles: of 8 columns, of a warp.
         depth: of a slice of k.
     """
 
     down: int = 4
     across: int = 2
+    times: int = 2
     tiles: int = 4
     depth: int = 32
 
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of C that a block computes."""
-        return self.down * ROWS, self.across * self.tiles * TILE_COLUMNS
+        return self.down * self.times * ROWS, self.across * self.tiles * TILE_COLUMNS
 
     @property
     def threads(self) -> int:
@@ -49,7 +51,7 @@ class TensorTiling:
         return self.down * self.across * WARP
 
 
-TENSOR_TILING = choose(TensorTiling(), TensorTiling(1, 1, 2, 16))
+TENSOR_TILING = choose(TensorTiling(), TensorTiling(1, 1, 1, 2, 16))
 
 
 @cache
@@ -69,8 +71,9 @@ def tensor_function(rounding: str, tiling: TensorTiling, numbers: int) -> Any:
     )
     (tile_rows, tile_columns), threads, depth, across = tiling.tile, tiling.threads, tiling.depth, tiling.across
     tiles, count, pitch = tile_columns // TILE_COLUMNS, SUMS * tiling.tiles, depth + BESIDE
-    right_size, left_size = tile_columns * depth, max(tile_rows * pitch, threads * count)
-    nothing, words = no_sums(tiling.tiles), np.uint32 if INSTRUCTIONS[rounding].itemsize == 4 else np.uint16
+    times, own_tiles, own_rows, all_sums = tiling.times, tiling.tiles, tiling.times * ROWS, tiling.times * count
+    right_size, left_size = tile_columns * depth, max(tile_rows * pitch, threads * all_sums)
+    nothing, words = no_sums(own_tiles, times), np.uint32 if INSTRUCTIONS[rounding].itemsize == 4 else np.uint16
 
     def product(ends: Any, sizes: Any, lefts: Any, rights: Any, biases: Any, targets: Any) -> None:
         staged = cuda.shared.array(left_size, np.float32, alignment=16)
@@ -78,7 +81,7 @@ def tensor_function(rounding: str, tiling: TensorTiling, numbers: int) -> Any:
         thread = cuda.threadIdx.x
         lane, y, x = thread % WARP, thread // WARP // across, thread // WARP % across
         first_row, first_column = cuda.blockIdx.y * tile_rows, cuda.blockIdx.x * tile_columns
-        low, place = (y * ROWS + lane // OF_LANE) * pitch + lane % OF_LANE * OF_LANE, lane * OF_LANE
+        own_row, own_k = y * own_rows + lane // OF_LANE, lane % OF_LANE * OF_LANE
         for z in range(ends[cuda.blockIdx.z], ends[cuda.blockIdx.z + 1]):
             s, a, b, addends, c = z * numbers, lefts[z], rights[z], biases[z], targets[z]
             a_start, a_row, a_step = sizes[s], sizes[s + 1], sizes[s + 2]
@@ -108,16 +111,17 @@ def tensor_function(rounding: str, tiling: TensorTiling, numbers: int) -> Any:
                     kept[tile * OF_TILE + column % TILE_COLUMNS * CHUNK + step % CHUNK] = bits(number)
                 cuda.syncthreads()
                 for chunk in range(depth // CHUNK):  # 2. its products
-                    left = left_fragment(staged, low + chunk * CHUNK, low + 8 * pitch + chunk * CHUNK)
-                    own = (chunk * tiles + x * (count // SUMS)) * OF_TILE + place
+                    left = left_fragment(staged, own_row, tile_rows - 1, pitch, own_k + chunk * CHUNK, nothing)
+                    own = (chunk * tiles + x * own_tiles) * OF_TILE + lane * OF_LANE
                     total = multiply(total, left, kept, own)
                 cuda.syncthreads()
-            keep_fragments(total, staged, thread // WARP * WARP * count + lane)
-            for n in range(count):  # 3. what belongs to C
-                row = first_row + y * ROWS + lane // 4 + n % 4 // 2 * 8
-                column = first_column + (x * (count // SUMS) + n // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
+            place = thread // WARP * WARP * all_sums + lane
+            keep_fragments(total, staged, place)
+            for n in range(all_sums):  # 3. what belongs to C
+                row = first_row + y * own_rows + n // count * ROWS + lane // 4 + n % 4 // 2 * 8
+                column = first_column + (x * own_tiles + n % count // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
                 if row < all_rows and column < all_columns:
-                    found = staged[thread // WARP * WARP * count + n * WARP + lane]
+                    found = staged[place + n * WARP]
                     if accumulate != 0:
                         found += c[c_start + row * c_row + column]
                     elif biased != 0:

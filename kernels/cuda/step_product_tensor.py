@@ -1,10 +1,10 @@
 """Products of one step by tensor cores, with a block's columns of the weights as fragments in its shared memory.
 
-A warp computes 16 rows of its group and a few tiles of 8 columns. Rows of the batch are the instruction's 16 rows and
-columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
+A warp computes 16 or 32 rows of its group and some tiles of 8 columns. Rows of the batch are the instruction's 16 rows
+and columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
 three gates fill 18 of 24 columns, not of 32; rows that are missing cost multiply-adds alone, which are there in plenty,
 as lanes beyond the last row read that row again and nobody stores what comes of it. What takes the time is shared
-memory: each weight is read once for 16 rows.
+memory: each weight is read once for 32 rows, the left side once for 64 columns.
 
 Warps that are left over share out k by chunks of 16; their sums are added up in one order, so that two runs have the
 same bits. The left side comes through shared memory by asynchronous copies as float32, a slice of k at a time, the next
@@ -19,6 +19,7 @@ beginning and the end. How many tiles a warp has is fixed when a kernel is compi
 from __future__ import annotations
 
 import inspect
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ from rnnops.kernels.cuda.tensor_cores import (
 
 SLICE = 32  # of which slices of k are multiples
 BESIDE = 16  # numbers more than a slice from row to row
-MOST_TILES = 4  # of a warp: more would keep too many sums in registers, and in shared memory at the end
-AT_ONCE = 8  # rows of a group at least: what is read of weights is not worth less
+MOST_TILES, MOST_TIMES = 8, 2  # of a warp: 64 sums of a lane in registers
+SUMS_OF_WARPS = tuple(product(range(1, MOST_TILES + 1), range(1, MOST_TIMES + 1)))
 EDGE = COPIED // 4
 
 
@@ -52,15 +53,21 @@ def tiles_of(width: int) -> tuple[int, int]:
     return -(-tiles // groups), groups
 
 
+def times_of(rows: int) -> int:
+    """How many times 16 rows a warp has, for so many rows of a block."""
+    return min(MOST_TIMES, -(-rows // ROWS))
+
+
 def shared_fragments(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
     """What shared memory holds for a product of `[rows, inner]` with a block's `width` columns."""
     tiles, groups = tiles_of(width)
-    return SharedNumbers(-(-inner // CHUNK) * tiles * groups * OF_TILE, rows, lanes * tiles * SUMS)
+    sums = lanes * tiles * SUMS * times_of(rows)
+    return SharedNumbers(-(-inner // CHUNK) * tiles * groups * OF_TILE, rows, sums)
 
 
-def sums_name(tiles: int) -> str:
+def sums_name(tiles: int, times: int) -> str:
     """What generated modules call a warp's sums before the first product."""
-    return f"NO_SUMS_{tiles}"
+    return f"NO_SUMS_{tiles}_{times}"
 
 
 def load_fragments(
@@ -129,13 +136,17 @@ def tensor_product(
         staged: shared memory for a slice of A, for two where `inner` is more than `depth`.
         depth: of a slice of k, a multiple of `SLICE`.
         groups: of tiles that lie in `kept`.
-        nothing: a warp's sums before the first product, `SUMS` for each of its tiles.
+        nothing: a warp's sums before the first product, `SUMS` for each of its tiles, for each of its times 16 rows.
+        sums: may lie where `staged` lies.
     """
     lane, warp, warps = cuda.threadIdx.x % WARP, cuda.threadIdx.x // WARP, cuda.blockDim.x // WARP
-    own, count, pitch = u1 - u0, len(nothing), depth + BESIDE
-    tiles = count // SUMS
+    own, times, count, pitch = u1 - u0, len(nothing), len(nothing[0]), depth + BESIDE
+    tiles, all_sums, own_rows = count // SUMS, times * count, times * ROWS
     width = quotient(columns, period) * own
-    down, over = (rows + ROWS - 1) // ROWS, quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS)
+    down, over = (
+        quotient(rows + own_rows - 1, own_rows),
+        quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS),
+    )
     first = 0
     while first < down * over:  # as many groups of tiles as there are warps
         together = min(warps, down * over - first)
@@ -144,8 +155,7 @@ def tensor_product(
         item = warp - split * together
         y = quotient(first + item, over)
         x = first + item - y * over
-        row, k = y * ROWS + lane // OF_LANE, lane % OF_LANE * OF_LANE
-        low, high = min(row, rows - 1) * pitch + k, min(row + ROWS // 2, rows - 1) * pitch + k
+        own_row, own_k = y * own_rows + lane // OF_LANE, lane % OF_LANE * OF_LANE
         total = nothing
         stage_rows(A, a_start, a_row, rows, min(depth, inner), staged, pitch)
         begin, here = 0, 0  # in shared memory: the next slice comes into one half while the other is multiplied
@@ -160,24 +170,27 @@ def tensor_product(
             chunk = split
             place = ((begin // CHUNK + chunk) * groups + x) * tiles * OF_TILE + lane * OF_LANE
             while chunk < (chunks if split < splits else 0):  # 2. products of this one
-                left = left_fragment(staged, here + low + chunk * CHUNK, here + high + chunk * CHUNK)
+                left = left_fragment(staged, own_row, rows - 1, pitch, here + own_k + chunk * CHUNK, nothing)
                 total = multiply_tiles(total, left, kept, place)
                 chunk += splits
                 place += splits * groups * tiles * OF_TILE
             begin += depth
             here = other
+        cuda.syncthreads()
         if split < splits:  # 3. sums of the warps that share tiles, added up
-            keep_fragments(total, sums, (split * together + item) * count * WARP + lane)
+            keep_fragments(total, sums, (split * together + item) * all_sums * WARP + lane)
         cuda.syncthreads()
         n = split
-        while n < (count if split < splits else 0):
-            row, j = y * ROWS + lane // 4 + n % 4 // 2 * 8, (x * tiles + n // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
+        while n < (all_sums if split < splits else 0):
+            block = quotient(n, count)
+            row = y * own_rows + block * ROWS + lane // 4 + n % 4 // 2 * 8
+            j = (x * tiles + (n - block * count) // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
             if row < rows and j < width:
                 gate = quotient(j, own)
                 column = gate * period + u0 + j - gate * own
                 found = np.float32(0)
                 for part in range(splits):
-                    found += sums[((part * together + item) * count + n) * WARP + lane]
+                    found += sums[((part * together + item) * all_sums + n) * WARP + lane]
                 if accumulate:
                     found += C[c_start + row * columns + column]
                 elif bias_start >= 0:
@@ -185,7 +198,7 @@ def tensor_product(
                 C[c_start + row * columns + column] = found
             n += splits
         first += warps
-    cuda.syncthreads()
+        cuda.syncthreads()
 
 
 FUNCTIONS = (load_fragments, stage_rows, tensor_product)
@@ -205,7 +218,7 @@ def source(precision: str) -> str:
         f"rounded_bits, left_fragment, multiply_tiles = {parts}",
         f"CHUNK, TILE_COLUMNS, OF_TILE, OF_LANE = {CHUNK}, {TILE_COLUMNS}, {OF_TILE}, {OF_LANE}",
         f"ROWS, SUMS, BESIDE, EDGE = {ROWS}, {SUMS}, {BESIDE}, {EDGE}",
-        *(f"{sums_name(tiles)} = no_sums({tiles})" for tiles in range(1, MOST_TILES + 1)),
+        *(f"{sums_name(*sizes)} = no_sums{sizes}" for sizes in SUMS_OF_WARPS),
     ]
     functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
     return "\n\n\n".join([imports + "\n\n" + "\n".join(constants), *functions])

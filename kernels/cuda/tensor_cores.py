@@ -6,12 +6,14 @@ group takes numbers 4 t ... 4 t + 3 of a chunk, so that they come by one read of
 lanes, `[chunk, tile of 8 columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp
 lie side by side, so that no two meet in a bank.
 
-Each function has a twin for the simulator, exact lane by lane. Limits: compute capability 8.0 or more; all 32 lanes of
-a warp call `multiply_...` together. Sums are tuples, four for each tile, so that no memory holds them.
+A warp has one or two times 16 rows, and a few tiles of columns: a tuple of tuples of sums, four for each tile, so that
+no memory holds them; how many there are is known by their type. Each function has a twin for the simulator, exact lane
+by lane. Limits: compute capability 8.0 or more; all 32 lanes of a warp call `multiply_...` together.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from rnnops.kernels.cuda.facade import SIMULATED, intrinsic, types
 from rnnops.kernels.cuda.matrix_fragments import (
     BFLOAT16,
     FLOAT16,
+    ROWS,
     SUMS,
     TFLOAT32,
     WARP,
@@ -34,6 +37,7 @@ from rnnops.kernels.cuda.matrix_fragments import (
 CHUNK, TILE_COLUMNS = 16, 8  # numbers of k that are multiplied at once, columns of a tile
 OF_TILE = CHUNK * TILE_COLUMNS  # weights of a chunk in a tile
 OF_LANE = 4  # of them that a lane holds
+HALF_ROWS = ROWS // 2  # from one row of a lane to its other one
 CONVERT = {TFLOAT32: "cvt.rna.tf32.f32", BFLOAT16: "cvt.rn.bf16.f32", FLOAT16: "cvt.rn.f16.f32"}
 CONVERT_TWO = {BFLOAT16: "cvt.rn.bf16x2.f32", FLOAT16: "cvt.rn.f16x2.f32"}
 
@@ -46,36 +50,40 @@ if SIMULATED:
         return lambda x: bits(instruction, x)[()]
 
     def _left_of(instruction: Instruction) -> Any:
-        def left(staged: Any, low: int, high: int) -> tuple[Any, ...]:
-            rows = [bits(instruction, [staged[place + i] for i in range(OF_LANE)]) for place in (low, high)]
-            registers = [row.view(np.uint32) for row in rows]  # which hold two halves, the first one below
-            return tuple(row[i] for i in range(len(registers[0])) for row in registers)
+        def left(staged: Any, row: int, last: int, pitch: int, k: int, total: Any) -> tuple[Any, ...]:
+            words: list[Any] = []
+            for first in range(row, row + ROWS * len(total), ROWS):
+                places = [min(one, last) * pitch + k for one in (first, first + HALF_ROWS)]
+                rows = [bits(instruction, [staged[place + i] for i in range(OF_LANE)]) for place in places]
+                registers = [one.view(np.uint32) for one in rows]  # which hold two halves, the first one below
+                words += [one[i] for i in range(len(registers[0])) for one in registers]
+            return tuple(words)
 
         return left
 
     def _multiply_of(instruction: Instruction) -> Any:
-        def multiply(total: tuple[Any, ...], left: tuple[Any, ...], kept: Any, place: int) -> tuple[Any, ...]:
-            tiles = len(total) // SUMS
-            starts = [place + tile * OF_TILE for tile in range(tiles)]
+        def multiply(total: Any, left: tuple[Any, ...], kept: Any, place: int) -> tuple[Any, ...]:
+            sums = np.array(total, np.float32).reshape(len(total), -1, SUMS)
+            starts = [place + tile * OF_TILE for tile in range(sums.shape[1])]
             right = [np.array([kept[start + i] for i in range(OF_LANE)]).view(np.uint32) for start in starts]
-            given = np.array(left, np.uint32), np.array(right), np.array(total, np.float32).reshape(tiles, SUMS)
+            given = np.array(left, np.uint32).reshape(len(total), -1), np.array(right), sums
             found: tuple[Any, ...] = warps.simulated.do(given, lambda brought: _together(instruction, brought))
             return found
 
         return multiply
 
-    def _keep(total: tuple[Any, ...], sums: Any, first: int) -> None:
-        for number, one in enumerate(total):
+    def _keep(total: Any, sums: Any, first: int) -> None:
+        for number, one in enumerate(chain.from_iterable(total)):
             sums[first + number * WARP] = one
 
     def _together(instruction: Instruction, brought: list[Any]) -> list[tuple[Any, ...]]:
         """All lanes' sums after all instructions of a chunk."""
         left, right, total = (np.array(parts) for parts in zip(*brought, strict=True))
-        for tile in range(total.shape[1]):
-            for one in range(left.shape[1] // 4):
-                a, b = left[:, 4 * one : 4 * one + 4], right[:, tile, 2 * one : 2 * one + 2]
-                total[:, tile] = multiplied(instruction, a, b, total[:, tile])
-        return [tuple(lane) for lane in total.reshape(WARP, -1)]
+        for rows, tile in np.ndindex(total.shape[1:3]):
+            for one in range(left.shape[2] // 4):
+                a, b = left[:, rows, 4 * one : 4 * one + 4], right[:, tile, 2 * one : 2 * one + 2]
+                total[:, rows, tile] = multiplied(instruction, a, b, total[:, rows, tile])
+        return [tuple(map(tuple, lane)) for lane in total.reshape(*total.shape[:2], -1)]
 
 else:
     WORD, HALF, SINGLE = ir.IntType(32), ir.IntType(16), ir.FloatType()
@@ -108,19 +116,26 @@ else:
         return pattern
 
     def _left_of(instruction: Instruction) -> Any:
-        count = 2 * OF_LANE // instruction.packed
+        vector, count = ir.VectorType(SINGLE, OF_LANE), 2 * OF_LANE // instruction.packed
 
         @intrinsic
-        def left(_context: Any, staged: Any, low: Any, high: Any) -> Any:
+        def left(_context: Any, staged: Any, row: Any, last: Any, pitch: Any, k: Any, total: Any) -> Any:
             def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-                vector = ir.VectorType(SINGLE, OF_LANE)
-                rows = [_read(context, builder, staged, given[0], place, vector) for place in given[1:]]
+                memory, row, last, pitch, k, _ = given
                 words = []
-                for i in range(0, OF_LANE, instruction.packed):
-                    words += [_register(builder, instruction, row[i : i + instruction.packed]) for row in rows]
+                for first in range(0, ROWS * total.count, ROWS):
+                    rows = []
+                    for more in (first, first + HALF_ROWS):
+                        one = builder.add(row, ir.Constant(row.type, more))
+                        one = builder.select(builder.icmp_signed("<", one, last), one, last)
+                        place = builder.add(builder.mul(one, pitch), k)
+                        rows.append(_read(context, builder, staged, memory, place, vector))
+                    for i in range(0, OF_LANE, instruction.packed):
+                        words += [_register(builder, instruction, one[i : i + instruction.packed]) for one in rows]
                 return _array(builder, words)
 
-            return types.UniTuple(types.uint32, count)(staged, types.intp, types.intp), code
+            numbers = (types.intp,) * 4
+            return types.UniTuple(types.uint32, count * total.count)(staged, *numbers, total), code
 
         return left
 
@@ -130,15 +145,21 @@ else:
         @intrinsic
         def multiply(_context: Any, total: Any, left: Any, kept: Any, place: Any) -> Any:
             def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-                sums, words = (_numbers(builder, one) for one in given[:2])
-                for tile in range(len(sums) // SUMS):
+                words = _numbers(builder, given[1])
+                sums = [_numbers(builder, builder.extract_value(given[0], i)) for i in range(total.count)]
+                each = len(words) // len(sums)
+                for tile in range(len(sums[0]) // SUMS):
                     start = builder.add(given[3], ir.Constant(given[3].type, tile * OF_TILE))
                     right = _read(context, builder, kept, given[2], start, packed)
                     own = slice(SUMS * tile, SUMS * tile + SUMS)
-                    for one in range(len(words) // 4):
-                        a, b = words[4 * one : 4 * one + 4], right[2 * one : 2 * one + 2]
-                        sums[own] = _mma(builder, instruction, [*a, *b, *sums[own]])
-                return _array(builder, sums)
+                    for first in range(0, each, 4):  # whose neighbour adds to other sums, and need not wait
+                        for row, some in enumerate(sums):
+                            a, b = (
+                                words[row * each + first : row * each + first + 4],
+                                right[first // 2 : first // 2 + 2],
+                            )
+                            some[own] = _mma(builder, instruction, [*a, *b, *some[own]])
+                return _array(builder, [_array(builder, some) for some in sums])
 
             return total(total, left, kept, types.intp), code
 
@@ -147,7 +168,8 @@ else:
     @intrinsic
     def _keep(_context: Any, total: Any, sums: Any, first: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, given: Any) -> None:
-            for number, one in enumerate(_numbers(builder, given[0])):
+            rows = [_numbers(builder, builder.extract_value(given[0], i)) for i in range(total.count)]
+            for number, one in enumerate(chain.from_iterable(rows)):
                 place = builder.add(given[2], ir.Constant(given[2].type, number * WARP))
                 builder.store(one, builder.gep(_start(context, builder, sums, given[1]), [place]))
 
@@ -199,16 +221,24 @@ round_tfloat32, round_bfloat16, round_float16 = map(_round_of, (TFLOAT32, BFLOAT
 bits_tfloat32, bits_bfloat16, bits_float16 = map(_bits_of, (TFLOAT32, BFLOAT16, FLOAT16))
 """The bits of a float32 number rounded: a word, or half of one."""
 left_tfloat32, left_bfloat16, left_float16 = map(_left_of, (TFLOAT32, BFLOAT16, FLOAT16))
-"""`left(staged, low, high)`: a lane's registers of a chunk of a left side, four numbers of row g and of row g + 8."""
+"""`left(staged, row, last, pitch, k, total)`: a lane's registers of a chunk of a left side.
+
+Four numbers from `k` on of `row` and of `row + 8`, and so on for all times 16 rows that `total` has; of the last row
+for those behind it. Rows lie `pitch` numbers apart.
+"""
 multiply_tfloat32, multiply_bfloat16, multiply_float16 = map(_multiply_of, (TFLOAT32, BFLOAT16, FLOAT16))
 """`multiply(total, left, kept, place)`: a chunk's products added to the sums of all tiles.
 
 `place` is that of a lane's four weights of the first tile; those of the next one lie `OF_TILE` further on.
 """
 keep_fragments = _keep
-"""`keep_fragments(total, sums, first)`: `sums[first + n * WARP]` becomes a lane's sum `n`."""
+"""`keep_fragments(total, sums, first)`: `sums[first + n * WARP]` becomes a lane's sum `n`, 16 rows after the other."""
 
 
-def no_sums(tiles: int) -> tuple[Any, ...]:
-    """Sums of a lane before the first product."""
-    return (np.float32(0),) * (SUMS * tiles)
+def no_sums(tiles: int, times: int = 1) -> tuple[tuple[Any, ...], ...]:
+    """Sums of a lane before the first product.
+
+    Args:
+        times: 16 rows.
+    """
+    return ((np.float32(0),) * (SUMS * tiles),) * times

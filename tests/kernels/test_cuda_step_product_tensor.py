@@ -20,6 +20,7 @@ from rnnops.kernels.cuda.step_product_tensor import (
     source,
     sums_name,
     tiles_of,
+    times_of,
 )
 
 pytestmark = on_cuda
@@ -68,7 +69,13 @@ def run(
     instruction = INSTRUCTIONS[precision]
     words, aligned = f"uint{8 * instruction.itemsize}", facade.choose(", alignment=16", "")
     functions = step_product.source("float32", "float32") + "\n\n\n" + source(precision)
-    names = {"functions": functions, "words": words, "aligned": aligned, "tiles": tiles, "nothing": sums_name(tiles)}
+    names = {
+        "functions": functions,
+        "words": words,
+        "aligned": aligned,
+        "tiles": tiles,
+        "nothing": sums_name(tiles, times_of(rows)),
+    }
     module = load_module(KERNEL.format(**names))
     staged = -(-need.weights * instruction.itemsize // 16) * 4
     sums = staged + need.row * (depth + BESIDE) * (2 if depth < inner else 1)

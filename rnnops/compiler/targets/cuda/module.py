@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from math import prod
 
 import numpy as np
 
@@ -79,7 +78,7 @@ from rnnops.compiler.targets.cuda.tensor_loops import (
     WORDS_OF_FRAGMENTS,
     fragments_of,
     rounding_of_plan,
-    tiles_of_product,
+    warps_of,
 )
 from rnnops.compiler.targets.cuda.text import cuda_text
 from rnnops.kernels.cuda.group_barrier import WORDS
@@ -310,8 +309,8 @@ class CudaScanWriter:
             where = size(node.right.layout.offset), size(along), size(across)
             shape = size(node.inner), size(node.columns), size(region.period)
             if node.rounding:
-                tiles = size(prod(tiles_of_product(loop, node, region.period)))
-                kept = tiles, Pointer(WORDS_OF_FRAGMENTS, size(place))
+                tiles, _, groups = warps_of(loop, node, region.period, self.scan.batch)
+                kept = size(tiles * groups), Pointer(WORDS_OF_FRAGMENTS, size(place))
                 lines.append(Do("load_fragments", (Array(weights), *where, *shape, *own, *kept)))
                 continue
             lines.append(Do("load_columns", (Array(weights), *where, *shape, *own, Pointer("kept", size(place)))))
@@ -329,8 +328,8 @@ class CudaScanWriter:
         c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
         bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
         if node.rounding:
-            tiles, groups = tiles_of_product(loop, node, period)
-            return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(tiles))))
+            *sizes, groups = warps_of(loop, node, period, self.scan.batch)
+            return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(*sizes))))
         return Do("step_product", (*a, *rows, *kept, *c, *bias))
 
     def _half(self, number: int, node: Product, loop: Loop, weights: int) -> Line:
