@@ -27,20 +27,35 @@ from bench.cuda_loops import directions, predicted
 from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
-from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
+from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.compiler.targets.cuda.share_lanes import LANES
 from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
+from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS
 
 CELLS = ("lstm", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
+ROUNDED = tuple(f"{cell} {one}" for cell in ("lstm", "gru", "layer_norm_lstm") for one in INSTRUCTIONS)
 CAPABILITIES = (8, 0), (9, 0), (10, 0)
 ROOM = {(8, 0): (108, 166912), (9, 0): (MULTIPROCESSORS, SHARED_BYTES), (10, 0): (148, 232448)}  # A100, H100, B200
 STEPS, SIZES = 64, tuple((H, N) for N in (16, 64) for H in (512, 768, 1024))
 KINDS = (
-    *("FFMA", "HMMA", "LDG 4", "LDG 8", "LDG 16", "LDG strong", "LDGSTS 16", "LDS 4", "LDS 16", "STS 4", "STS 16"),
+    *(
+        "FFMA",
+        "HMMA",
+        "LDG 4",
+        "LDG 8",
+        "LDG 16",
+        "LDG strong",
+        "LDGSTS 16",
+        "LDS 4",
+        "LDS 8",
+        "LDS 16",
+        "STS 4",
+        "STS 16",
+    ),
     *("STG 4", "STG 16", "BAR", "ATOM", "ATOMG", "RED", "REDG", "MEMBAR", "division 64", "division 32"),
 )
 RESULTS = Path(__file__).parent / "results" / "cuda-assembly.md"
@@ -72,10 +87,16 @@ class Assembled:
 
 
 def compiled(cell: str, H: int, N: int, capability: tuple[int, int]) -> list[CompiledScan]:
-    """The loops of a cell's recurrence, forward and backward, for a device that is not there."""
-    net, (blocks, shared) = user_net(cell), ROOM[capability]
+    """The loops of a cell's recurrence, forward and backward, for a device that is not there.
+
+    Args:
+        cell: one of `CELLS`, or of `ROUNDED`.
+    """
+    name, _, precision = cell.partition(" ")
+    net, (blocks, shared) = user_net(name), ROOM[capability]
     options = Options(least_work=0, device=Cuda(LANES, blocks, shared - FIXED_BYTES))
-    plan = ro.compile(net.build(cell, ()), tuning=options).plan(net.shapes(Size(STEPS, N, H)), dtype="float32")
+    run = ro.compile(net.build(name, ()), tuning=options, precision=precision or EXACT)
+    plan = run.plan(net.shapes(Size(STEPS, N, H)), dtype="float32")
     return [kernel.compiled for kernel in plan.plan.compiled.kernels]
 
 
@@ -89,7 +110,7 @@ def assembled(cell: str, capability: tuple[int, int], H: int = 512, N: int = 16)
                 ptx = facade.ptx_of_scan(getattr(module, name), capability)
                 code, said = linked(ptx, capability)
                 body = text.split(f"def {name}(")[1].split("\n\n\n")[0]
-                multiplies = "step_product(" in body, "partial_product(" in body
+                multiplies = "step_product(" in body or "tensor_product(" in body, "partial_product(" in body
                 yield facts(Assembled(cell, direction, name, capability, 0, 0, 0, 0, *multiplies), code, said)
 
 
@@ -141,13 +162,14 @@ def page(cells: Sequence[str], capabilities: Sequence[tuple[int, int]]) -> Itera
     yield "# Kernels as machine code, and what a step should cost\n"
     yield "No GPU has run them. Counts are of the instructions of the loop over steps as they stand, not as they run.\n"
     yield from assembly_table([one for cell in cells for cc in capabilities for one in assembled(cell, cc)])
-    yield "\nMicroseconds of a step of the loop on an H100, by the cost model (`targets/cuda/step_cost.py`), float32:\n"
+    yield "\nMicroseconds of a step of the loop on an H100, by the cost model (`targets/cuda/step_cost.py`, and"
+    yield "`tensor_cost.py` for operands that are rounded):\n"
     yield from cost_table(cells)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=CELLS, choices=CELLS)
+    parser.add_argument("--cells", nargs="+", default=(*CELLS, *ROUNDED), choices=(*CELLS, *ROUNDED))
     parser.add_argument("--capability", nargs="+", default=[f"{a}.{b}" for a, b in CAPABILITIES])
     parser.add_argument("--save", action="store_true", help=f"also write {RESULTS.name} in bench/results")
     options = parser.parse_args()

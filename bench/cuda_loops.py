@@ -8,6 +8,8 @@ from rnnops.compiler.execute.compiled_scan import CompiledScan
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.step_cost import CLOCK, step_time
+from rnnops.compiler.targets.cuda.tensor_cost import tensor_step_time
+from rnnops.compiler.targets.cuda.tensor_loops import rounding_of
 
 KERNEL = "loop_"  # begins the name of a kernel that is a loop
 
@@ -36,8 +38,13 @@ def predicted(scans: Sequence[CompiledScan], batch: int, room: Blocks, clock: fl
     for direction, scan in directions(scans):
         made = loops(scan, room)
         lasting = all(loop.persistent for loop in made)
-        found[direction] = sum(step_time(loop, batch) for loop in made) * CLOCK / clock if lasting else None
+        found[direction] = sum(time_of(loop, batch) for loop in made) * CLOCK / clock if lasting else None
     return found
+
+
+def time_of(loop: Loop, batch: int) -> float:
+    """Microseconds of a step, on tensor cores where products round their operands."""
+    return tensor_step_time(loop, batch) if rounding_of(loop.products) else step_time(loop, batch)
 
 
 def beside_measured(

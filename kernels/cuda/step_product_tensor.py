@@ -125,6 +125,37 @@ def stage_rows(A: Any, start: int, stride: int, rows: int, size: int, staged: An
         row += down
 
 
+def add_fragments(
+    sums: Any, nothing: Any, item: int, together: int, split: int, splits: int, first_row: int, first_column: int,
+    C: Any, c_start: int, rows: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any,
+    bias_start: int,
+) -> None:  # fmt: skip
+    """What a warp stores of C: sums of the warps that share its tiles, added up in their order.
+
+    Args:
+        item: number of the tiles among `together`, of each of the `splits`.
+        first_row, first_column: of the tiles, in the block's part of C.
+    """
+    lane, count = cuda.threadIdx.x % WARP, len(nothing[0])
+    all_sums, own, n = len(nothing) * count, u1 - u0, split
+    while n < all_sums:
+        block = quotient(n, count)
+        row = first_row + block * ROWS + lane // 4 + n % 4 // 2 * 8
+        j = first_column + (n - block * count) // 4 * TILE_COLUMNS + lane % 4 * 2 + n % 2
+        if row < rows and j < quotient(columns, period) * own:
+            gate = quotient(j, own)
+            column = gate * period + u0 + j - gate * own
+            found = np.float32(0)
+            for part in range(splits):
+                found += sums[((part * together + item) * all_sums + n) * WARP + lane]
+            if accumulate:
+                found += C[c_start + row * columns + column]
+            elif bias_start >= 0:
+                found += bias[bias_start + column]
+            C[c_start + row * columns + column] = found
+        n += splits
+
+
 def tensor_product(
     A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, depth: int, sums: Any,
     C: Any, c_start: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any, bias_start: int,
@@ -143,10 +174,8 @@ def tensor_product(
     own, times, count, pitch = u1 - u0, len(nothing), len(nothing[0]), depth + BESIDE
     tiles, all_sums, own_rows = count // SUMS, times * count, times * ROWS
     width = quotient(columns, period) * own
-    down, over = (
-        quotient(rows + own_rows - 1, own_rows),
-        quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS),
-    )
+    down = quotient(rows + own_rows - 1, own_rows)
+    over = quotient(width + tiles * TILE_COLUMNS - 1, tiles * TILE_COLUMNS)
     first = 0
     while first < down * over:  # as many groups of tiles as there are warps
         together = min(warps, down * over - first)
@@ -168,40 +197,36 @@ def tensor_product(
                 rest = min(depth, inner - begin - depth)
                 stage_rows(A, a_start + begin + depth, a_row, rows, rest, at(staged, other), pitch)
             chunk = split
-            place = ((begin // CHUNK + chunk) * groups + x) * tiles * OF_TILE + lane * OF_LANE
-            while chunk < (chunks if split < splits else 0):  # 2. products of this one
-                left = left_fragment(staged, own_row, rows - 1, pitch, here + own_k + chunk * CHUNK, nothing)
+            place, more = ((begin // CHUNK + chunk) * groups + x) * tiles * OF_TILE, splits * groups * tiles * OF_TILE
+            place += lane * OF_LANE
+            while chunk + splits < (chunks if split < splits else 0):  # 2. its products, two chunks at once
+                k = here + own_k + chunk * CHUNK
+                left = left_fragment(staged, own_row, rows - 1, pitch, k, nothing)
+                following = left_fragment(staged, own_row, rows - 1, pitch, k + splits * CHUNK, nothing)
                 total = multiply_tiles(total, left, kept, place)
-                chunk += splits
-                place += splits * groups * tiles * OF_TILE
+                total = multiply_tiles(total, following, kept, place + more)
+                chunk += 2 * splits
+                place += 2 * more
+            if chunk < (chunks if split < splits else 0):
+                k = here + own_k + chunk * CHUNK
+                left = left_fragment(staged, own_row, rows - 1, pitch, k, nothing)
+                total = multiply_tiles(total, left, kept, place)
             begin += depth
             here = other
         cuda.syncthreads()
         if split < splits:  # 3. sums of the warps that share tiles, added up
             keep_fragments(total, sums, (split * together + item) * all_sums * WARP + lane)
         cuda.syncthreads()
-        n = split
-        while n < (all_sums if split < splits else 0):
-            block = quotient(n, count)
-            row = y * own_rows + block * ROWS + lane // 4 + n % 4 // 2 * 8
-            j = (x * tiles + (n - block * count) // 4) * TILE_COLUMNS + lane % 4 * 2 + n % 2
-            if row < rows and j < width:
-                gate = quotient(j, own)
-                column = gate * period + u0 + j - gate * own
-                found = np.float32(0)
-                for part in range(splits):
-                    found += sums[((part * together + item) * all_sums + n) * WARP + lane]
-                if accumulate:
-                    found += C[c_start + row * columns + column]
-                elif bias_start >= 0:
-                    found += bias[bias_start + column]
-                C[c_start + row * columns + column] = found
-            n += splits
+        if split < splits:
+            add_fragments(
+                sums, nothing, item, together, split, splits, own_row - lane // OF_LANE, x * tiles * TILE_COLUMNS,
+                C, c_start, rows, columns, period, u0, u1, accumulate, bias, bias_start,
+            )  # fmt: skip
         first += warps
         cuda.syncthreads()
 
 
-FUNCTIONS = (load_fragments, stage_rows, tensor_product)
+FUNCTIONS = (load_fragments, stage_rows, add_fragments, tensor_product)
 
 
 def source(precision: str) -> str:

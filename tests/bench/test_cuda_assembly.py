@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections import Counter
 
 import pytest
 from without_simulator import run_without_simulator
@@ -25,9 +26,11 @@ from rnnops.compiler.targets.cuda.step_cost import (
 )
 from rnnops.kernels.cuda.split_product import partial_sums
 
+ROUNDED = ("lstm tfloat32", "lstm bfloat16", "lstm float16", "gru bfloat16", "layer_norm_lstm tfloat32")
 CELLS = ("lstm", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ASSEMBLE = """
-import sys, warnings
+import json, sys, warnings
+from dataclasses import asdict
 warnings.simplefilter("ignore")
 try:
     from bench.cuda_link import lacking
@@ -42,10 +45,7 @@ if missing:
 from bench.cuda_assembly import assembled
 capability = tuple(map(int, sys.argv[2].split(".")))
 for one in assembled(sys.argv[1], capability):
-    counts = one.counts
-    print(one.direction, one.has_product, one.has_partial_sums, one.registers, one.stack, one.spills, one.local,
-          counts["LDS 16"], counts["FFMA"], counts["BAR"], counts["division 64"],
-          counts["LDGSTS 16"], counts["all"], counts["LDG 16"], counts["STG 16"])
+    print(json.dumps(asdict(one)))
 """
 SASS = """
 .section .text.__cuda_sm20_div_s64,"ax",@progbits
@@ -72,24 +72,35 @@ SASS = """
 
 
 @pytest.mark.parametrize("capability", ["8.0", "9.0", "10.0"])
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", [*CELLS, *ROUNDED])
 def test_kernels_stay_in_registers(cell: str, capability: str) -> None:
-    """And divide no 64 bits in their step loops, and copy 16 bytes at once; how many instructions they have is told."""
+    """And divide no 64 bits in their step loops, and copy 16 bytes at once; how many instructions they have is told.
+
+    Products of rounded operands are on tensor cores, and nothing else is; weights come by one read a lane.
+    """
     said = run_without_simulator(ASSEMBLE, cell, capability).splitlines()
     if said and said[0].startswith("missing:"):
         pytest.skip(said[0])
-    found: list[Any] = [line.split() for line in said]
-    assert {direction for direction, *_ in found} == {"forward", "backward"}
-    for direction, product, splits, *numbers in found:
-        registers, stack, spills, local, fours, multiplications, waits, divisions, copies, *wide = map(int, numbers)
-        every = wide.pop(0)
-        print(f"{cell} {direction}, compute capability {capability}: {registers} registers, {every} in the step loop")
+    found = [json.loads(line) for line in said]
+    assert {one["direction"] for one in found} == {"forward", "backward"}
+    for one in found:
+        counts, registers = Counter(one["counts"]), one["registers"]
+        every = f"{registers} registers, {counts['all']} in the step loop"
+        print(f"{cell} {one['direction']}, compute capability {capability}: {every}")
         assert 0 < registers <= 255
-        assert (stack, spills, local, divisions) == (0, 0, 0, 0)
-        assert waits > 0
-        assert "True" not in (product, splits) or (fours >= 8 and multiplications >= 64)
-        assert product == "False" or copies > 0
-        assert splits == "False" or (wide[0] >= 8 and wide[1] >= 4)  # reads in flight, and a tile's rows
+        assert (one["stack"], one["spills"], one["local"], counts["division 64"]) == (0, 0, 0, 0)
+        assert counts["BAR"] > 0
+        assert not one["has_product"] or counts["LDGSTS 16"] > 0
+        on_tensor_cores = cell in ROUNDED and one["has_product"]
+        assert (counts["HMMA"] > 0) == on_tensor_cores
+        if on_tensor_cores:
+            assert counts["LDS 16"] + counts["LDS 8"] >= 4
+        elif one["has_product"] or one["has_partial_sums"]:
+            assert counts["LDS 16"] >= 8
+            assert counts["FFMA"] >= 64
+        if one["has_partial_sums"]:
+            assert counts["LDG 16"] >= 8  # reads in flight
+            assert counts["STG 16"] >= 4  # a tile's rows
 
 
 def test_instructions_of_the_step_loop_are_counted() -> None:

@@ -18,7 +18,7 @@ FMAS = {
     4: 512,
     2: 1024,
 }  # a cycle and multiprocessor by bytes of an operand: NVIDIA's A100 whitepaper, without sparsity
-CHUNK_CYCLES = 100  # a read of shared memory, rounding, and two instructions that wait for each other: a guess
+CHUNK_CYCLES = 65  # two at a time: a read of shared memory, rounding, instructions that wait for each other: a guess
 
 
 def tensor_step_time(loop: Loop, batch: int) -> float:
