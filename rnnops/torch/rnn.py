@@ -103,6 +103,8 @@ class RNN(Module):
             hint = "Use torch.nn.parallel.DistributedDataParallel, a process for each device."
             raise StepError("a replica that torch.nn.DataParallel made runs, which rnnops does not support", hint=hint)
         if torch.compiler.is_dynamo_compiling():
+            if not torch.compiler.is_exporting() and any(x.is_cuda for x in pytree.tree_leaves(xs)):
+                return between_graphs(self, xs, init, lengths)
             if torch.compiler.is_exporting():
                 torch._dynamo.graph_break("torch.export takes an rnnops.torch.RNN with strict=False alone")
             named = self.cell.named_parameters(remove_duplicate=False), self.cell.named_buffers(remove_duplicate=False)
@@ -192,6 +194,12 @@ def _number(rnn: RNN) -> int:
     number = next(_count)
     _modules[number] = rnn
     return number
+
+
+@torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN of CUDA tensors into no graph")
+def between_graphs(rnn: RNN, xs: Any, init: Any, lengths: Any) -> tuple[Any, Any]:
+    """What a module gives, outside of graphs that Dynamo makes of what is around it."""
+    return rnn.over_time(xs, init, lengths)
 
 
 @torch._dynamo.nonstrict_trace

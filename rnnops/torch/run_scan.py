@@ -68,8 +68,8 @@ def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prep
     prepared = prepared_for(step, given, made, known)
     in_graph = is_in_graph(given.leaves)
     if in_graph and prepared.side.kind == "cuda":
-        hint = "Leave it out of the graph: rnn.forward = torch.compiler.disable(rnn.forward)."
-        raise StepError("torch.compile and torch.export take no recurrence of CUDA tensors", hint=hint)
+        hint = "Export the module on the CPU; torch.compile runs it between two graphs."
+        raise StepError("a graph takes no recurrence of CUDA tensors", hint=hint)
     run = run_in_graph if in_graph else run_now
     last, steps = run(prepared, given, made)
     assert isinstance(prepared.step.function, FlatStep)
