@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-INSTALL_SECONDS, TEST_SECONDS = 180, 420
+INSTALL_SECONDS, TEST_SECONDS = 240, 420
 TESTS = "tests/bench/test_cuda_assembly.py"
 LACKING = "from bench.cuda_link import lacking; import sys; sys.exit(lacking() or 0)"
 

@@ -84,7 +84,7 @@ def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
         Step("the kernel tests, on the device", 45, tuple(kernel_tests(tiny))),
         Step("barriers, copies, tensor cores", 25, tuple(job(name, tiny) for name in CHECKS_OF_KERNELS)),
         Step("cells beside the reference", 140, tuple(agreements(tiny)), tuple(compilations(tiny))),
-        Step("what runs around loops", 60, (torch_tests(tiny),), tuple(around(tiny))),
+        Step("what runs around loops", 60, (around(tiny, WHOLE[0]),), tuple(beside(tiny))),
         Step("compute-sanitizer", 70, tuple(sanitized(tiny))),
         Step("how long loops take, beside the cost model", 110, tuple(timings(tiny))),
         Step("ncu on a loop each way", 40, tuple(profiles(tiny))),
@@ -113,7 +113,7 @@ def torch_tests(tiny: bool) -> Part:
     """Tests of `rnnops.torch` on tensors of the device, which are skipped without one."""
     files = [str(TORCH_TESTS / path.name) for path in sorted((ROOT / TORCH_TESTS).glob("test_cuda*.py"))]
     options = ["-m", "not slow", *(["--collect-only"] if tiny else side_by_side())]
-    return tests("tests/pytorch", files, options, PROCESS_SECONDS)
+    return tests("tests/pytorch", files, options, 55.0)
 
 
 def tests(label: str, files: Sequence[str], options: Sequence[str], seconds: float) -> Part:
@@ -128,10 +128,15 @@ def side_by_side() -> list[str]:
     return ["-n", str(min(MOST_TESTERS, os.cpu_count() or 1))] if find_spec("xdist") else []
 
 
-def around(tiny: bool) -> Iterator[Part]:
+def around(tiny: bool, name: str) -> Part:
+    """Something that runs around loops, beside the reference."""
+    return job("whole", tiny, name, f"--size={TINY if tiny else SHORT}", seconds=45.0)
+
+
+def beside(tiny: bool) -> Iterator[Part]:
     """Side by side, as nothing is timed."""
-    for name in WHOLE[:1] if tiny else WHOLE:
-        yield job("whole", tiny, name, f"--size={TINY if tiny else SHORT}", seconds=45.0)
+    yield torch_tests(tiny)
+    yield from (around(tiny, name) for name in WHOLE[1:] if not tiny)
 
 
 def compilations(tiny: bool) -> Iterator[Part]:

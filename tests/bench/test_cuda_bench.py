@@ -250,7 +250,7 @@ def test_without_a_device_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", ["lstm training 3,2,4", "gru training 3,2,4"])
 def test_contenders_agree_in_the_simulator(name: str) -> None:
     pytest.importorskip("torch")
-    left_out = dict.fromkeys(("nn.LSTM fp16", "nn.GRU fp16"), "slow")
+    left_out = dict.fromkeys(("nn.LSTM fp16", "nn.GRU fp16", "rnnops bf16" if "lstm" in name else ""), "slow")
     it = Measurement(TINY[name], FAST, rates=RATES, reasons=left_out)
     rows = it.measured()
     assert it.wrong == []
@@ -261,11 +261,8 @@ def test_contenders_agree_in_the_simulator(name: str) -> None:
         assert by_label[label].floor_of == "sync"
     assert by_label["eager"].error < 1e-5
     assert by_label[f"{layer} bf16"].error > 1e-3
-    for low in ("tf32", "bf16"):
-        one = by_label[f"rnnops {low}"]
-        assert one.value or one.missing.startswith(f"rnnops has no products in {low} there: "), one
-        assert not one.value or 0 < one.error < 3e-2
-    assert 0 < by_label["rnnops fp16"].error < 1e-2
+    one = by_label["rnnops bf16"]
+    assert one.missing == "slow" if "lstm" in name else 1e-4 < one.error < 3e-2
     assert (by_label[layer].tf32, by_label[f"{layer} tf32"].tf32, by_label[f"{layer} bf16"].tf32) == ("off", "on", "-")
 
 
