@@ -103,6 +103,20 @@ def load_rows(
             kept[place] = kept_number(0)
 
 
+def own_number(element: int, period: int, u0: int, own: int) -> int:
+    """Where an element of a row lies among those of a block that owns so many features from `u0` on."""
+    gate = quotient(element, period)
+    return gate * own + element - gate * period - u0
+
+
+def clear_own(staged: Any, count: int) -> None:
+    """Numbers of shared memory become 0, those behind a block's own too."""
+    place = cuda.threadIdx.x
+    while place < count:
+        staged[place] = number(0)
+        place += cuda.blockDim.x
+
+
 def load_own(
     A: Any, start: int, stride: int, rows: int, inner: int, period: int, u0: int, u1: int, staged: Any, pitch: int
 ) -> None:
@@ -123,24 +137,25 @@ def load_own(
 
 
 def partial_product(
-    A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, sums: Any,
+    A: Any, a_start: int, a_row: int, rows: int, inner: int, kept: Any, staged: Any, pitch: int, there: bool, sums: Any,
     partials: Any, start: int, height: int, width: int, member: int, members: int, period: int, u0: int, u1: int,
 ) -> None:  # fmt: skip
     """Partial sums of `A[rows, own k] @ kept` go to memory.
 
     Args:
-        staged: shared memory for a block's numbers of A.
+        staged: shared memory for a block's numbers of A, rows `pitch` numbers apart.
+        there: whether they are there already, and zeros beside them.
         start: of the group's partial sums.
         height, width: as of `PartialSums`.
     """
     lane, lanes = cuda.threadIdx.x, cuda.blockDim.x
     full = (quotient(inner, period) * (u1 - u0) + TILE - 1) // TILE * TILE
-    pitch = full + TILE
     each = width // TILE
     over = members * each
     count = (rows + TILE - 1) // TILE * over
-    load_own(A, a_start, a_row, rows, inner, period, u0, u1, staged, pitch)
-    cuda.syncthreads()
+    if not there:
+        load_own(A, a_start, a_row, rows, inner, period, u0, u1, staged, pitch)
+        cuda.syncthreads()
     total, four = cuda.local.array(SQUARE, number), cuda.local.array(TILE, number)
     first = 0
     while first < count:
@@ -225,7 +240,7 @@ def add_partials(
         first += lanes
 
 
-FUNCTIONS = (load_rows, load_own, partial_product, add_partials)
+FUNCTIONS = (load_rows, own_number, clear_own, load_own, partial_product, add_partials)
 
 
 def source() -> str:

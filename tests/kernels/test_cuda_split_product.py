@@ -36,14 +36,14 @@ device_function = cuda.jit(device=True)
 
 
 @cuda.jit
-def partial(A, B, P, a_row, rows, inner, columns, period, along, across, height, width, staged, sums):
+def partial(A, B, P, a_row, rows, inner, columns, period, along, across, height, width, staged, pitch, sums):
     member, members = cuda.blockIdx.x, cuda.gridDim.x
     u0, u1 = period * member // members, period * (member + 1) // members
     shared = cuda.shared.array(0, types.{dtype}{aligned})
     kept = cuda.shared.array(0, types.{weights}{aligned})
     load_rows(B, 1, along, across, inner, columns, period, members, width, u0, u1, at(kept, 0))
     partial_product(
-        A, 2, a_row, rows, inner, at(kept, 0), at(shared, staged), at(shared, sums),
+        A, 2, a_row, rows, inner, at(kept, 0), at(shared, staged), pitch, False, at(shared, sums),
         P, 4, height, width, member, members, period, u0, u1,
     )
 
@@ -70,7 +70,8 @@ def run(
     module = load_module(KERNELS.format(functions=functions, dtype=dtype, weights=weights or dtype, aligned=aligned))
     sums = partial_sums(rows, columns, period, blocks)
     staged = padded(kept_rows(inner, period, sums))
-    end = staged + padded(rows) * (staged_width(inner, period, blocks) + TILE)
+    pitch = staged_width(inner, period, blocks) + TILE
+    end = staged + padded(rows) * pitch
     turned = np.ascontiguousarray(B.T) if way == "transposed" else B
     flat = [np.concatenate([np.full(gap, np.nan, dtype), x.reshape(-1)]) for gap, x in ((2, A), (1, turned), (3, C))]
     a, b, c = map(on_device, flat)
@@ -79,7 +80,7 @@ def run(
     along, across = (1, inner) if way == "transposed" else (columns, 1)
     size = np.dtype(dtype).itemsize
     with whole_grid(check=True):
-        numbers = (inner, rows, inner, columns, period, along, across, sums.height, sums.width, staged, end)
+        numbers = (inner, rows, inner, columns, period, along, across, sums.height, sums.width, staged, pitch, end)
         facade.launch(module.partial, blocks, lanes, (end + lanes * TILE**2) * size, 0, a, b, partials, *numbers)
         numbers = (rows, columns, period, sums.height, sums.width, way == "accumulate", -1 if bias is None else 1)
         facade.launch(module.whole, blocks, lanes, lanes * TILE * size, 0, partials, c, given, *numbers)

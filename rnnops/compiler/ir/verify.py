@@ -43,8 +43,8 @@ from rnnops.types import BOOL
 
 ON_DEVICE = (
     *("turn_of", "arrive", "await_group", "cuda.syncthreads"),
-    *("load_columns", "fetch_columns", "step_product", "load_rows", "partial_product", "add_partials"),
-    *("load_fragments", "tensor_product"),
+    *("load_columns", "fetch_columns", "step_product", "load_rows", "clear_own"),
+    *("partial_product", "add_partials", "load_fragments", "tensor_product"),
 )
 ON_HOST = ("on.launch", "on.multiply")
 KERNEL_NUMBERS = ("low", "begin", "end", "steps", "rank", "blocks", "lane", "lanes")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,14 +20,12 @@ from rnnops.compiler.codegen.parameters import SCALARS, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, Sizes
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
-    GOES_ON,
     HEADER_SIZES,
     LOW,
     ONE,
     STEP,
     STEPS,
     TILE,
-    TRUE,
     ZERO,
     K,
     N,
@@ -43,22 +42,19 @@ from rnnops.compiler.ir.kernel import (
     Do,
     For,
     Function,
-    MatrixProduct,
     Parameter,
     Pointer,
     Statement as Line,
-    StridedMatrix,
     buffers_of,
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads
+from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.apart import apart
 from rnnops.compiler.targets.cuda.block_rows import SHARED, SYNC, BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
@@ -69,9 +65,11 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
     numbers_of,
 )
 from rnnops.compiler.targets.cuda.defer_work import deferred
+from rnnops.compiler.targets.cuda.driver_products import DriverProducts
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
 from rnnops.compiler.targets.cuda.loop import Loop
+from rnnops.compiler.targets.cuda.mirrored_rows import MirroredPointwiseWriter, mirrored
 from rnnops.compiler.targets.cuda.part_rows import PART, PartPointwiseWriter
 from rnnops.compiler.targets.cuda.split_lines import SplitLines
 from rnnops.compiler.targets.cuda.tensor_loops import (
@@ -90,6 +88,7 @@ P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", 
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
 DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
 STEP_OF_TILE = step_of_tile(STEP)
+NOWHERE: Mapping[str, Argument] = MappingProxyType({})
 
 
 @dataclass
@@ -110,7 +109,6 @@ class CudaScanWriter:
     constants: Constants = field(default_factory=Constants)
     sizes: Sizes = field(default_factory=Sizes)
     programs: list[PointwiseKernel] = field(default_factory=list)
-    summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
     shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
     part_sizes: dict[int, int] = field(default_factory=dict)  # of axes that parts of a row share out -> their number
     kernels: list[Kernel] = field(default_factory=list)
@@ -135,15 +133,8 @@ class CudaScanWriter:
         first = choice(BACKWARDS, T - TILE - STEPS, TILE)
         body: list[Line] = [Assign("steps", least(K, T - TILE)), Assign("low", first)]
         for number, stage in enumerate(self.plan.stages):
-            body += self._launches(number, self.loops[number]) if stage.loop else self._products_of_tile(stage)
+            body += self._launches(number, self.loops[number]) if stage.loop else self._products.of_tile(stage.nodes)
         return [For("tile", ZERO, T, K, tuple(body))]
-
-    def _products_of_tile(self, stage: Stage) -> list[Line]:
-        lines: list[Line] = [
-            Do("on.multiply", tuple(map(self._product_of_tile, nodes))) for nodes in apart(stage.nodes)
-        ]
-        self.summed.update(node.target for node in stage.nodes if isinstance(node, Contraction))
-        return lines
 
     def _launches(self, number: int, loop: Loop) -> list[Line]:
         if loop.persistent:
@@ -153,8 +144,7 @@ class CudaScanWriter:
         for are_products, group in groupby(enumerate(loop.regions), key=lambda region: region[1].product is not None):
             regions = list(group)
             if are_products:
-                together = apart([region.nodes[0] for _, region in regions])
-                lines += [Do("on.multiply", tuple(map(self._product_of_step, nodes))) for nodes in together]
+                lines += self._products.of_step([region.nodes[0] for _, region in regions])
                 continue
             kernels = [self._kernel(f"region_{number}_{i}", loop, [i]) for i, _ in regions]
             lines += [self._launch(kernel, loop, STEP, STEP + 1, 0) for kernel in kernels]
@@ -164,37 +154,6 @@ class CudaScanWriter:
         grid = self._size(loop.blocks), self._size(numbers * np.dtype(self.dtype).itemsize)
         arrays = [Array(array.name) for array in kernel.arrays]
         return Do("on.launch", (Callee(kernel.name), *grid, LOW, begin, end, STEPS, *arrays))
-
-    def _product_of_step(self, node: Product | Contraction) -> MatrixProduct:
-        assert isinstance(node, Product)
-        left, target = (self._addresses.of_row(self._place(owner), ZERO) for owner in (node.left, node.target))
-        return self._product(node, left, target, self._size(node.rows))
-
-    def _product_of_tile(self, node: Product | Contraction) -> MatrixProduct:
-        if isinstance(node, Contraction):
-            return self._contraction(node)
-        left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
-        return self._product(node, left, target, STEPS * self._size(node.rows))
-
-    def _product(self, node: Product, left: Expr, target: Expr, rows: Expr) -> MatrixProduct:
-        layout, size = node.right.layout, self._size
-        a = StridedMatrix(self._place(node.left).array, left + size(node.offset), size(node.row_stride), ONE)
-        weights = self.layouts.arrays[node.right.owner]
-        b = StridedMatrix(weights, size(layout.offset), size(layout.strides[0]), size(layout.strides[1]))
-        c = StridedMatrix(self._place(node.target).array, target, size(node.columns), ONE)
-        bias = (self._array_of_bias(node), self._bias_start(node)) if node.bias else None
-        adds = Literal(node.accumulate, dtype="bool")
-        return MatrixProduct(a, b, c, (rows, size(node.columns), size(node.inner)), adds, bias, node.rounding)
-
-    def _contraction(self, node: Contraction) -> MatrixProduct:
-        size = self._size
-        left, right, target = (self._place(owner) for owner in (node.left, node.right, node.target))
-        a = StridedMatrix(left.array, self._base(left) + size(node.left_offset), ONE, size(node.left_stride))
-        b = StridedMatrix(right.array, self._base(right) + size(node.right_offset), size(node.right_stride), ONE)
-        c = StridedMatrix(target.array, ZERO, size(node.columns), ONE)
-        adds = TRUE if node.target in self.summed else GOES_ON
-        sizes = size(node.rows), size(node.columns), STEPS * size(node.inner)
-        return MatrixProduct(a, b, c, sizes, adds, rounding=node.rounding)
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
@@ -217,6 +176,10 @@ class CudaScanWriter:
         )
         self.kernels.append(kernel)
         return kernel
+
+    @cached_property
+    def _products(self) -> DriverProducts:
+        return DriverProducts(self.layouts, self.sizes, bool(self.plan.batch_axes))
 
     def _arrays(self) -> list[Parameter]:
         return array_parameters(self.scan, self.plan, self.layouts)
@@ -264,7 +227,7 @@ class CudaScanWriter:
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = list(STEP_OF_TILE)
-        weights, meanwhile = _places_of_weights(loop), list[Line]()
+        weights, meanwhile, mirrors = _places_of_weights(loop), list[Line](), self._mirrors(loop)
         for i, region in regions:
             if i in loop.waits and loop.persistent:
                 lines, meanwhile = [*lines, *self._wait(loop, i, meanwhile)], []
@@ -276,7 +239,8 @@ class CudaScanWriter:
                 lines.append(self._step_product(region.product, region.period, loop, weights[region.nodes]))
             else:
                 early, late = deferred(loop, self.plan, i)
-                lines += self._region(early, loop)
+                own_row = self._split(loop).own_row(i + 1, ROW - M0) if i in mirrors else {}
+                lines += self._region(early, loop, mirrors.get(i, ""), own_row)
                 meanwhile += self._region(late, loop) if late else []
         return lines
 
@@ -303,7 +267,8 @@ class CudaScanWriter:
                 continue
             place, weights = places[region.nodes], self.layouts.arrays[node.right.owner]
             if region.part:
-                lines.append(self._split(loop).load(node, region.period, weights, place))
+                split = self._split(loop)
+                lines += [split.load(node, region.period, weights, place), split.clear(node, region.period)]
                 continue
             along, across = node.right.layout.strides
             where = size(node.right.layout.offset), size(along), size(across)
@@ -326,7 +291,8 @@ class CudaScanWriter:
         memory = WORDS_OF_FRAGMENTS if node.rounding else "kept"
         kept = Pointer(memory, size(weights)), staged, size(loop.depth), sums
         c = Array(target.array), self._address(target, M0), size(node.columns), size(period), *own
-        bias = Literal(node.accumulate, dtype="bool"), Array(self._array_of_bias(node)), self._bias_start(node)
+        array, start = self._products.bias(node)
+        bias = Literal(node.accumulate, dtype="bool"), Array(array), start
         if node.rounding:
             *sizes, groups = warps_of(loop, node, period, self.scan.batch)
             return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(*sizes))))
@@ -338,24 +304,35 @@ class CudaScanWriter:
         left, target, rows = self._place(node.left), self._place(node.target), (M1 - M0) * self._size(each)
         lines = self._split(loop)
         if loop.regions[number].part == PARTIAL:
-            return lines.partial(number, left.array, self._address(left, M0), rows, weights)
-        bias = Array(self._array_of_bias(node)), self._bias_start(node)
-        return lines.total(number, (Array(target.array), self._address(target, M0)), rows, bias)
+            there = number - 1 in self._mirrors(loop)
+            return lines.partial(number, left.array, self._address(left, M0), rows, weights, there)
+        array, start = self._products.bias(node)
+        return lines.total(number, (Array(target.array), self._address(target, M0)), rows, (Array(array), start))
+
+    def _mirrors(self, loop: Loop) -> dict[int, str]:
+        return mirrored(loop, self.plan, self.scan.batch)
 
     def _split(self, loop: Loop) -> SplitLines:
         rows = self.scan.batch if self.plan.batch_axes else 1
         return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
-    def _region(self, region: Region, loop: Loop) -> list[Line]:
+    def _region(
+        self, region: Region, loop: Loop, mirror: str = "", own_row: Mapping[str, Argument] = NOWHERE
+    ) -> list[Line]:
+        """Lines of elementwise work.
+
+        Args:
+            mirror: the owner that goes to shared memory too.
+            own_row: what the program is told of its place there.
+        """
         together = self._rows_and_together()[1]
         if region.period == BY_ROWS:
             return [For("n", N0, N1, ONE, (self._call(self._program(region, loop)),))]
         first, last = self._features(region.period)
         width = last - first
         quotient = Call("quotient", (E, width), dtype=INDEX)
-        rows = For(
-            "n", P * together, least(P * together + together, M1), ONE, (self._call(self._program(region, loop)),)
-        )
+        call = self._call(self._program(region, loop, mirror), own_row)
+        rows = For("n", P * together, least(P * together + together, M1), ONE, (call,))
         body = Assign("q", quotient), Assign("u", first + E - Name("q") * width), Assign("p", P0 + Name("q")), rows
         return [For("e", LANE, (P1 - P0) * width, LANES, body)]
 
@@ -373,7 +350,7 @@ class CudaScanWriter:
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
         return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(region, loop))))]
 
-    def _program(self, region: Region, loop: Loop) -> PointwiseKernel:
+    def _program(self, region: Region, loop: Loop, mirror: str = "") -> PointwiseKernel:
         """Write the pointwise kernel of a region."""
         stored = region.written & {*self._read_elsewhere(region), *self.plan.slots, *self.plan.accumulators}
         plan, statements = self.plan, region.statements
@@ -388,24 +365,27 @@ class CudaScanWriter:
                 fuse_nests(statements, folds_last=True)
             )
         else:
-            writer = FeaturePointwiseWriter(*known, self.sizes, self.constants)
+            writer = (MirroredPointwiseWriter if mirror else FeaturePointwiseWriter)(*known, self.sizes, self.constants)
+            if isinstance(writer, MirroredPointwiseWriter):
+                writer.mirrored = mirror
             writer.period, writer.written = region.period, region.written - numbers_of(statements, plan)
             program = writer.write(feature_nests(statements, plan))
         self.programs.append(program)
         return program
 
     def _read_elsewhere(self, region: Region) -> Iterator[str]:
-        """Owners that other regions and stages read."""
+        """Owners that other nodes of loops and stages read."""
+        own = {id(node) for node in region.nodes}
         for number, stage in enumerate(self.plan.stages):
             regions = self.loops[number].regions if number in self.loops else ()
-            nodes = [node for other in regions if other is not region for node in other.nodes]
+            nodes = [node for other in regions for node in other.nodes]
             for node in nodes if regions else stage.nodes:
-                yield from node_reads(node)
+                yield from () if id(node) in own else node_reads(node)
 
-    def _call(self, program: PointwiseKernel) -> Line:
+    def _call(self, program: PointwiseKernel, own_row: Mapping[str, Argument] = NOWHERE) -> Line:
         places = [self._place(owner) for owner in program.pointers]
         pointers = [Pointer(place.array, self._address(place, ROW)) for place in places]
-        scalars = [self._scalar(name) for name in program.scalars]
+        scalars = [own_row.get(name) or self._scalar(name) for name in program.scalars]
         return Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
 
     def _scalar(self, name: str) -> Argument:
@@ -421,18 +401,11 @@ class CudaScanWriter:
         return self.layouts.places[owner]
 
     @cached_property
-    def _addresses(self) -> Addresses:
-        return Addresses(self.sizes, bool(self.plan.batch_axes))
-
-    @cached_property
     def _addresses_in_kernels(self) -> Addresses:
         return DeviceAddresses(self.sizes, bool(self.plan.batch_axes))
 
     def _address(self, place: Place, row: Expr) -> Expr:
         return self._addresses_in_kernels.of_row(place, row)
-
-    def _base(self, place: Place) -> Expr:
-        return self._addresses.of_tile(place)
 
     def _size(self, value: int) -> Expr:
         return self.sizes.of(value)
@@ -453,12 +426,6 @@ class CudaScanWriter:
         """First and last of a block's part of an axis of a row."""
         number = self.part_sizes.setdefault(size, len(self.part_sizes))
         return Name(f"f{number}"), Name(f"g{number}")
-
-    def _array_of_bias(self, node: Product) -> str:
-        return self.layouts.arrays[node.bias.owner] if node.bias else self._place(node.target).array
-
-    def _bias_start(self, node: Product) -> Expr:
-        return self._size(node.bias.layout.offset) if node.bias else Literal(-1)
 
 
 class DeviceAddresses(Addresses):

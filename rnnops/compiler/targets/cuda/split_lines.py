@@ -10,7 +10,8 @@ from rnnops.compiler.ir.kernel import Argument, Array, Do, Pointer
 from rnnops.compiler.ir.nodes import Product
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.kernels.cuda.split_product import PartialSums
+from rnnops.kernels.cuda.split_product import PartialSums, staged_width
+from rnnops.kernels.cuda.step_product import TILE, padded
 
 STEP, GROUP, MEMBER = Name("step"), Name("group"), Name("member")
 
@@ -40,19 +41,33 @@ class SplitLines:
         kept = Pointer("kept", size(place))
         return Do("load_rows", (Array(weights), *where, members, width, *self.features(period), kept))
 
-    def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int) -> Do:
+    def clear(self, node: Product, period: int) -> Do:
+        """Zeros where a block's numbers of a left side will lie."""
+        rows = padded(self.loop.sharing(self.rows).rows_of(node))
+        return Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
+
+    def own_row(self, number: int, row: Expr) -> dict[str, Argument]:
+        """Where a row of what region `number` multiplies lies, and which features it has, by names in programs."""
+        node, period = self._region(number)
+        first, last = self.features(period)
+        place = Pointer("shared", self.size(self.loop.staged) + row * self.size(self._pitch(node, period)))
+        return {"own_row": place, "own_first": first, "own_count": last - first}
+
+    def partial(self, number: int, left: str, first: Expr, rows: Expr, place: int, there: bool) -> Do:
         """Partial sums of region `number` of the loop.
 
         Args:
             left: the array in which the left side lies, from `first` on.
             place: of the weights in shared memory.
+            there: whether a block's numbers of the left side are in shared memory.
         """
         node, period = self._region(number)
         size = self.size
         a = Array(left), first + size(node.offset), size(node.row_stride), rows, size(node.inner)
         kept, staged, sums = Pointer("kept", size(place)), self._shared(self.loop.staged), self._shared(self.loop.sums)
+        chip = kept, staged, size(self._pitch(node, period)), Literal(there, dtype="bool"), sums
         shape, own = self._shape(node, period), self.features(period)
-        return Do("partial_product", (*a, kept, staged, sums, *self._partials(number), *shape, size(period), *own))
+        return Do("partial_product", (*a, *chip, *self._partials(number), *shape, size(period), *own))
 
     def total(self, number: int, target: tuple[Array, Expr], rows: Expr, bias: tuple[Array, Expr]) -> Do:
         """What the partial sums of a product add up to, in region `number`."""
@@ -62,6 +77,10 @@ class SplitLines:
         partials: tuple[Argument, ...] = (array, start, rows, *self._shape(node, period))
         c = *target, size(node.columns), size(period), *self.features(period)
         return Do("add_partials", (*partials, sums, *c, Literal(node.accumulate, dtype="bool"), *bias))
+
+    def _pitch(self, node: Product, period: int) -> int:
+        pitch: int = staged_width(node.inner, period, self.loop.members) + TILE
+        return pitch
 
     def _shared(self, place: int) -> Pointer:
         return Pointer("shared", self.size(place))
