@@ -134,7 +134,8 @@ def test_partial_sums_cost_what_their_parts_do() -> None:
     assert total_cycles(sums) == pytest.approx(given + 2 * ROUND_TRIP)  # 8 lanes share out the members, 8 at once
     multiply, own = multiply_cycles(16, 32, 1024), ROUND_TRIP + 16 * 32 * 4 / L2_BYTES
     most = own + multiply + given  # without the passes in which one tile is written while the next is multiplied
-    assert max(multiply, given) < partial_cycles(32, sums) < most
+    assert max(multiply, given) < partial_cycles(32, sums, stays=False) < most
+    assert partial_cycles(32, sums, stays=False) - partial_cycles(32, sums, stays=True) == pytest.approx(own)
 
 
 def test_the_cheapest_loop_is_that_with_fewer_waits() -> None:

@@ -30,7 +30,7 @@ class MirroredPointwiseWriter(FeaturePointwiseWriter):
 def mirrored(loop: Loop, plan: StepPlan, batch: int) -> dict[int, str]:
     """The region whose result goes to shared memory too, and that; empty where the product reads it from memory."""
     numbers = [number for number, region in enumerate(loop.regions) if region.part == PARTIAL]
-    if len(loop.products) != 1 or not numbers or numbers[0] in {0, *loop.waits}:
+    if len(loop.products) != 1 or numbers in ([], [0]):
         return {}
     (product,), before = loop.products, loop.regions[numbers[0] - 1]
     writers = [region for region in loop.regions if product.left in region.written]

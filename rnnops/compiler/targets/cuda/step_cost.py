@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, Region
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.share_lanes import LANES
 from rnnops.kernels.cuda.fours import BATCH
@@ -25,7 +25,7 @@ from rnnops.sizes import settled
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
 MULTIPROCESSORS = 132  # of an H100 SXM
 SHARED_BYTES = 232448  # of shared memory a block may have, compute capability 9.0 (CUDA C++ Programming Guide)
-NUMBERS = 6  # that the cycles of a product depend on
+NUMBERS = 7  # that the cycles of a product depend on
 ROUND_TRIP = 270  # cycles to L2 and back on an H100, by published microbenchmarks
 L2_BYTES = 5120 / MULTIPROCESSORS  # a cycle and multiprocessor: what NVIDIA's A100 whitepaper says of its L2
 FMAS = 128  # a cycle and multiprocessor, compute capability 9.0 (CUDA C++ Programming Guide, arithmetic instructions)
@@ -88,37 +88,40 @@ def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Seq
 def _products(loop: Loop, batch: int) -> Iterator[tuple[Region, tuple[int, ...]]]:
     """Regions with a product, and what that costs depends on."""
     sharing = loop.sharing(batch)
-    for region in loop.regions:
+    for number, region in enumerate(loop.regions):
         product = region.product
         if product:
             sizes = product.inner, product.columns, region.period, loop.members, loop.depth
-            yield region, (padded(sharing.rows_of(product)), *sizes)
+            stays = len(loop.products) == 1 and loop.regions[number - 1].period != BY_ROWS  # see mirrored_rows.py
+            yield region, (padded(sharing.rows_of(product)), *sizes, int(stays))
 
 
 def region_cycles(part: str, numbers: Sequence[int], habits: Habits) -> float:
     """Cycles of a product, or of a half of it.
 
     Args:
-        numbers: rows, inner, columns, period of features, members, numbers of a slice of k.
+        numbers: rows, inner, columns, period of features, members, numbers of a slice of k, and 1 where a block's
+            numbers of the left side are in shared memory.
     """
-    rows, inner, columns, period, members, depth = numbers
+    rows, inner, columns, period, members, depth, stays = numbers
     own = -(-period // members)
     if part == PARTIAL:
-        return partial_cycles(inner // period * own, partial_sums(rows, columns, period, members))
+        return partial_cycles(inner // period * own, partial_sums(rows, columns, period, members), bool(stays))
     if part == TOTAL:
         return total_cycles(partial_sums(rows, columns, period, members))
     return product_cycles(rows, inner, depth, multiply_cycles(rows, inner, columns // period * own), habits)
 
 
-def partial_cycles(inner: int, sums: PartialSums) -> float:
+def partial_cycles(inner: int, sums: PartialSums, stays: bool) -> float:
     """Cycles in which a block reads its own numbers of a left side, multiplies them and writes partial sums.
 
     Those of some tiles are on their way while others are multiplied.
 
     Args:
         inner: numbers of a row that it has.
+        stays: whether they are in shared memory.
     """
-    read = ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
+    read = 0.0 if stays else ROUND_TRIP + sums.height * inner * 4 / L2_BYTES
     passes = -(-sums.members * sums.of_member // TILE**2 // LANES)
     multiply = multiply_cycles(sums.height, inner, sums.members * sums.width) / passes
     write = sums.members * sums.of_member * 4 / L2_BYTES / passes
