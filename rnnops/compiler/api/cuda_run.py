@@ -10,7 +10,7 @@ from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rnnops.checkpoints.policy import Saving
 from rnnops.compiler.api.feeds import check_bound, is_on_cuda
@@ -19,11 +19,12 @@ from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.compiled_scan import REFERENCE, Options
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.targets.cuda.late_check import checked_late
 from rnnops.compiler.targets.cuda.references import DeviceReference
 from rnnops.compiler.targets.cuda.target import cuda_target
-from rnnops.errors import DeviceError, FeedError
+from rnnops.errors import DeviceError, FeedError, TypeRuleError
 from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
@@ -36,6 +37,7 @@ from rnnops.types import Array
 if TYPE_CHECKING:
     from rnnops.compiler.layers.layer_steps import LayerGradients
 
+OUT_OF_RANGE = "an index or a label is out of range, or an integer's power below 0"
 EITHER_SIDE = (
     "ro.on_device(array) copies to the device, array.to_host() from it; run.bind(name=array) takes parameters from "
     "either side, and those of a model are there."
@@ -57,7 +59,10 @@ class CudaPullback(Pullback):
         """
         with working(self._plan.program.net.name, self.stream if stream is None else stream):
             wait_for(self.stream, current_stream())
-            found = placed(super().__call__(grads), self.on_host)
+            with checked_late() as check:
+                found = placed(super().__call__(grads), self.on_host)
+            if check.failed():
+                raise TypeRuleError(OUT_OF_RANGE, net=self._plan.program.net.name, hint="Were feeds written to?")
             wait_for(current_stream(), self.stream)  # in which the memory of what was kept is used again
             return found
 
@@ -139,7 +144,10 @@ class CudaRun(Run):
         Returns: output name -> array, on the host or on the device, as feeds were. Raises FeedError for a mixture.
         """
         with working(self.net.name, stream):
-            found = super().__call__(*dicts, seed=seed, training=training, **feeds)
+            with checked_late() as check:
+                found = super().__call__(*dicts, seed=seed, training=training, **feeds)
+            if check.failed():
+                self._out_of_range(*self._read(dicts, feeds), seed, training)
             return placed(found, self._on_host(dicts, feeds))
 
     def vjp(
@@ -153,7 +161,10 @@ class CudaRun(Run):
     ) -> tuple[dict[str, Array], Pullback]:
         """Forward pass that keeps what backward reads, and the pullback; arguments as for a call, and on the CPU."""
         with working(self.net.name, stream):
-            found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+            with checked_late() as check:
+                found, pullback = super().vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
+            if check.failed():
+                self._out_of_range(*self._read(dicts, feeds), seed, training)
             assert isinstance(pullback, CudaPullback)
             pullback.on_host, pullback.stream = self._on_host(dicts, feeds), current_stream()
             return placed(found, pullback.on_host), pullback
@@ -167,6 +178,12 @@ class CudaRun(Run):
         arrays = {**self._bound, **{name: on_device(self._checked(name, array)) for name, array in params.items()}}
         copies = {name: settled(array.copy()) if name in params else array for name, array in arrays.items()}
         return CudaRun(self.net, self.device, self._options, copies, self._saving)
+
+    def _out_of_range(self, arrays: Mapping[str, Any], _: Hashable, seed: int | None, training: bool) -> NoReturn:
+        """Raise TypeRuleError for an index that was out of range: the reference says at which op, and what came."""
+        exact = Run(self.net, "reference", replace(REFERENCE, precision=self._options.precision))
+        exact({name: on_host(array) for name, array in arrays.items()}, seed=seed, training=training)
+        raise TypeRuleError(OUT_OF_RANGE, net=self.net.name)
 
     def _checked(self, name: str, value: Any) -> Any:
         check_bound(self.net, name)

@@ -213,7 +213,8 @@ def test_dropout_in_steps_draws_what_the_reference_draws() -> None:
         ro.testing.check_devices(net, feeds, {"cuda": run}, seed=3)
 
 
-def test_a_wrong_index_within_a_step_names_the_op() -> None:
+def lookups_net() -> ro.Net:
+    """A recurrence whose cell holds one, and looks rows of a table up."""
     inner = ro.Net("inner")
     a, x = inner.inputs("a", "x")
     inner.outputs(a_t=a + x)
@@ -224,8 +225,34 @@ def test_a_wrong_index_within_a_step_names_the_op() -> None:
     net = ro.Net("net")
     rows = net.input("rows", "int64")
     net.outputs(ro.recurrent_net(net, cell, [("row", rows)], [("h", net.input("h0"))], {"h": "h_t"})[0])
-    feeds = {"rows": np.array([[0, 1], [2, 9]]), "h0": np.zeros((2, 3)), "table": np.zeros((4, 3)), "x": np.ones(3)}
-    with pytest.raises(ro.TypeRuleError, match="gather"):
-        run_of(net)(on_device(feeds))
-    feeds["rows"][1, 1] = 3
-    ro.testing.check_devices(net, feeds, {"cuda": run_of})
+    return net
+
+
+ROWS = {"rows": np.array([[0, 1], [2, 3]]), "h0": np.zeros((2, 3)), "table": np.zeros((4, 3)), "x": np.ones(3)}
+
+
+def test_a_wrong_index_within_a_step_names_the_op() -> None:
+    net = lookups_net()
+    run = run_of(net)
+    wrong = on_device({**ROWS, "rows": np.array([[0, 1], [2, 9]])})
+    for call in (run, run.vjp):
+        with pytest.raises(ro.TypeRuleError, match=r"gather.*9"):
+            call(wrong)
+    out, pullback = run.vjp(ROWS)
+    pullback({"h_t_all": np.ones_like(out["h_t_all"])})  # nothing is left of it
+    ro.testing.check_devices(net, ROWS, {"cuda": run_of})
+
+
+@in_simulator
+def test_whether_indices_were_in_range_is_asked_once_a_pass() -> None:
+    run, given = run_of(lookups_net()), on_device(ROWS)
+    out, pullback = run.vjp(given)
+    pullback(on_device({"h_t_all": np.ones(out["h_t_all"].shape)}))
+    ones = on_device({"h_t_all": np.ones(out["h_t_all"].shape)})
+    with counted_transfers() as count:
+        _, pullback = run.vjp(given)
+    assert count.both == (0, 1)
+    given["rows"][0] = 7  # in what is borrowed
+    with counted_transfers() as count, pytest.raises(ro.TypeRuleError, match=r"net 'net': an index .*Were feeds"):
+        pullback(ones)
+    assert count.both == (0, 1)
