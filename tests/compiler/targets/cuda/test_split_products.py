@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +49,9 @@ def device(lanes: int, blocks: int, split: bool | None = True, weights: str = ""
     return lambda net: ro.compile(net, device="cuda", tuning=Options(tile=2, least_work=0, device=target))
 
 
+gru_with_one_product = partial(ro.GRU, linear_before_reset=True)
+
+
 def net_of(cell: Any, H: int, padded: bool = False) -> ro.Net:
     net = ro.Net("net")
     lengths = net.input("lengths", "int32") if padded else None
@@ -73,8 +76,9 @@ def is_split(run: ro.Run, feeds: dict[str, np.ndarray]) -> bool:
     ("cell", "H", "N", "lanes", "blocks", "dtype"),
     [
         (ro.LSTM, 5, 3, 3, 3, "float64"),
-        (ro.GRU, 6, 1, 5, 4, "float32"),
+        (gru_with_one_product, 6, 1, 5, 4, "float32"),
         pytest.param(ro.LSTM, 5, 17, 8, 3, "float32", marks=pytest.mark.slow),
+        pytest.param(gru_with_one_product, 9, 3, 16, 2, "float32", marks=pytest.mark.slow),
         pytest.param(ro.GRU, 9, 3, 16, 2, "float64", marks=pytest.mark.slow),
         pytest.param(ro.MILSTM, 3, 2, 4, 3, "float64", marks=pytest.mark.slow),
         pytest.param(ro.LayerNormLSTM, 5, 3, 3, 3, "float64", marks=pytest.mark.slow),
@@ -115,6 +119,14 @@ def test_float16_weights_are_those_of_the_other_form() -> None:
         found.append(pullback({name: np.ones_like(array) for name, array in out.items()}))
     for name, grad in found[0].items():
         np.testing.assert_allclose(grad, found[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("cell", "stays"), [(ro.LSTM, True), (ro.GRU, False), (ro.LayerNormLSTM, False)])
+def test_a_left_side_stays_on_chip_where_it_is_the_only_one_and_written_by_features(cell: Any, stays: bool) -> None:
+    """GRU has three products, whose left sides would lie in the same memory."""
+    net = net_of(cell, 4)
+    backward = device(3, 2)(net).plan(feeds_of(net, 2)).source.split("@scan_kernel")[-1]
+    assert set(re.findall(r" partial_product\(.*, (True|False), at\(shared", backward)) == {str(stays)}
 
 
 @pytest.mark.parametrize("split", [None, True])
