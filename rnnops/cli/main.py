@@ -82,7 +82,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
         "dropout": "part of each layer's output that is zeroed in training",
         "dtype": "of parameters and states: " + " or ".join(DTYPES),
         "device": "where it runs: " + " or ".join(DEVICES),
-        "precision": "what operands of products are rounded to: float32 or bfloat16",
+        "precision": "what operands of products are rounded to: float32, bfloat16; on CUDA also tfloat32, float16",
         "seed": "of parameters, dropout and the sample",
         "evaluate_every": "steps between points of the held-out curve",
     }

@@ -17,6 +17,7 @@ from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import Card
 from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS
+from rnnops.ops.rounded_products import rounded_matmul
 
 pytestmark = on_cuda
 Arrays = dict[str, Any]
@@ -109,6 +110,31 @@ def test_products_that_are_loops_over_elements() -> None:
     feeds = {name: random.normal(size=size).astype(np.float32) for name, size in sizes.items()}
     for precision in INSTRUCTIONS:
         assert_rounded_on_device(net, feeds, precision)
+
+
+def test_products_that_round_beside_products_that_do_not() -> None:
+    """In one loop, as a net may be written: weights as fragments beside weights as they are."""
+    cell, net = ro.Net("cell"), ro.Net("net")
+    x, h, g, w, u = cell.inputs("x", "h", "g", "w", "u")
+    cell.outputs(h=ro.tanh(rounded_matmul(h, w) + g @ u + x), g=ro.sigmoid(h @ u))
+    xs, h0 = net.inputs("x", "h0")
+    y, *_ = ro.recurrent_net(net, cell, [("x", xs)], [("h", h0), ("g", h0)], {"h": "h", "g": "g"})
+    net.outputs(y=y)
+    random = np.random.default_rng(0)
+    sizes = {"x": (3, 2, 5), "h0": (2, 5), "w": (5, 5), "u": (5, 5)}
+    feeds = {name: random.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    mixed = {"tuning": Options(device=Cuda(lanes=32))}
+    source = ro.compile(net, "cuda", **mixed).plan(feeds).source
+    loop = source.split("def loop_")[1].split("\n\n\n")[0]
+    assert "tensor_product(" in loop
+    assert "step_product(" in loop
+    came = results(net, feeds, "cuda", **mixed)
+    exact = results(net, feeds, "reference", "bfloat16")
+    for name, array in results(net, feeds, "reference").items():
+        assert_none_unrounded(came[name], array, exact[name])
+    with_others = ro.compile(net, "cuda")  # which has no tensor cores, and leaves the recurrence to the interpreter
+    np.testing.assert_allclose(with_others(feeds)["y"], came["y"], atol=1e-4)
+    assert "are of operands rounded to bfloat16, which the device does not do" in str(with_others.plan(feeds))
 
 
 def test_plans_name_the_instruction() -> None:
