@@ -15,7 +15,7 @@ import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite import fusion_groups
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import memory, replays
+from rnnops.kernels.cuda import device_array, memory, replays
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda
@@ -104,6 +104,19 @@ def test_a_last_state_alone_keeps_no_larger_array_alive() -> None:
     run = ro.compile(net, device="cuda", tuning=TUNING)
     for out in (run(feeds), run.vjp(feeds)[0]):
         assert out["last"].memory.nbytes == out["last"].nbytes
+
+
+def test_constants_of_a_cell_go_to_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = ro.Net("constants")
+    y, _ = ro.cells.LMUCell(D, H, order=2, name="lmu").apply_over_sequence(net, net.input("x"))
+    net.outputs(y=y, two=ro.constant(net, np.full(2, 2.0)))
+    feeds = {name: array for name, array in feeds_of(net).items() if name in net.input_names}
+    wanted, run, given = ro.compile(net, device="reference")(feeds), ro.compile(net, device="cuda"), on_device(feeds)
+    run(given)["two"].fill(7)  # which is the caller's
+    with monkeypatch.context() as patched:
+        patched.setattr(device_array, "copy_to", lambda *_: pytest.fail("something goes to the device"))
+        out = run(given)
+    assert_same(out, wanted, DeviceArray)
 
 
 def attending() -> ro.Net:

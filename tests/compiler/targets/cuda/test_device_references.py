@@ -38,6 +38,15 @@ def test_a_view_is_no_copy() -> None:
     assert (turned.to_host() == 7).all()
 
 
+def test_constants_go_to_the_device_once() -> None:
+    call = call_of('y = Constant(value=2.5, dtype="float64")')
+    (first,), (second,) = (DeviceReference(call)([], RunContext()) for _ in range(2))
+    assert first is second
+    assert first.item() == 2.5
+    with pytest.raises(ValueError, match="read-only"):
+        first.fill(1)
+
+
 def test_arrays_of_the_host_stay_there() -> None:
     (found,) = DeviceReference(call_of("y = Exp(x)", x=(2, 3)))([X], RunContext())
     assert isinstance(found, np.ndarray)
