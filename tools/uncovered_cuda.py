@@ -16,14 +16,14 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     *(f"kernels/cuda/{name}.py" for name in (
         "facade", "streams", "device_memory", "device_array", "memory", "lenders", "host_numbers", "launches",
-        "replays", "exchange", "move", "blas",
+        "replays", "exchange", "dlpack", "move", "blas",
     )),
     *(f"rnnops/torch/{name}.py" for name in ("cuda_calls", "cuda_side", "sides")),
 )  # fmt: skip
 TESTS = (
     *(f"tests/kernels/test_{name}.py" for name in (
-        "cuda_facade", "cuda_card", "cuda_moves", "cuda_exchange", "cuda_replays", "cuda_blas", "device_array",
-        "cuda_gemm", "cuda_scalars",
+        "cuda_facade", "cuda_card", "cuda_moves", "cuda_exchange", "cuda_dlpack", "cuda_host_numbers",
+        "cuda_replays", "cuda_blas", "device_array", "cuda_gemm", "cuda_scalars",
     )),
     *(f"tests/compiler/api/test_cuda_{name}.py" for name in ("run", "stream", "lenders")),
     "tests/compiler/targets/cuda/test_device_memory.py",

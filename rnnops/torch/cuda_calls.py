@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 
+def is_on_card(tensor: Tensor) -> bool:
+    """Whether a tensor lies on a CUDA device."""
+    return tensor.is_cuda
+
+
 def device_of(tensor: Tensor) -> torch.device:
     """Where a tensor lies."""
     return tensor.device

@@ -16,15 +16,15 @@ Side = HostSide | CudaSide
 
 def side_of(tensors: Sequence[Tensor]) -> Side:
     """Where states, inputs and lengths lie: the CUDA device that one is on, and all have to be, else the host."""
-    found = dict.fromkeys(cuda_calls.device_of(tensor) for tensor in tensors)
-    on_cards = [device for device in found if device.type == "cuda"]
-    if not on_cards:
+    if not any(map(cuda_calls.is_on_card, tensors)):  # most calls
         return HOST
+    found = dict.fromkeys(map(cuda_calls.device_of, tensors))
+    card = next(device for device in found if device.type == "cuda")
     if len(found) > 1:
         raise StepError(
             "states and inputs lie on two devices",
             wanted="all on one, as the module",
             came=" and ".join(map(str, found)),
-            hint=f"Move them: x.to('{on_cards[0]}').",
+            hint=f"Move them: x.to('{card}').",
         )
-    return CudaSide(on_cards[0])
+    return CudaSide(card)

@@ -100,6 +100,9 @@ def test_capsules_that_cannot_be_taken() -> None:
         Taken(None)
     with pytest.raises(BufferError, match="elements of DLPack's code 5, 64 bits, 1 lanes"):
         Taken(np.zeros(2, np.complex64).__dlpack__())
+    forever = capsule_of(At(np.arange(3.0)), (CPU, 0), 0, False)
+    dlpack.Managed.from_address(dlpack._inside(id(forever), dlpack.PLAIN)).deleter = None  # nothing is to be done
+    assert Taken(forever).shape == (3,)
     later = capsule_of(At(np.arange(3.0)), (CPU, 0), 0, True)
     dlpack.ManagedVersioned.from_address(dlpack._inside(id(later), dlpack.VERSIONED)).major = 2
     with pytest.raises(BufferError, match=r"DLPack of version 2\.0; wanted 1"):

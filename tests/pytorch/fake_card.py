@@ -52,6 +52,7 @@ def fake_card() -> Iterator[FakeCard]:
     """All tensors lie on a device."""
     card = FakeCard()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_calls, "is_on_card", lambda tensor: card.device_of(tensor) == CARD)
         patch.setattr(cuda_calls, "device_of", card.device_of)
         patch.setattr(cuda_calls, "memory", card.memory)
         patch.setattr(cuda_calls, "current_device", lambda: card.current)
