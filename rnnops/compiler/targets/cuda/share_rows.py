@@ -4,7 +4,7 @@ Nests of a row's work are shared out along an axis, each block of the row its pa
 an encoder at once. A wait comes between two nests where one reads what other parts have written. Small nests whose
 results all parts need (a softmax over the positions of an encoder) are done by all of them, each for itself, where that
 costs less than waiting; of what outlasts the step each then writes its part. Which nests those are a count decides, of
-accesses one after another and of waits, and rows stay with one block each where that is cheaper.
+accesses one after another and of waits, and rows stay with one block each where waits do not save twice their cost.
 
 Attention so has its energies by positions, its softmax by all and its context by features: one wait more a step.
 
@@ -127,12 +127,16 @@ class _Known:
 
 
 def _cheapest(known: _Known) -> tuple[StepPlan, Loop]:
-    best = _Shared(known, frozenset())
-    for owners in best.candidates():
-        other = _Shared(known, best.every | owners)
-        if other.cost < best.cost:
-            best = other
-    return (best.plan, best.loop) if best.cost < known.cost() else (known.plan, known.loop)
+    shared = _Shared(known, frozenset())
+    candidates = list(shared.candidates())
+    for first in (shared, _Shared(known, frozenset().union(*candidates))):
+        best = first
+        for owners in candidates:
+            other = _Shared(known, best.every ^ owners)
+            best = other if other.cost < best.cost else best
+        shared = best if best.cost < shared.cost else shared
+    gain, waits = known.cost() - shared.cost, len(shared.loop.waits) - len(known.loop.waits)
+    return (shared.plan, shared.loop) if gain > max(0, waits) * WAIT else (known.plan, known.loop)
 
 
 @dataclass(frozen=True)
