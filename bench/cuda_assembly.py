@@ -23,12 +23,11 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import rnnops as ro
 from bench.cuda_link import disassembled, lacking, linked
-from bench.cuda_loops import directions, predicted
+from bench.cuda_loops import directions, loops_written, predicted
 from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
 from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
-from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.compiler.targets.cuda.share_lanes import LANES
 from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
@@ -132,8 +131,9 @@ def facts(kernel: Assembled, code: bytes, said: str) -> Assembled:
 
 def predictions(cell: str, H: int, N: int) -> dict[str, str]:
     """Microseconds of a step on an H100 by direction."""
-    blocks, shared = ROOM[9, 0]
-    found = predicted(compiled(cell, H, N, (9, 0)), N, Blocks(blocks, LANES, shared - FIXED_BYTES))
+    with loops_written() as written:
+        scans = compiled(cell, H, N, (9, 0))
+    found = predicted(scans, written, N)
     return {name: "per step" if time is None else f"{time:.1f}" for name, time in found.items()}
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.step_cost import CLOCK, step_time
 from rnnops.compiler.targets.cuda.tensor_cost import tensor_step_time
 from rnnops.compiler.targets.cuda.tensor_loops import rounding_of
 
+LoopsOf = list[tuple[Scan, list[Loop]]]
 KERNEL = "loop_"  # begins the name of a kernel that is a loop
 
 
@@ -20,23 +25,34 @@ def directions(scans: Sequence[CompiledScan]) -> Iterator[tuple[str, CompiledSca
     return zip(("forward", "backward"), looping, strict=False)
 
 
-def loops(scan: CompiledScan, room: Blocks, weights: str = "float32") -> list[Loop]:
-    """How blocks share out the loops of a scan over steps that follow each other."""
-    stages = [stage for stage in scan.plan.stages if stage.loop and stage.cyclic]
-    return [share_loop(scan.scan, scan.plan, stage, room, "float32", weights) for stage in stages]
+@contextmanager
+def loops_written() -> Iterator[LoopsOf]:
+    """The loops over steps that follow each other, of each scan that is compiled meanwhile, as kernels are written."""
+    found: LoopsOf = []
+    real = target.write_cuda_scan
+
+    def write(scan: Scan, plan: Any, layouts: Any, dtype: str, loops: Mapping[int, Loop], weights: str) -> Any:
+        cyclic = [loops[number] for number, stage in enumerate(plan.stages) if stage.loop and stage.cyclic]
+        found.append((scan, cyclic))
+        return real(scan, plan, layouts, dtype, loops, weights)
+
+    with mock.patch.object(target, "write_cuda_scan", write):
+        yield found
 
 
-def predicted(scans: Sequence[CompiledScan], batch: int, room: Blocks, clock: float = CLOCK) -> dict[str, float | None]:
+def predicted(
+    scans: Sequence[CompiledScan], written: LoopsOf, batch: int, clock: float = CLOCK
+) -> dict[str, float | None]:
     """Microseconds of a step by direction; None for loops that leave the chip, of which nothing is known.
 
     Args:
+        written: what `loops_written` has found when the scans were compiled.
         batch: rows of a step.
-        room: of the device.
         clock: cycles a microsecond; all else but the number of multiprocessors is an H100's.
     """
     found: dict[str, float | None] = {}
-    for direction, scan in directions(scans):
-        made = loops(scan, room)
+    for direction, compiled in directions(scans):
+        made = next(loops for scan, loops in reversed(written) if scan is compiled.scan)
         lasting = all(loop.persistent for loop in made)
         found[direction] = sum(time_of(loop, batch) for loop in made) * CLOCK / clock if lasting else None
     return found

@@ -16,7 +16,7 @@ import numpy as np
 
 import rnnops as ro
 from bench.contender import Settings
-from bench.cuda_loops import beside_measured, predicted
+from bench.cuda_loops import beside_measured, loops_written, predicted
 from bench.environment import from_driver
 from bench.first_runs import MODEL, compiled_run, passes, placed_feeds, tell
 from bench.first_steps import ENDS, ROWS
@@ -27,7 +27,6 @@ from bench.place import Place, find_place
 from bench.problems import Problem, Size
 from bench.rnnops_engine import compile_net
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.compiler.targets.cuda.step_cost import CLOCK
 from rnnops.compiler.targets.cuda.target import cuda_target
 from rnnops.kernels.cuda import blas, gemm, launches
@@ -53,13 +52,11 @@ def loops(options: argparse.Namespace) -> None:
 
 def beside_model(options: argparse.Namespace, rows: int, slopes: Mapping[str, float]) -> dict[str, Any]:
     """What the cost model says of these loops on this device: its clock and multiprocessors, where the driver tells."""
-    target, clock = cuda_target("model", None), cycles_a_microsecond()
-    size = Size(ENDS[0], rows, options.size.H)
-    plan = compiled_run(options).plan(user_net(options.net).shapes(size), dtype="float32")
-    room = Blocks(target.blocks, target.lanes, target.shared_bytes)
-    scans = [kernel.compiled for kernel in plan.plan.compiled.kernels]
-    found = predicted(scans, rows, room, clock or CLOCK)
-    of = f"{clock or CLOCK:.0f} MHz{'' if clock else ', as nobody tells'}, {target.blocks} multiprocessors"
+    clock, size = cycles_a_microsecond(), Size(ENDS[0], rows, options.size.H)
+    with loops_written() as written:
+        plan = compiled_run(options).plan(user_net(options.net).shapes(size), dtype="float32")
+    found = predicted([kernel.compiled for kernel in plan.plan.compiled.kernels], written, rows, clock or CLOCK)
+    of = f"{clock or CLOCK:.0f} MHz{'' if clock else ', as nobody tells'}, {card().multiprocessors} multiprocessors"
     return {"for": of, **beside_measured(slopes, found)}
 
 

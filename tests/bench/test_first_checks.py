@@ -13,13 +13,12 @@ from whole_grid import whole_grid
 
 import rnnops as ro
 from bench import first_checks, first_models
-from bench.cuda_loops import beside_measured, predicted
+from bench.cuda_loops import beside_measured, loops_written, predicted
 from bench.first_minutes import FAILED, HUNG, MISSING, OK, Outcome, judged, page
 from bench.first_runs import MODEL, RESULT
 from bench.first_steps import Part
 from bench.problems import Size
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cuda.share_blocks import Blocks
 from rnnops.compiler.targets.cuda.step_cost import CLOCK
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import group_barrier
@@ -142,19 +141,23 @@ def test_numbers_that_are_off_or_none_are_wrong() -> None:
 # the cost model
 
 
-def test_predictions_are_of_the_clock_of_the_device() -> None:
+def test_predictions_are_of_the_loops_that_are_written_and_of_the_clock() -> None:
     net = ro.Net("n")
     h, *_ = ro.GRU(net, net.input("x"), None, None, 4, 4, scope="g")
     net.outputs(h=h)
-    options = Options(least_work=0, device=Cuda(lanes=4, blocks=2))
     feeds = {"x": (3, 2, 4), **{name: array.shape for name, array in ro.init_params(net, 0, "float32").items()}}
-    plan = ro.compile(net, device="cuda", tuning=options).plan(feeds, dtype="float32").plan
-    scans = [kernel.compiled for kernel in plan.compiled.kernels]
-    room = Blocks(2, 4, 48 * 1024)
-    found, half = predicted(scans, 2, room), predicted(scans, 2, room, CLOCK / 2)
+
+    def times(shared_bytes: int, clock: float = CLOCK) -> dict[str, float | None]:
+        options = Options(least_work=0, device=Cuda(lanes=4, blocks=2, shared_bytes=shared_bytes))
+        with loops_written() as written:
+            plan = ro.compile(net, device="cuda", tuning=options).plan(feeds, dtype="float32").plan
+        return predicted([kernel.compiled for kernel in plan.compiled.kernels], written, 2, clock)
+
+    found, half = times(48 * 1024), times(48 * 1024, CLOCK / 2)
     assert found.keys() == {"forward", "backward"}
     assert all(half[name] == pytest.approx(2 * time) for name, time in found.items() if time)
-    assert predicted(scans, 2, Blocks(1, 4, 0)) == {"forward": None, "backward": None}  # weights leave the chip
+    assert all(found.values())
+    assert times(0) == {"forward": None, "backward": None}  # weights leave the chip
 
 
 def test_the_page_shows_the_model_beside_the_device_and_errors() -> None:
