@@ -109,16 +109,19 @@ REDUCTIONS: tuple[tuple[Callable[..., Blob], Callable[[float, int], float]], ...
     (ops.reduce_min, lambda bound, count: bound),
     (ops.reduce_sum_square, lambda bound, count: bound * bound * count),
     (ops.reduce_log_sum_exp, lambda bound, count: bound + log(count)),
+    (ops.reduce_prod, lambda bound, count: max(bound, 1.0) ** count),
 )
+STEEP = 1e3  # a product of more than this has slopes that differences do not see
 
 
 def reduced(builder: Builder) -> None:
     item, draw = builder.of_rank(1), builder.draw
     axes = draw.subset(range(item.rank), 0.5) or [builder.axis(item)]
-    function, bound = draw.pick(REDUCTIONS)
-    count = prod(item.shape[axis] for axis in axes)
-    blob = function(item.blob, None if draw.chance(0.1) else axes, keepdims=draw.integer(0, 1))
-    builder.add(blob, bound(item.bound, max(count, prod(item.shape))))
+    axes = [] if draw.chance(0.1) else axes
+    count = prod(item.shape[axis] for axis in axes or range(item.rank))
+    bounds = [(function, bound(item.bound, count)) for function, bound in REDUCTIONS]
+    function, largest = draw.pick([one for one in bounds if one[1] <= STEEP])
+    builder.add(function(item.blob, axes or None, keepdims=draw.integer(0, 1)), largest)
 
 
 def ordered(builder: Builder) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.loops import Pointwise
+from rnnops.loops import Pointwise, Product
 from rnnops.ops.base import Binary, Unary, Variadic
 from rnnops.schema import REGISTRY, OpSchema
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS
@@ -62,7 +62,8 @@ def accepted(schema: OpSchema) -> list[str]:
 
 def may_be_elementwise(schema: OpSchema) -> bool:
     """Whether the op is elementwise, or says so for each call."""
-    return isinstance(schema.loop, Pointwise) or type(schema).loop_form is not OpSchema.loop_form
+    says_so = type(schema).loop_form is not OpSchema.loop_form
+    return isinstance(schema.loop, Pointwise) or (says_so and not isinstance(schema.loop, Product))
 
 
 def sweep() -> Iterator[Use]:
