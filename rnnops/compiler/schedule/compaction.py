@@ -23,7 +23,7 @@ def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
 
     rewrite: stages of all rows  -->  stages of rows that are not over, and fewer of rows that are
     """
-    names = _lengths(scan)
+    names = lengths_of(scan)
     if scan.timestep is None or not names:
         return plan
     alone = len(plan.stages) == 1 and goes_outside(scan, plan)  # two kinds of steps cost a row nothing then
@@ -64,7 +64,7 @@ def past_end_reads(plan: StepPlan) -> frozenset[TensorName]:
     return frozenset(plan.slots[owner].tensor for owner in owners if owner in plan.slots)
 
 
-def _lengths(scan: Scan) -> list[str]:
+def lengths_of(scan: Scan) -> list[str]:
     """References that a step compares with its number, row by row."""
     names = []
     for call in scan.program.calls:

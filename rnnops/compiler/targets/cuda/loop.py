@@ -22,6 +22,8 @@ class Loop:
         groups: of blocks, each with rows of its own.
         members: blocks of a group.
         parts: blocks that share a row where work goes by rows (`share_rows.py`).
+        over: what blocks do instead at a step when all rows of their group are over; empty where that is all of it.
+        lengths: the reference by which rows end, of `over`.
         weights: of each product, where its columns or rows begin in shared memory, counted in weights.
         staged: where rows of a product's left side begin there, `depth` numbers of each at a time.
         sums: where lanes leave their sums.
@@ -46,6 +48,8 @@ class Loop:
     partials: tuple[int, ...] = ()
     scratch: int = 0
     parts: int = 1
+    over: tuple[Region, ...] = ()
+    lengths: str = ""
 
     def sharing(self, rows: int) -> Sharing:
         """Its groups and members, for so many rows of the batch."""
@@ -75,7 +79,8 @@ class Loop:
         groups += f", {self.parts} blocks a row" if self.parts > 1 else ""
         sums = f", {self.partials[-1] * itemsize} bytes of partial sums" if self.partials else ""
         weights = f"{self.staged * itemsize} bytes of weights on chip in each block"
-        return [f"one launch a tile: {groups}, {waits}, {weights}{sums}"]
+        over = ["groups whose rows are all over leave products and waits"] if self.over else []
+        return [f"one launch a tile: {groups}, {waits}, {weights}{sums}", *over]
 
     @property
     def products(self) -> list[Product]:

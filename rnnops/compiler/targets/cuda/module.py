@@ -33,7 +33,7 @@ from rnnops.compiler.codegen.scan_module import (
     T,
 )
 from rnnops.compiler.ir.device import DeviceModule, Kernel
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, least, names_in, share_of
+from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Load, Name, choice, least, names_in, share_of
 from rnnops.compiler.ir.kernel import (
     Argument,
     Array,
@@ -68,6 +68,7 @@ from rnnops.compiler.targets.cuda.defer_work import deferred
 from rnnops.compiler.targets.cuda.driver_products import DriverProducts
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
+from rnnops.compiler.targets.cuda.finished_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.mirrored_rows import MirroredPointwiseWriter, mirrored
 from rnnops.compiler.targets.cuda.part_rows import PART, PartPointwiseWriter
@@ -83,7 +84,7 @@ from rnnops.kernels.cuda.group_barrier import WORDS
 from rnnops.kernels.cuda.step_product_tensor import sums_name
 
 RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))
-GROUP, MEMBER, LINE, TURN, BEGIN = map(Name, ("group", "member", "line", "turn", "begin"))
+GROUP, MEMBER, LINE, TURN = map(Name, ("group", "member", "line", "turn"))
 P0, P1, M0, M1, N0, N1, P, U, ROW, E = map(Name, ("p0", "p1", "m0", "m1", "n0", "n1", "p", "u", "n", "e"))
 TEAM_NAMES = {"team", "teams", "mate", "mates"}
 DRIVER_PARAMETERS = Parameter("on"), Parameter("numbers")
@@ -202,10 +203,18 @@ class CudaScanWriter:
         ]
         if loop.persistent and loop.waits:
             lines += [Assign("line", GROUP * WORDS), Do("turn_of", (Array("counters"), LINE), ("turn",))]
-        for period in sorted({region.period for _, region in regions} - {BY_ROWS}):
+        if loop.over:
+            place = self._place(loop.lengths)
+            lines += steps_of_group(Load(place.array, self._address(place, ROW), dtype="int32"))
+        every = [*(region for _, region in regions), *loop.over]
+        for period in sorted({region.period for region in every} - {BY_ROWS}):
             lines += _share(self._features(period), MEMBER, members, self._size(period), ONE)
         lines += self._load_weights(loop, regions)
-        return [*lines, For("step", BEGIN, Name("end"), ONE, tuple(self._steps(loop, regions)))]
+        steps = self._steps(loop, regions)
+        if loop.over:
+            over = [line for region in loop.over for line in (SYNC, *self._region(region, loop))]
+            steps = two_kinds(steps, over, self._waited(loop, (STEP - GROUP_BEGIN) * len(loop.waits)))
+        return [*lines, For("step", BEGIN, END, ONE, (*STEP_OF_TILE, *steps))]
 
     def _own_rows(self, members: Expr, together: Expr) -> list[Line]:
         """The rows of a block, where each has one."""
@@ -226,8 +235,8 @@ class CudaScanWriter:
         return lines
 
     def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
-        lines: list[Line] = list(STEP_OF_TILE)
-        weights, meanwhile, mirrors = _places_of_weights(loop), list[Line](), self._mirrors(loop)
+        lines, meanwhile = list[Line](), list[Line]()
+        weights, mirrors = _places_of_weights(loop), self._mirrors(loop)
         for i, region in regions:
             if i in loop.waits and loop.persistent:
                 lines, meanwhile = [*lines, *self._wait(loop, i, meanwhile)], []
@@ -250,13 +259,17 @@ class CudaScanWriter:
         Args:
             meanwhile: what else is done until all have come.
         """
-        before = (STEP - BEGIN) * len(loop.waits) + sum(other < number for other in loop.waits)
-        members, group = self._size(loop.members), (Array("counters"), LINE)
+        begin = GROUP_BEGIN if loop.over else BEGIN
+        before = (STEP - begin) * len(loop.waits) + sum(other < number for other in loop.waits)
         known = self.scan, self.plan, self.layouts, loop, self._size, self._address, self._features
         fetched = FetchLines(*known).before(number)
+        return self._waited(loop, before + first_wait() if loop.over else before, [*fetched, *meanwhile])
+
+    def _waited(self, loop: Loop, before: Expr, meanwhile: Sequence[Line] = ()) -> list[Line]:
+        """The blocks of a group wait for each other, so many waits after the first one."""
+        members, group = self._size(loop.members), (Array("counters"), LINE)
         turns = TURN + before
-        arrived, waited = Do("arrive", (*group, MEMBER, members)), Do("await_group", (*group, members, turns))
-        return [arrived, *fetched, *meanwhile, waited]
+        return [Do("arrive", (*group, MEMBER, members)), *meanwhile, Do("await_group", (*group, members, turns))]
 
     def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
         lines: list[Line] = []
@@ -377,9 +390,10 @@ class CudaScanWriter:
         """Owners that other nodes of loops and stages read."""
         own = {id(node) for node in region.nodes}
         for number, stage in enumerate(self.plan.stages):
-            regions = self.loops[number].regions if number in self.loops else ()
+            loop = self.loops.get(number)
+            regions = () if loop is None else loop.over if any(one is region for one in loop.over) else loop.regions
             nodes = [node for other in regions for node in other.nodes]
-            for node in nodes if regions else stage.nodes:
+            for node in nodes if loop else stage.nodes:
                 yield from () if id(node) in own else node_reads(node)
 
     def _call(self, program: PointwiseKernel, own_row: Mapping[str, Argument] = NOWHERE) -> Line:

@@ -19,6 +19,7 @@ from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
+from rnnops.compiler.targets.cuda.finished_rows import let_finished_rows_leave
 from rnnops.compiler.targets.cuda.late_check import current_check
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.memory import DeviceMemory
@@ -94,6 +95,7 @@ class Cuda:
             if stage.loop
         }
         plan, loops = share_rows(scan, plan, loops, blocks)
+        loops = {n: let_finished_rows_leave(scan, plan, n, loop) for n, loop in loops.items()}
         team = Team(max([1, *(loop.blocks for loop in loops.values())]))
         known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
         layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
@@ -175,7 +177,7 @@ def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
     """What memory serves at least: lanes that go by features work on many rows at once, and some on many steps."""
     least: dict[str, str] = {}
     for loop in loops.values():
-        for region in loop.regions:
+        for region in (*loop.regions, *loop.over):
             for owner in region.written:
                 apart = region.period != BY_ROWS or plan.batch_axes.get(owner, 0) != 0
                 if apart or (region.work and owner not in region.private):
