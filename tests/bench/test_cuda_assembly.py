@@ -30,7 +30,6 @@ ROUNDED = ("lstm tfloat32", "lstm bfloat16", "lstm float16", "gru bfloat16", "la
 CELLS = ("lstm", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ASSEMBLE = """
 import json, sys, warnings
-from dataclasses import asdict
 warnings.simplefilter("ignore")
 try:
     from bench.cuda_link import lacking
@@ -45,7 +44,7 @@ if missing:
 from bench.cuda_assembly import assembled
 capability = tuple(map(int, sys.argv[2].split(".")))
 for one in assembled(sys.argv[1], capability):
-    print(json.dumps(asdict(one)))
+    print(json.dumps(vars(one)))
 """
 SASS = """
 .section .text.__cuda_sm20_div_s64,"ax",@progbits
