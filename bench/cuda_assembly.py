@@ -35,7 +35,7 @@ from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS
 
-CELLS = ("lstm", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
+CELLS = ("lstm", "lstm_with_lengths", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ROUNDED = tuple(f"{cell} {one}" for cell in ("lstm", "gru", "layer_norm_lstm") for one in INSTRUCTIONS)
 CAPABILITIES = (8, 0), (9, 0), (10, 0)
 ROOM = {(8, 0): (108, 166912), (9, 0): (MULTIPROCESSORS, SHARED_BYTES), (10, 0): (148, 232448)}  # A100, H100, B200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]\s+)?([A-Z][A-Z0-9_.]*)([^;]*);")
@@ -60,16 +61,21 @@ def instructions(text: str) -> tuple[list[Instruction], dict[str, int]]:
 
 
 def step_loop(text: str) -> list[Instruction]:
-    """The longest loop in which lanes wait for each other; all instructions where there is none."""
+    """The longest loop in which lanes wait for each other, else the longest of all; all instructions without a loop."""
+    found, _ = instructions(text)
+    loops = list(loops_of(text))
+    waiting = [loop for loop in loops if any(one.name.startswith("BAR") for one in loop)]
+    return max(waiting or loops or [found], key=len)
+
+
+def loops_of(text: str) -> Iterator[list[Instruction]]:
+    """What lies between a label and a branch back to it."""
     found, labels = instructions(text)
-    longest: list[Instruction] = []
     for place, one in enumerate(found):
         target = TARGET.search(one.operands) if one.name.startswith("BRA") else None
         start = labels.get(target[1], place) if target else place
-        body = found[start : place + 1]
-        if start < place and len(body) > len(longest) and any(each.name.startswith("BAR") for each in body):
-            longest = body
-    return longest or found
+        if start < place:
+            yield found[start : place + 1]
 
 
 def counted(body: list[Instruction]) -> Counter[str]:

@@ -33,7 +33,7 @@ from rnnops.compiler.codegen.scan_module import (
     T,
 )
 from rnnops.compiler.ir.device import DeviceModule, Kernel
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Load, Name, choice, least, names_in, share_of
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, choice, least, names_in, share_of
 from rnnops.compiler.ir.kernel import (
     Argument,
     Array,
@@ -69,6 +69,7 @@ from rnnops.compiler.targets.cuda.driver_products import DriverProducts
 from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
 from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
 from rnnops.compiler.targets.cuda.finished_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
+from rnnops.compiler.targets.cuda.flat_elements import columns_and_rows, quotient, remainder, step_and_row
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.compiler.targets.cuda.mirrored_rows import MirroredPointwiseWriter, mirrored
 from rnnops.compiler.targets.cuda.part_rows import PART, PartPointwiseWriter
@@ -343,10 +344,14 @@ class CudaScanWriter:
             return [For("n", N0, N1, ONE, (self._call(self._program(region, loop)),))]
         first, last = self._features(region.period)
         width = last - first
-        quotient = Call("quotient", (E, width), dtype=INDEX)
         call = self._call(self._program(region, loop, mirror), own_row)
         rows = For("n", P * together, least(P * together + together, M1), ONE, (call,))
-        body = Assign("q", quotient), Assign("u", first + E - Name("q") * width), Assign("p", P0 + Name("q")), rows
+        body = (
+            Assign("q", quotient(E, width)),
+            Assign("u", first + E - Name("q") * width),
+            Assign("p", P0 + Name("q")),
+            rows,
+        )
         return [For("e", LANE, (P1 - P0) * width, LANES, body)]
 
     def _steps_apart(self, loop: Loop) -> list[Line]:
@@ -354,14 +359,15 @@ class CudaScanWriter:
         region = loop.regions[0]
         rows = self._rows_and_together()[0]
         if region.period == BY_ROWS:
-            body: list[Line] = [Assign("n", E % rows), Assign("step", E // rows)]
+            before, after = list[Line](), list[Line]()
+            place = E
             bounds: tuple[Expr, Expr, Expr] = RANK, STEPS * rows, BLOCKS
         else:
-            period, row = self._size(region.period), Name("row")
-            body = [Assign("row", E // period), Assign("u", E - row * period)]
-            body += [Assign("n", row % rows), Assign("step", row // rows)]
+            place, period = Name("row"), self._size(region.period)
             bounds = RANK * LANES + LANE, STEPS * rows * period, BLOCKS * LANES
-        return [For("e", *bounds, (*body, *STEP_OF_TILE, self._call(self._program(region, loop))))]
+            before, after = columns_and_rows(bounds[0], bounds[2], period)
+        body = *step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
+        return [*before, For("e", *bounds, body)]
 
     def _program(self, region: Region, loop: Loop, mirror: str = "") -> PointwiseKernel:
         """Write the pointwise kernel of a region."""
@@ -446,10 +452,10 @@ class DeviceAddresses(Addresses):
     """Addresses in kernels, where 64 bits are divided by some hundred instructions; steps and rows have 32."""
 
     def _quotient(self, a: Expr, b: Expr) -> Expr:
-        return Call("quotient", (a, b), dtype=INDEX)
+        return quotient(a, b)
 
     def _remainder(self, a: Expr, b: Expr) -> Expr:
-        return Call("remainder", (a, b), dtype=INDEX)
+        return remainder(a, b)
 
 
 def _share(names: tuple[Name, Name], rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Line, Line]:

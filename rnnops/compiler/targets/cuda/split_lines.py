@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name
+from rnnops.compiler.ir.expressions import Expr, Literal, Name
 from rnnops.compiler.ir.kernel import Argument, Array, Do, Pointer
 from rnnops.compiler.ir.nodes import Product
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL
+from rnnops.compiler.targets.cuda.flat_elements import remainder
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.kernels.cuda.split_product import PartialSums, staged_width
 from rnnops.kernels.cuda.step_product import TILE, padded
@@ -104,6 +105,6 @@ class SplitLines:
         start = self.loop.scratch + self.loop.partials[splits.index(self.loop.regions[number].nodes)]
         part: Expr = GROUP
         if self.loop.copies > 1:
-            turn = Call("remainder", (STEP, self.size(self.loop.copies)), dtype=INDEX)
+            turn = remainder(STEP, self.size(self.loop.copies))
             part = turn * self.size(self.loop.groups) + GROUP
         return Array(self.scratch), self.size(start) + part * self.size(self._sums(node, period).of_group)
