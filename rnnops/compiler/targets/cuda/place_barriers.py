@@ -45,7 +45,7 @@ class Touch:
         first, last: positions over time, relative to the step.
         ring: after how many steps positions come round; 0 where they do not.
         share: `BY_ROWS`, the period of features, `EVERYTHING`, or how the blocks of a row share it.
-        span: the first and last element of each row, None where it may be any.
+        span: the first and last element of each row, None where it may be any, or of several steps (a window).
     """
 
     memory: TensorName | str | Product
@@ -146,7 +146,8 @@ def _touches(
     lasting, spans = {*seen, *plan.slots, *plan.accumulators}, spans_of_parts(region.work)
     for owner, (share, writes) in _shares(region, plan).items():
         if owner in lasting or not is_number(owner, region.statements, plan):  # others stay in registers
-            yield replace(place.touch(owner, share, writes), span=spans.get(owner))
+            touch = place.touch(owner, share, writes)
+            yield replace(touch, span=spans.get(owner) if touch.first == touch.last else None)
 
 
 def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int | Share, bool]]:
