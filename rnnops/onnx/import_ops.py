@@ -14,6 +14,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.tensors import element_dtype, read_tensor
 from rnnops.ops.comparison import cast, identity
+from rnnops.ops.einsum import einsum
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.movement import flatten, reshape
 from rnnops.ops.shapes import constant_of_shape, shape
@@ -202,6 +203,11 @@ def range_(node: Node) -> Sequence[Blob]:
     return append(node)
 
 
+def einsum_(node: Node) -> Sequence[Blob]:
+    """An equation that says nothing is refused while the file is read."""
+    return (einsum(node.required("equation", "string"), *(node.input(i) for i in range(len(node.inputs)))),)
+
+
 SAME = (
     "Abs", "Add", "And", "Atan", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater",
     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not",
@@ -223,6 +229,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "Concat": plain(axis="int"),
     "ConstantOfShape": constant_of_shape_,
     "Dropout": dropout,
+    "Einsum": einsum_,
     "Elu": plain(alpha="float"),
     "Flatten": plain(axis="int"),
     "Gather": plain(axis="int"),

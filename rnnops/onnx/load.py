@@ -12,6 +12,7 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
+from rnnops.onnx.import_normalization import NORMALIZATION_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
@@ -27,6 +28,7 @@ from rnnops.types import FLOATS, Array
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,
+    **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
     "LSTM": recurrent_layer,

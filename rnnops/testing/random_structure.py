@@ -143,17 +143,39 @@ def ordered(builder: Builder) -> None:
 def normalized(builder: Builder) -> None:
     item, draw = builder.of_rank(1), builder.draw
     axis = builder.axis(item)
-    choice = draw.integer(0, 2)
+    choice = draw.integer(0, 4)
     if choice == 0:
         builder.add(ops.softmax(item.blob, axis=axis), 1.0)
     elif choice == 1:
         builder.add(ops.log_softmax(item.blob, axis=axis), 2.0 * item.bound + log(item.shape[axis]))
+    elif choice == 2:
+        scale = builder.parameter(item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]).blob
+        blob = ops.rms_normalization(item.blob, scale, axis, epsilon=0.2)
+        builder.add(blob, prod(item.shape[axis:]) ** 0.5)
+    elif choice == 3:
+        by_channels(builder)
     else:
         shape = item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]
         scale = builder.parameter(shape).blob
         bias = builder.parameter(shape).blob if draw.chance(0.6) else None
         blob = ops.layer_normalization(item.blob, scale, bias, axis=axis, epsilon=0.2)
         builder.add(blob, prod(item.shape[axis:]) ** 0.5 + 1.0)
+
+
+def by_channels(builder: Builder) -> None:
+    """A batch normalized by statistics that are parameters, or by its own."""
+    item, draw = builder.of_rank(1), builder.draw
+    channels = item.shape[1:2] or (1,)
+    scale, bias, mean, var = (builder.parameter(channels).blob for _ in range(4))
+    results = ops.batch_normalization(
+        item.blob, scale, bias, mean, ops.softplus(var), 0.2, draw.integer(0, 1), momentum=0.6
+    )
+    if isinstance(results, tuple):
+        builder.add(results[0], prod(item.shape) ** 0.5 + 1.0)
+        builder.add(results[1], item.bound + 1.0)
+        builder.add(results[2], item.bound**2 + 1.0)
+    else:
+        builder.add(results, 3.0 * (item.bound + 2.0))
 
 
 def multiplied(builder: Builder) -> None:
@@ -178,6 +200,10 @@ def mixed(builder: Builder) -> None:
         return multiplied(builder)
     other = builder.operand(lambda other: other.shape == item.shape)
     blob = other.blob if other.shape == item.shape else item.blob
+    if builder.draw.chance(0.3):
+        equation = builder.draw.pick(["...ij,...kj", "...ij,...ij->...j", "...ij,...kj->...ki"])
+        builder.add(ops.einsum(equation, item.blob, blob), 3.0 * item.bound * max(item.bound, other.bound))
+        return None
     turned = ops.transpose(blob, perm=[*range(item.rank - 2), item.rank - 1, item.rank - 2])
     pair = (item.blob, turned) if builder.draw.chance(0.5) else (turned, item.blob)
     builder.add(pair[0] @ pair[1], 3.0 * item.bound * max(item.bound, other.bound))

@@ -31,6 +31,7 @@ ONLY_WRITTEN = {
     "Expm1",
     "RandomUniformLike",
 }  # as other ops of ONNX
+YOUNG = {"RMSNormalization": 23}  # ops that older op sets have no name for
 
 
 def reason_of(outcome: Outcome) -> str | None:
@@ -93,5 +94,5 @@ def assert_written_again_it_is_the_same_net(name: str, folder: Path) -> None:
         return
     path.write_bytes(case.model.SerializeToString())
     model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
-    export(model, folder / "again.onnx")
+    export(model, folder / "again.onnx", opset=max([20, *(YOUNG.get(op.type, 0) for op in model.net.ops)]))
     assert str(load(folder / "again.onnx")) == str(model.net)

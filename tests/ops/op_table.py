@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from einsum_cases import einsum_cases
+from normalization_cases import batch_cases, row_cases
 from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
 
 import rnnops.ops as ro
@@ -560,6 +562,9 @@ GROUPS = (
     shape_cases,
     reduction_cases,
     normalization_cases,
+    einsum_cases,
+    batch_cases,
+    row_cases,
     loss_cases,
     ordering_cases,
     select_cases,
