@@ -111,6 +111,8 @@ from rnnops.ops import (
     reshape as reshape,
     rms_normalization as rms_normalization,
     round as round,
+    scatter_elements as scatter_elements,
+    scatter_nd as scatter_nd,
     select_valid as select_valid,
     selu as selu,
     shape as shape,

@@ -17,6 +17,7 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
+from rnnops.onnx.import_scatter import SCATTER_RULES
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
@@ -31,6 +32,7 @@ RULES: dict[str, Rule] = {
     **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
+    **SCATTER_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,

@@ -86,6 +86,7 @@ from rnnops.ops.reduction import (
 from rnnops.ops.repetition import expand as expand, tile as tile
 from rnnops.ops.rms_normalization import rms_normalization as rms_normalization
 from rnnops.ops.rounded_products import rounded_gemm as rounded_gemm, rounded_matmul as rounded_matmul
+from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd as scatter_nd
 from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (
     constant as constant,

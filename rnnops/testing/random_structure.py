@@ -102,6 +102,29 @@ def gathered(builder: Builder) -> None:
         builder.add(ops.gather(item.blob, chosen if draw.chance(0.8) else chosen[0], axis=axis), item.bound)
 
 
+def scattered(builder: Builder) -> None:
+    """Elements put among others, by constant indices or by an integer operand brought into range."""
+    item, draw = builder.of_rank(1), builder.draw
+    axis = builder.axis(item)
+    size, reduction = item.shape[axis], draw.pick(["none", "add", "mul", "max", "min"])
+    bound = item.bound * max(item.bound, 1.0) if reduction == "mul" else 2.0 * item.bound
+    fitting = [i for i in builder.integers if i.shape == item.shape]
+    if fitting and draw.chance(0.6):
+        place = ops.clip(builder.choose(fitting).blob, -size, size - 1)
+        place = place if place.dtype == "int64" else ops.cast(place, "int64")
+    else:  # each element of the axis once, in another order
+        turn = [(k + draw.integer(0, 1)) % size for k in range(size)]
+        along = [size if k == axis % item.rank else 1 for k in range(item.rank)]
+        place = ops.expand(ops.reshape(builder.net.constant(turn, "int64"), along), list(item.shape))
+    if draw.chance(0.6):
+        blob = ops.scatter_elements(item.blob, place, ops.tanh(item.blob) * 0.9, axis, reduction)
+    else:
+        rows = builder.net.constant([[draw.integer(0, item.shape[0] - 1)] for _ in range(2)], "int64")
+        updates = ops.gather(ops.sin(item.blob), [0, -1])
+        blob = ops.scatter_nd(item.blob, rows, updates, reduction)
+    builder.add(blob, max(bound * max(item.bound, 1.0), 1.0))
+
+
 REDUCTIONS: tuple[tuple[Callable[..., Blob], Callable[[float, int], float]], ...] = (
     (ops.reduce_sum, lambda bound, count: bound * count),
     (ops.reduce_mean, lambda bound, count: bound),

@@ -118,6 +118,24 @@ def _reductions() -> None:
     case("LogSoftmax", "size 1", lambda x: ro.log_softmax(x, axis=1), apart((3, 1)))
 
 
+def _scatter() -> None:
+    rows, pairs = np.array([[0, -1, 1], [2, 2, 0]]), np.array([[[0, 1], [-1, 0]], [[1, -2], [0, 1]]])
+    for reduction in ("none", "add", "mul", "max", "min"):
+        build = lambda x, i, y, r=reduction: ro.scatter_elements(x, i, y, 1, r)  # noqa: E731 - a line of the table
+        case("ScatterElements", reduction, build, apart((2, 3)) + 0.02, rows, apart((2, 3), turn=1))
+        if reduction not in ("max", "min"):
+            case("ScatterElements", f"{reduction}, zeros", build, apart((2, 3)), rows, np.zeros((2, 3)))
+        halves = np.array([[0.0, 0.5, 0.7], [0.0, -0.6, 0.3]])
+        case("ScatterElements", f"{reduction}, a zero", build, apart((2, 3)), rows, halves)
+        few = lambda x, i, y, r=reduction: ro.scatter_elements(x, i, y, -2, r)  # noqa: E731
+        case("ScatterElements", f"{reduction}, few", few, apart((3, 5, 2)), rows[:, :, None], apart((2, 3, 1), turn=1))
+        nd = lambda x, i, y, r=reduction: ro.scatter_nd(x, i, y, r)  # noqa: E731
+        case("ScatterND", reduction, nd, apart((3, 2)), pairs, apart((2, 2), turn=1))
+        case("ScatterND", f"{reduction}, rows", nd, apart((3, 2)), rows[1:, :, None], apart((1, 3, 2), turn=1))
+    known = lambda x, y: ro.scatter_elements(x, x.net.constant(rows), y, 1)  # noqa: E731
+    case("ScatterElements", "constant", known, apart((2, 3)), apart((2, 3), turn=1))
+
+
 def _einsum() -> None:
     for equation, shapes in EQUATIONS:
         build = lambda *b, e=equation: ro.einsum(e, *b)  # noqa: E731 - a line of the table
@@ -230,5 +248,16 @@ def _losses() -> None:
             case(op, f"{reduction}, outputs {used}, plain", both, deep, places)
 
 
-for _part in (_movement, _slices, _reductions, _batches, _einsum, _normalization, _products, _labels, _losses):
+for _part in (
+    _movement,
+    _slices,
+    _reductions,
+    _batches,
+    _einsum,
+    _scatter,
+    _normalization,
+    _products,
+    _labels,
+    _losses,
+):
     _part()

@@ -10,6 +10,7 @@ import numpy as np
 from einsum_cases import einsum_cases
 from normalization_cases import batch_cases, row_cases
 from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
+from scatter_cases import scatter_cases
 
 import rnnops.ops as ro
 from rnnops.ops.base import quiet
@@ -563,6 +564,7 @@ GROUPS = (
     reduction_cases,
     normalization_cases,
     einsum_cases,
+    scatter_cases,
     batch_cases,
     row_cases,
     loss_cases,
