@@ -12,6 +12,7 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
+from rnnops.onnx.import_masks import MASK_RULES
 from rnnops.onnx.import_normalization import NORMALIZATION_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
@@ -29,6 +30,7 @@ from rnnops.types import FLOATS, Array
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,
+    **MASK_RULES,
     **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
