@@ -16,6 +16,7 @@ from rnnops.onnx.import_masks import MASK_RULES
 from rnnops.onnx.import_normalization import NORMALIZATION_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
+from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.import_scatter import SCATTER_RULES
@@ -34,6 +35,7 @@ RULES: dict[str, Rule] = {
     **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
+    **RESIZE_RULES,
     **SCATTER_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,

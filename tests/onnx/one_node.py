@@ -25,10 +25,11 @@ def one_node(
     opset: int,
     constants: Sequence[str] = (),
     results: int = 1,
+    open_sizes: bool = True,
 ) -> Any:
     """A model of one node; inputs named in `constants` are its initializers, None ones are left out.
 
-    Sizes of the others are open, equal ones of one name, but for those that initializers have.
+    Sizes of the others are open, equal ones of one name, but for those that initializers have; or none is open.
     """
     given = {name: array for name, array in feeds.items() if array is not None}
     fixed = {size for name in constants for size in given[name].shape}
@@ -36,7 +37,7 @@ def one_node(
         helper.make_tensor_value_info(
             name,
             helper.np_dtype_to_tensor_dtype(array.dtype),
-            [size if size in fixed else f"size_{size}" for size in array.shape],
+            [size if size in fixed or not open_sizes else f"size_{size}" for size in array.shape],
         )
         for name, array in given.items()
         if name not in constants
