@@ -12,10 +12,14 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
+from rnnops.onnx.import_masks import MASK_RULES
+from rnnops.onnx.import_normalization import NORMALIZATION_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
+from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
+from rnnops.onnx.import_scatter import SCATTER_RULES
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
@@ -27,8 +31,12 @@ from rnnops.types import FLOATS, Array
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,
+    **MASK_RULES,
+    **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
+    **RESIZE_RULES,
+    **SCATTER_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,

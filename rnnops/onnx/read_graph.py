@@ -19,7 +19,7 @@ from rnnops.onnx.known_sizes import KnownSizes
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
-from rnnops.onnx.read_model import graphs_of, nodes_of
+from rnnops.onnx.read_model import graphs_of, nodes_of, settings_of
 from rnnops.onnx.tensors import read_tensor
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune
@@ -75,8 +75,9 @@ class GraphReader:
             raise OnnxError("sparse initializers are not supported")
         self.taken.update(name for node in graph.node for name in node.output)
         self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
+        settings = settings_of(graph)
         for tensor in graph.initializer:
-            self.read_initializer(tensor)
+            self.read_initializer(tensor, tensor.name in settings)
         for node in graph.node:
             self.read_node(node)
         return [self.blob(value.name) for value in graph.output]
@@ -137,11 +138,11 @@ class GraphReader:
         self.probes.follow(self.net)
         return self.probes.is_certain(blob.name)
 
-    def read_initializer(self, tensor: TensorProto) -> None:
+    def read_initializer(self, tensor: TensorProto, is_setting: bool = False) -> None:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
         self._check_new([name])
-        if not array.ndim or array.dtype.name != self.model.float_dtype:
+        if is_setting or not array.ndim or array.dtype.name != self.model.float_dtype:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
