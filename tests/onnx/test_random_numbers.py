@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, save
 from one_node import one_node
+from onnx import TensorProto, save
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
