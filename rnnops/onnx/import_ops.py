@@ -159,7 +159,8 @@ def cast_(node: Node) -> Sequence[Blob]:
     node.attr("saturate", "int")
     node.attr("round_mode", "string")
     to = node.dtype(element_dtype(node.required("to", "int"), "the target of a Cast"))
-    return (cast(node.input(0), to),)
+    twin = node.reader.twin(node.input(0)) if to == FLOAT else None
+    return (cast(node.input(0), to) if twin is None else twin,)
 
 
 def pow_(node: Node) -> Sequence[Blob]:

@@ -14,6 +14,7 @@ from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
+from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import Rule
@@ -29,6 +30,7 @@ RULES: dict[str, Rule] = {
     **PLAIN_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
+    **QUANTISED_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,

@@ -58,6 +58,7 @@ class Node:
         computed: the inputs' values, where they follow from constants of the file and fixed sizes.
         float_dtype: of the model's float data, which `"float"` stands for.
         reader: reads graphs inside this node; read: names of attributes that the rule has asked for.
+        twins: number of a result that is integers -> floats of the same values, which a Cast back to float takes.
     """
 
     op: str
@@ -72,6 +73,7 @@ class Node:
     float_dtype: str = "float32"
     reader: Any = None
     read: set[str] = field(default_factory=set)
+    twins: dict[int, Blob] = field(default_factory=dict)
 
     def attr(self, name: str, kind: str, default: Any = None) -> Any:
         """An attribute's value. Raises OnnxError where it is of another kind."""
