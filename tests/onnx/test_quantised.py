@@ -296,3 +296,45 @@ def test_foreign_ops_are_counted_by_domain(tmp_path: Path) -> None:
     with pytest.raises(OnnxError) as error:
         load(tmp_path / "one.onnx")
     assert "ai.onnx.ml::Scaler, com.microsoft::Attention2, org.example::Gelu (2 nodes)" in str(error.value)
+
+
+def eight_bits(x: Array) -> Array:
+    """What numbers become that are rounded to 8 bits by their own range."""
+    low, high = np.minimum(x.min(), 0), np.maximum(x.max(), 0)
+    scale = (high - low) / np.float32(255)
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return np.asarray((np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale)
+
+
+def lstm_by_hand(x: Array, weights: dict[str, Array], rounded: Any) -> Array:
+    """All states of a forward LSTM, whose operands of products are rounded somehow: x once, h at each step."""
+    w, r = ((weights[key][0] - weights[f"{key}_zero"][0]) * weights[f"{key}_scale"][0] for key in ("w", "r"))
+    bias = weights["b"][0].reshape(2, -1).sum(0)
+    h = c = np.zeros((x.shape[1], r.shape[0]))
+    states, from_x = [], rounded(x) @ w + bias
+    for at in from_x:
+        i, o, f, g = np.split(at + (rounded(h) if h.any() else h) @ r, 4, -1)
+        i, o, f = (1 / (1 + np.exp(-gate)) for gate in (i, o, f))
+        c = f * c + i * np.tanh(g)
+        h = (o * np.tanh(c)).astype("float32")
+        states.append(h)
+    return np.stack(states)[:, None]
+
+
+def test_onnxruntime_differs_by_its_rounding_of_states_alone(tmp_path: Path) -> None:
+    """With it, plain loops give its numbers; without it, those of the net: the difference is the quantisation's."""
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    draw = np.random.default_rng(12)
+    x, weights = draw.normal(size=(9, 3, 6)).astype("float32"), lstm_weights(draw, 1, 6, 8)
+    weights.update(w_zero=np.zeros(1, "int8"), r_zero=np.zeros(1, "int8"))
+    model = model_of([lstm_node("x", ["y"], hidden_size=8)], {"x": x}, ["y"], weights)
+    model.graph.output[0].type.tensor_type.elem_type = 1
+    model.opset_import[0].version, model.ir_version = 17, 8
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    theirs, found = session.run(None, {"x": x})[0], read(model, tmp_path)
+    ours = ro.compile(found.net, device="reference")(found.params, x=x)["y"]
+    np.testing.assert_allclose(theirs, lstm_by_hand(x, weights, eight_bits), atol=1e-6)
+    np.testing.assert_allclose(ours, lstm_by_hand(x, weights, np.asarray), atol=1e-6)
+    assert 1e-4 < np.abs(ours - theirs).max() < 0.02
