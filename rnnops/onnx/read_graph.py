@@ -23,7 +23,7 @@ from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
 from rnnops.onnx.read_model import graphs_of, nodes_of, op_name
-from rnnops.onnx.tensors import read_tensor
+from rnnops.onnx.tensors import dtype_in_net, read_tensor
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune
 from rnnops.scopes import check_name, free_name
@@ -48,7 +48,7 @@ class Model:
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""
-        return FLOAT if name == self.float_dtype else name
+        return dtype_in_net(name, self.float_dtype)
 
 
 class GraphReader:
@@ -153,7 +153,7 @@ class GraphReader:
 
     def read_initializer(self, tensor: TensorProto) -> None:
         """Add a constant, or a parameter with its value."""
-        name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
+        name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
         if not array.ndim or not is_data or name not in self.computed_with:
@@ -231,7 +231,7 @@ class GraphReader:
     def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         (name,) = proto.output
         self._check_new([name])
-        self.constants[name] = constant_value(attributes)
+        self.constants[name] = constant_value(attributes, self.model.float_dtype)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
