@@ -14,7 +14,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.quantised import (
-    NARROW,
+    BYTES,
     added,
     along,
     centred,
@@ -22,6 +22,7 @@ from rnnops.onnx.quantised import (
     fixed_weight,
     lie_along,
     numbers,
+    quantised_dtype_of,
     results,
     rounded,
 )
@@ -75,10 +76,7 @@ def quantised_dtype(node: Node) -> str:
     """The dtype of quantised results: that of the zero point, else the attribute, else uint8."""
     asked = node.attr("output_dtype", "int", 0)
     named = element_dtype(asked, "the result of a QuantizeLinear") if asked else "uint8"
-    dtype = node.input(2).dtype if node.has(2) else named
-    if dtype not in NARROW:
-        node.fail("numbers of this dtype are no quantised ones", wanted=", ".join(NARROW), came=dtype)
-    return dtype
+    return quantised_dtype_of(node, node.input(2).dtype if node.has(2) else named)
 
 
 def dequantize_linear(node: Node) -> Sequence[Blob]:
@@ -111,10 +109,20 @@ def matmul_integer(node: Node) -> Sequence[Blob]:
     return (added([cast(part, "int32") for part in parts]),)
 
 
-def integer_product(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> list[Blob]:
-    """Summands of the product of two inputs without their zero points, as floats."""
-    left = numbers(node, a)
-    left = centred(left, lie_along(node, a_zero, left, -2))
+def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zero: int) -> list[Blob]:
+    """Summands of the product of two inputs without their zero points, as floats.
+
+    Args:
+        a: an input, or whole numbers as floats.
+        a_zero: None where a has lost its zero point already.
+    """
+    for i in (a, b):
+        if not isinstance(i, Blob) and node.input(i).dtype not in BYTES:
+            node.fail(
+                f"input {i} is no array of numbers of 8 bits", wanted=" or ".join(BYTES), came=node.input(i).dtype
+            )
+    left = a if isinstance(a, Blob) else numbers(node, a)
+    left = left if a_zero is None else centred(left, lie_along(node, a_zero, left, -2))
     weight = fixed_weight(node, b, b_zero, -1)
     if weight is not None:
         return exact_product(node, left, node.reader.parameter(b, weight), weight)
@@ -129,7 +137,8 @@ def qlinear_matmul(node: Node) -> Sequence[Blob]:
     if isinstance(factor, float):
         factor = float(np.dtype(node.float_dtype).type(factor))  # as a file can have it
     zero = lie_along(node, 7, product, -2)
-    return results(node, (rounded(product * factor, zero, node.input(7).dtype), node.input(7).dtype))
+    dtype = quantised_dtype_of(node, node.input(7).dtype)
+    return results(node, (rounded(product * factor, zero, dtype), dtype))
 
 
 def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:

@@ -12,6 +12,7 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
+from rnnops.onnx.import_microsoft import MICROSOFT_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
@@ -31,6 +32,7 @@ RULES: dict[str, Rule] = {
     **ORDERING_RULES,
     **GROUP_RULES,
     **QUANTISED_RULES,
+    **MICROSOFT_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,

@@ -26,7 +26,8 @@ from rnnops.types import FLOAT, Array, Shape, is_float
 
 EXACT = 2**24  # whole numbers up to here are float32 numbers
 WIDTH = 255  # between the smallest and the largest number of 8 bits
-NARROW = ("int8", "uint8", "int16", "uint16")
+BYTES = ("int8", "uint8")
+NARROW = (*BYTES, "int16", "uint16")
 FOLDED = {
     "ConvInteger": (1, 2, 3),
     "DequantizeLinear": (0, 1, 2),
@@ -43,14 +44,12 @@ FOLDED = {
 
 
 def numbers(node: Node, i: int) -> Blob:
-    """The i-th input as floats: the twin of whole numbers that were computed, else a Cast."""
-    return as_floats(node, node.input(i))
-
-
-def as_floats(node: Node, blob: Blob) -> Blob:
-    """An input as floats."""
+    """The i-th input as floats: the twin of whole numbers that were computed, a constant, else a Cast."""
+    blob, value = node.input(i), node.value(i)
     if is_float(blob.dtype):
         return blob
+    if value is not None and value.ndim < 2:
+        return node.net.constant(value.astype(node.float_dtype), FLOAT)
     twin: Blob | None = node.reader.twin(blob)
     return cast(blob, FLOAT) if twin is None else twin
 
@@ -98,6 +97,13 @@ def rounded(x: Blob, zero_point: Blob | float | None, dtype: str) -> Blob:
     bounds = np.iinfo(dtype)
     moved = round_(x) if zero_point is None else round_(x) + zero_point
     return clip(moved, float(bounds.min), float(bounds.max))
+
+
+def quantised_dtype_of(node: Node, dtype: str) -> str:
+    """A dtype of quantised numbers. Raises OnnxError for another."""
+    if dtype not in NARROW:
+        node.fail("numbers of this dtype are no quantised ones", wanted=", ".join(NARROW), came=dtype)
+    return dtype
 
 
 def results(node: Node, *blobs: tuple[Blob, str]) -> list[Blob]:
