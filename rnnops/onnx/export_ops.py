@@ -14,6 +14,7 @@ from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.graph_writer import GraphWriter
 from rnnops.onnx.tensors import element_type, write_tensor
 from rnnops.ops.indexing import cuts_and_fills
+from rnnops.ops.windows import geometry_of
 from rnnops.schema import Call, schema_of
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
@@ -109,6 +110,18 @@ def write_pad(writer: GraphWriter, call: Call) -> None:
     return None
 
 
+def write_pool(writer: GraphWriter, call: Call) -> None:
+    """Before op set 22 a last window might start beyond the array, which some runtimes left out even then."""
+    geometry = geometry_of(call, call.attr("kernel_shape"))
+    within = geometry_of(call, call.attr("kernel_shape"), bool(call.attr("ceil_mode"))).places
+    counted = zip(geometry.covered, geometry.spans, geometry.strides, strict=True)
+    every = tuple(-(-(size - span) // stride) + 1 for size, span, stride in counted)
+    if call.attr("ceil_mode") and writer.opset < 22 and every != within:
+        problem = "the op set has a last window that starts in what is put around"
+        raise OnnxError(problem, op=call.op.label, wanted="opset=22 or later", came=writer.opset)
+    write_plain(writer, call)
+
+
 def write_top_k(writer: GraphWriter, call: Call) -> None:
     """The number is an input there."""
     inputs, key = writer.inputs_of(call), writer.name(call.op.key)
@@ -164,6 +177,7 @@ def write_expm1(writer: GraphWriter, call: Call) -> None:
 
 
 WRITE_RULES: dict[str, WriteRule] = {
+    "AveragePool": write_pool,
     "Cast": write_cast,
     "CheckLabels": write_copy,
     "Constant": write_constant,
@@ -172,6 +186,8 @@ WRITE_RULES: dict[str, WriteRule] = {
     "Dropout": write_dropout,
     "Expm1": write_expm1,
     "Log1p": write_log1p,
+    "LpPool": write_pool,
+    "MaxPool": write_pool,
     "Pad": write_pad,
     "SelectValid": write_select_valid,
     "Split": write_split,

@@ -212,6 +212,16 @@ def layer_normalization(node: Node) -> Sequence[Blob]:
     return append(node, axis=node.attr("axis", "int"), epsilon=node.attr("epsilon", "float"))
 
 
+def max_pool(node: Node) -> Sequence[Blob]:
+    """Where the largest elements were is no result of the op here, and `storage_order` is about that alone."""
+    node.attr("storage_order", "int")
+    if node.wants(1):
+        node.fail("MaxPool gives no indices", wanted="a second result that nobody reads left out")
+    return append(
+        node, ceil_mode=node.attr("ceil_mode", "int"), **{name: node.attr(name, kind) for name, kind in WINDOWS.items()}
+    )
+
+
 def range_(node: Node) -> Sequence[Blob]:
     """`stash_type` is about half precision."""
     node.attr("stash_type", "int")
@@ -228,26 +238,35 @@ AXES_ARE_INPUTS_SINCE = {"ReduceSum": 13} | dict.fromkeys(
     ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSumSquare"), 18
 )
 
+WINDOWS = {"auto_pad": "string", "dilations": "ints", "kernel_shape": "ints", "pads": "ints", "strides": "ints"}
+
 PLAIN_RULES: dict[str, Rule] = {
     **{name: plain() for name in SAME},
     **{
         name: sized("axes", since, keepdims="int", noop_with_empty_axes="int")
         for name, since in AXES_ARE_INPUTS_SINCE.items()
     },
+    "AveragePool": plain(**WINDOWS, ceil_mode="int", count_include_pad="int"),
     "Cast": cast_,
     "Clip": clip,
     "Concat": plain(axis="int"),
     "ConstantOfShape": constant_of_shape_,
+    "Conv": plain(**WINDOWS, group="int"),
+    "ConvTranspose": plain(**WINDOWS, group="int", output_padding="ints", output_shape="ints"),
     "Dropout": dropout,
     "Elu": plain(alpha="float"),
     "Flatten": plain(axis="int"),
     "Gather": plain(axis="int"),
     "Gelu": plain(approximate="string"),
     "Gemm": plain(alpha="float", beta="float", transA="int", transB="int"),
+    "GlobalAveragePool": plain(),
+    "GlobalMaxPool": plain(),
     "HardSigmoid": plain(alpha="float", beta="float"),
     "LayerNormalization": layer_normalization,
     "LeakyRelu": plain(alpha="float"),
     "LogSoftmax": softmax,
+    "LpPool": plain(**WINDOWS, ceil_mode="int", p="int"),
+    "MaxPool": max_pool,
     "Mod": plain(fmod="int"),
     "OneHot": one_hot,
     "Pad": pad,

@@ -41,6 +41,8 @@ from rnnops.ops.comparison import (
     or_ as or_,
     where as where,
 )
+from rnnops.ops.conv_transpose import conv_transpose as conv_transpose
+from rnnops.ops.convolution import conv as conv
 from rnnops.ops.cumulative import cumsum as cumsum
 from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (
@@ -70,6 +72,13 @@ from rnnops.ops.normalization import (
     softmax as softmax,
 )
 from rnnops.ops.ordering import argmax as argmax, topk as topk
+from rnnops.ops.pooling import (
+    average_pool as average_pool,
+    global_average_pool as global_average_pool,
+    global_max_pool as global_max_pool,
+    lp_pool as lp_pool,
+    max_pool as max_pool,
+)
 from rnnops.ops.products import gemm as gemm, matmul as matmul
 from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
 from rnnops.ops.reduction import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnops.testing import random_elementwise as elementwise, random_structure as structure
+from rnnops.testing import random_elementwise as elementwise, random_structure as structure, random_windows as windows
 from rnnops.testing.random_builder import Builder
 from rnnops.testing.random_elementwise import Maker
 
@@ -33,6 +33,8 @@ MAKERS: dict[Maker, int] = {
     structure.mixed: 2,
     structure.general_product: 1,
     structure.classified: 1,
+    windows.convolved: 2,
+    windows.pooled: 2,
 }
 _DRAWN = [maker for maker, weight in MAKERS.items() for _ in range(weight)]
 

@@ -9,6 +9,7 @@ import axis_gradient_cases  # noqa: F401 - adds its cases to the table
 import gradient_cases
 import numpy as np
 import pytest
+import window_gradient_cases  # noqa: F401 - adds its cases to the table
 from each import check_each
 from gradient_cases import CASES, Case
 

@@ -22,6 +22,7 @@ REFUSED = {
     "float32 and float64 inputs in one graph": r"float32 and float64 inputs",
     "sequences and optionals": r"an input is no tensor|SequenceConstruct",
     "Scan of op set 8": r"Scan of op set 8",
+    "indices of MaxPool": r"MaxPool gives no indices",
 }
 ONLY_WRITTEN = {
     "SelectValid",
@@ -93,5 +94,6 @@ def assert_written_again_it_is_the_same_net(name: str, folder: Path) -> None:
         return
     path.write_bytes(case.model.SerializeToString())
     model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
-    export(model, folder / "again.onnx")
+    rounds_up = any(op.attributes.get("ceil_mode") for op in model.net.ops)
+    export(model, folder / "again.onnx", opset=22 if rounds_up else 20)
     assert str(load(folder / "again.onnx")) == str(model.net)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
+from window_cases import WINDOW_CASES, window_op_cases
 
 import rnnops.ops as ro
 from rnnops.ops.base import quiet
@@ -564,5 +565,5 @@ GROUPS = (
     ordering_cases,
     select_cases,
 )
-CASES = [case for group in GROUPS for case in group()]
-INTERNAL_CASES = [*internal_cases(), *bfloat16_cases()]
+CASES = [*(case for group in GROUPS for case in group()), *WINDOW_CASES]
+INTERNAL_CASES = [*internal_cases(), *bfloat16_cases(), *window_op_cases()]

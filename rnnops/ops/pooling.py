@@ -1,0 +1,395 @@
+"""Pooling: the largest, the mean or a norm of what a window holds, or of all that a channel has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.errors import NetError
+from rnnops.loops import Expansion
+from rnnops.net import common_net
+from rnnops.ops.arithmetic import sign, sqrt
+from rnnops.ops.base import MANY_OPERANDS, flag, quiet
+from rnnops.ops.comparison import cast, equal, greater, where
+from rnnops.ops.movement import reshape_to
+from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
+from rnnops.ops.repetition import expand
+from rnnops.ops.windows import (
+    FIRST_AXIS,
+    WINDOW_ATTRIBUTES,
+    Geometry,
+    geometry_of,
+    integers_given,
+    numbers_of,
+    sizes_under,
+    windows_of,
+    word,
+)
+from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
+from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
+
+
+class Pooling(OpSchema):
+    """What is made of each window over x [N, C, *sizes]: [N, C, *places]."""
+
+    attributes: ClassVar[dict[str, Any]] = {**WINDOW_ATTRIBUTES, "kernel_shape": REQUIRED, "ceil_mode": 0}
+    accepts: ClassVar[tuple[str, ...]] = FLOATS
+    keeps: ClassVar[tuple[str, ...]] = ("X",)
+    loop = Expansion()
+
+    def appended(self, x: Blob, auto_pad: str, numbers: dict[str, int], **lists: Any) -> Blob:
+        """The op with attributes, those that have their defaults left out."""
+        given = {"auto_pad": word(auto_pad, self.name), **numbers}
+        plain = {name: value for name, value in given.items() if value != self.attributes[name]}
+        return common_net([x]).append(self.name, [x], {**plain, **integers_given(self.name, **lists)})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return ((*call.shape(0)[:FIRST_AXIS], *self.geometry(call).places),)
+
+    def around(self, dtype: str) -> float:
+        """What is put around x."""
+        return 0
+
+    def geometry(self, call: Call) -> Geometry:
+        """Where the windows lie."""
+        kernel = numbers_of(call, "kernel_shape", len(sizes_under(call)), 1)
+        return geometry_of(call, kernel, bool(call.attr("ceil_mode")))
+
+    def windows(self, call: Call, x: Array) -> Array:
+        """What the windows hold, for the reference: [N, C, *places, elements]."""
+        geometry = self.geometry(call)
+        around = [(0, 0), (0, 0), *zip(geometry.begins, geometry.ends, strict=True)]
+        padded = np.pad(x, around, constant_values=self.around(x.dtype.name))
+        every = windows_of(padded, geometry.kernel, geometry.strides, geometry.dilations)
+        return every.reshape(*every.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
+
+    def folded(self, name: str, padded: Blob, geometry: Geometry) -> Blob:
+        """What windows hold, joined by `Max` or `Sum`: element by element where these are few."""
+        if 1 < prod(geometry.kernel) <= MANY_OPERANDS:
+            return padded.net.apply(name, list(geometry.taps(padded)))
+        rank = FIRST_AXIS + len(geometry.sizes)
+        axes = tuple(range(rank, rank + len(geometry.sizes)))
+        return padded.net.append(f"Reduce{name}", [geometry.windows(padded)], {"axes": axes, "keepdims": 0})[0]
+
+    def spread(self, call: Call, shares: Blob, geometry: Geometry) -> Blob:
+        """What reaches each place as what reaches each element of its window, added up over x."""
+        count, shape = len(geometry.sizes), call.output_types[0].shape
+        wide = reshape_to(shares, (*shape, *(1,) * count))
+        return geometry.put_back(expand(wide, [*shape, *geometry.kernel]), call.shape(0)[:FIRST_AXIS])
+
+
+class MaxPool(Pooling):
+    """The largest element of each window; NaN if there is one.
+
+    ONNX: MaxPool, op set 12, without its second result. What is put around is the least number of the dtype, -inf of
+    floats. Elements that tie share the gradient equally; beside NaN none gets any.
+
+    Args:
+        x: [N, C, *sizes] float or integer, with one axis or more to slide over.
+        kernel_shape: one size for each of these axes.
+        auto_pad, dilations, pads, strides: as for `ro.conv`.
+        ceil_mode: 1 or True for one window more that reaches over the end, where it starts before what is put there.
+
+    Returns:
+        [N, C, *places] of the same dtype.
+
+    Raises:
+        NetError: x is no blob, a list has others than integers, or ceil_mode is neither on nor off.
+        TypeRuleError: x is bool; once shapes are known, lists do not fit, or the kernel is larger than what it
+            slides over.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.max_pool(net.input("x"), [2], strides=[2]))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0, 2.0, 0.0]]])})["y"]
+        array([[[3., 2.]]])
+    """
+
+    accepts = NUMERIC
+    keeps = ("X", "Y")
+
+    def __call__(
+        self,
+        x: Blob,
+        kernel_shape: Sequence[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> Blob:
+        lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
+        return self.appended(x, auto_pad, {"ceil_mode": flag(ceil_mode, self.name)}, **lists)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(self.windows(call, x).max(axis=-1))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        geometry = self.geometry(call)
+        count, shape = len(geometry.sizes), call.output_types[0].shape
+        held = geometry.windows(geometry.padded(x, float("-inf")))
+        wide = (*shape, *(1,) * count)
+        here = equal(held, reshape_to(y, wide))
+        axes = list(range(len(shape), len(shape) + count))
+        ties = reduce_sum(cast(here, dy.dtype), axes)
+        share = where(here, reshape_to(dy, wide) / ties, 0.0)
+        return geometry.put_back(share, call.shape(0)[:FIRST_AXIS])
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        geometry = self.geometry(call)
+        return self.folded("Max", geometry.padded(x, self.around(call.dtype(0))), geometry)
+
+    def around(self, dtype: str) -> float:
+        return float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
+
+
+class AveragePool(Pooling):
+    """The mean of each window.
+
+    ONNX: AveragePool, op set 19. Each element of a window gets its share of the gradient.
+
+    Args:
+        x: [N, C, *sizes] float, with one axis or more to slide over.
+        kernel_shape: one size for each of these axes.
+        auto_pad, dilations, pads, strides: as for `ro.conv`.
+        ceil_mode: as for `ro.max_pool`; what such a window has beyond the pads is not counted.
+        count_include_pad: 1 or True counts the zeros that pads put around, else means are of elements of x alone.
+
+    Returns:
+        [N, C, *places] of the same dtype.
+
+    Raises:
+        NetError: x is no blob, a list has others than integers, or a flag is neither on nor off.
+        TypeRuleError: x is not float; once shapes are known, lists do not fit, or the kernel is larger than what it
+            slides over.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.average_pool(net.input("x"), [2], pads=[1, 0]))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0, 2.0]]])})["y"]
+        array([[[1. , 2. , 2.5]]])
+    """
+
+    attributes: ClassVar[dict[str, Any]] = {**Pooling.attributes, "count_include_pad": 0}
+    keeps = ()
+
+    def __call__(
+        self,
+        x: Blob,
+        kernel_shape: Sequence[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        count_include_pad: int = 0,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> Blob:
+        lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
+        flags = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+        return self.appended(x, auto_pad, {name: flag(value, self.name) for name, value in flags.items()}, **lists)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        total = self.windows(call, x).sum(axis=-1, dtype=x.dtype)
+        return np.asarray(total / self.counts(call).astype(x.dtype))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return self.spread(call, self.divided(call, dy), self.geometry(call))
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        geometry = self.geometry(call)
+        return self.divided(call, self.folded("Sum", geometry.padded(x), geometry))
+
+    def divided(self, call: Call, total: Blob) -> Blob:
+        """Over the number of elements that each place counts."""
+        counts = self.counts(call)
+        first = float(counts.flat[0])
+        return total / (first if (counts == first).all() else total.net.constant(counts.astype(float), total.dtype))
+
+    def counts(self, call: Call) -> Array:
+        """How many elements each place counts, [*places]; 1 where there is none."""
+        geometry, counts = self.geometry(call), np.ones((), np.int64)
+        axes = zip(geometry.sizes, *self.counted(call, geometry), geometry.places, strict=True)
+        for axis, (size, begin, end, places) in enumerate(axes):
+            step, stride = geometry.dilations[axis], geometry.strides[axis]
+            met = np.arange(places)[:, None] * stride + np.arange(geometry.kernel[axis]) * step - geometry.begins[axis]
+            counts = np.multiply.outer(counts, ((met >= -begin) & (met < size + end)).sum(1))
+        return np.maximum(counts, 1)
+
+    def counted(self, call: Call, geometry: Geometry) -> tuple[Sequence[int], Sequence[int]]:
+        """What counts of what is put before and after: none of it, or the pads."""
+        if not call.attr("count_include_pad"):
+            return (0,) * len(geometry.sizes), (0,) * len(geometry.sizes)
+        return geometry.begins, geometry_of(call, geometry.kernel).ends
+
+
+class LpPool(Pooling):
+    """The norm of each window, `(sum of |x|^p)^(1/p)`.
+
+    ONNX: LpPool, op set 18. Where the norm is 0, so is the gradient.
+
+    Args:
+        x: [N, C, *sizes] float, with one axis or more to slide over.
+        kernel_shape: one size for each of these axes.
+        p: 1 or more.
+        auto_pad, dilations, pads, strides: as for `ro.conv`.
+        ceil_mode: as for `ro.max_pool`.
+
+    Returns:
+        [N, C, *places] of the same dtype.
+
+    Raises:
+        NetError: x is no blob, a list has others than integers, or ceil_mode is neither on nor off.
+        TypeRuleError: x is not float; once shapes are known, p is no integer of 1 or more, lists do not fit, or the
+            kernel is larger than what it slides over.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.lp_pool(net.input("x"), [2]))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[3.0, -4.0, 0.0]]])})["y"]
+        array([[[5., 4.]]])
+    """
+
+    attributes: ClassVar[dict[str, Any]] = {**Pooling.attributes, "p": 2}
+    keeps = ("X", "Y")
+
+    def __call__(
+        self,
+        x: Blob,
+        kernel_shape: Sequence[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        dilations: Sequence[int] | None = None,
+        p: int = 2,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> Blob:
+        lists = {"kernel_shape": kernel_shape, "dilations": dilations, "pads": pads, "strides": strides}
+        if isinstance(p, bool) or not isinstance(p, int | np.integer):
+            raise NetError("p is an integer", op=self.name, came=repr(p))
+        return self.appended(x, auto_pad, {"ceil_mode": flag(ceil_mode, self.name), "p": int(p)}, **lists)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if not isinstance(call.attr("p"), int) or call.attr("p") < 1:
+            call.fail("p is an integer of 1 or more", came=repr(call.attr("p")))
+        return super().shapes(call)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        p = call.attr("p")
+        total = (np.abs(self.windows(call, x)) ** p).sum(axis=-1, dtype=x.dtype)
+        return np.asarray(total ** x.dtype.type(1 / p), x.dtype)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        p, geometry = call.attr("p"), self.geometry(call)
+        share = where(greater(y, 0.0), dy / y ** float(p - 1), 0.0)
+        return self.spread(call, share, geometry) * sign(x) * abs(x) ** float(p - 1)
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        p, geometry = call.attr("p"), self.geometry(call)
+        powers = x * x if p == 2 else abs(x) ** float(p)
+        total = self.folded("Sum", geometry.padded(powers), geometry)
+        return sqrt(total) if p == 2 else total ** (1 / p)
+
+
+class GlobalPooling(OpSchema):
+    """One number for each channel: [N, C, *sizes] to [N, C, 1, ...]."""
+
+    accepts = FLOATS
+    loop = Expansion()
+
+    def __call__(self, x: Blob) -> Blob:
+        return common_net([x]).apply(self.name, [x])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        sizes = sizes_under(call)
+        if min(sizes) < 1:
+            call.fail("a channel has no elements", came=list(call.shape(0)))
+        return ((*call.shape(0)[:FIRST_AXIS], *(1 for _ in sizes)),)
+
+    def axes(self, call: Call) -> list[int]:
+        """The axes that are folded."""
+        return list(range(FIRST_AXIS, call.rank(0)))
+
+
+class GlobalAveragePool(GlobalPooling):
+    """The mean of each channel.
+
+    ONNX: GlobalAveragePool, op set 1. Each element gets its share of the gradient.
+
+    Args:
+        x: [N, C, *sizes] float.
+
+    Returns:
+        [N, C, 1, ...] of the same dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.global_average_pool(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0], [2.0, 5.0]]])})["y"]
+        array([[[2. ],
+                [3.5]]])
+    """
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        axes = tuple(self.axes(call))
+        count = x.dtype.type(prod(call.shape(0)[FIRST_AXIS:]))
+        return np.asarray(x.sum(axis=axes, keepdims=True, dtype=x.dtype) / count)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return expand(dy * (1.0 / prod(call.shape(0)[FIRST_AXIS:])), list(call.shape(0)))
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        return reduce_mean(x, self.axes(call))
+
+
+class GlobalMaxPool(GlobalPooling):
+    """The largest element of each channel; NaN if there is one.
+
+    ONNX: GlobalMaxPool, op set 1. Elements that tie share the gradient equally; beside NaN none gets any.
+
+    Args:
+        x: [N, C, *sizes] float.
+
+    Returns:
+        [N, C, 1, ...] of the same dtype.
+
+    Raises:
+        NetError: x is no blob.
+        TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> net.outputs(y=ro.global_max_pool(net.input("x")))
+        >>> ro.compile(net, device="reference")({"x": np.array([[[1.0, 3.0], [2.0, 5.0]]])})["y"]
+        array([[[3.],
+                [5.]]])
+    """
+
+    keeps = ("X", "Y")
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.asarray(x.max(axis=tuple(self.axes(call)), keepdims=True))
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        here = equal(x, y)
+        ties = reduce_sum(cast(here, dy.dtype), self.axes(call))
+        return where(here, dy / ties, 0.0)
+
+    def expand(self, call: Call, x: Blob) -> Blob:
+        return reduce_max(x, self.axes(call))
+
+
+max_pool, average_pool, lp_pool = register(MaxPool()), register(AveragePool()), register(LpPool())
+global_average_pool, global_max_pool = register(GlobalAveragePool()), register(GlobalMaxPool())

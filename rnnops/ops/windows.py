@@ -1,0 +1,239 @@
+"""Windows that slide over the last axes of an array: where they are, what is in them, and what is added back from them.
+
+Convolutions and pooling share their attributes, which are read here: sizes of the kernel, strides, dilations, pads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from rnnops.blob import Blob
+from rnnops.errors import NetError
+from rnnops.loops import View
+from rnnops.net import common_net
+from rnnops.ops.base import choice
+from rnnops.ops.indexing import pad, slice as slice_
+from rnnops.ops.internal import scatter_add
+from rnnops.ops.movement import reshape_to
+from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
+from rnnops.sizes import whole
+from rnnops.types import ANY, Array, Shape
+
+AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+WINDOW_ATTRIBUTES: dict[str, Any] = {
+    "auto_pad": "NOTSET", "dilations": None, "kernel_shape": None, "pads": None, "strides": None
+}  # fmt: skip
+FIRST_AXIS = 2  # of those that windows slide over: N and channels come before
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where windows lie on axes of some sizes.
+
+    Args:
+        sizes: of the axes.
+        kernel, strides, dilations: one number for each axis.
+        begins, ends: how much is put before and after; the end of a last window that reaches further is put there, too.
+        places: how many windows there are along each axis.
+    """
+
+    sizes: Sizes
+    kernel: Sizes
+    strides: Sizes
+    dilations: Sizes
+    begins: Sizes
+    ends: Sizes
+    places: Sizes
+
+    @property
+    def spans(self) -> Sizes:
+        """How far a window reaches along each axis."""
+        return spans_of(self.kernel, self.dilations)
+
+    @property
+    def covered(self) -> Sizes:
+        """The sizes of the axes with what is put around."""
+        return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
+
+    def padded(self, x: Blob, value: float = 0.0) -> Blob:
+        """An array [N, C, *sizes] with a value put around, [N, C, *covered]."""
+        pads = (*self.begins, *self.ends)
+        axes = range(FIRST_AXIS, FIRST_AXIS + len(self.sizes))
+        return pad(x, list(pads), value, axes=list(axes)) if any(pads) else x
+
+    def windows(self, padded: Blob) -> Blob:
+        """What windows over a padded array hold, [N, C, *places, *kernel]."""
+        return windows(padded, self.kernel, self.strides, self.dilations)
+
+    def taps(self, padded: Blob) -> Iterator[Blob]:
+        """What each element of the kernel meets in a padded array, [N, C, *places], in the order of the kernel."""
+        axes = list(range(FIRST_AXIS, FIRST_AXIS + len(self.sizes)))
+        for tap in product(*map(range, self.kernel)):
+            starts = [i * dilation for i, dilation in zip(tap, self.dilations, strict=True)]
+            counted = zip(starts, self.places, self.strides, strict=True)
+            ends = [start + (places - 1) * stride + 1 for start, places, stride in counted]
+            yield slice_(padded, starts, ends, axes, list(self.strides))
+
+    def put_back(self, windows: Blob, leading: Shape) -> Blob:
+        """What windows hold, added up where they took it from: [*leading, *places, *kernel] to [*leading, *sizes]."""
+        total = scatter_windows(windows, leading, self.covered, self.kernel, self.strides, self.dilations)
+        pads = (*self.begins, *self.ends)
+        if not any(pads):
+            return total
+        return pad(total, [-width for width in pads], axes=list(range(len(leading), len(leading) + len(self.sizes))))
+
+
+def spans_of(kernel: Sequence[int], dilations: Sequence[int]) -> Sizes:
+    """How far a kernel with gaps reaches along each axis."""
+    return tuple((size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True))
+
+
+def reach(places: Sequence[int], strides: Sequence[int], spans: Sequence[int]) -> Sizes:
+    """How far windows reach together along each axis."""
+    return tuple((n - 1) * stride + span for n, stride, span in zip(places, strides, spans, strict=True))
+
+
+def scatter_windows(
+    windows: Blob, leading: Shape, sizes: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes
+) -> Blob:
+    """Windows [*leading, *places, *kernel] added up where they lie on axes of some sizes: [*leading, *sizes]."""
+    numbers = np.arange(prod(sizes)).reshape((1, 1, *sizes))
+    places = windows.net.constant(windows_of(numbers, kernel, strides, dilations)[0, 0], "int64")
+    return reshape_to(scatter_add(windows, places, len(leading), prod(sizes)), (*leading, *sizes))
+
+
+class Windows(OpSchema):
+    """What windows hold that slide over the last axes of x: [N, C, *sizes] to [N, C, *places, *kernel]."""
+
+    inputs = ("X",)
+    attributes: ClassVar[dict[str, Any]] = {"kernel": REQUIRED, "strides": REQUIRED, "dilations": REQUIRED}
+    accepts = ANY
+    internal = True
+    loop = View()
+
+    def __call__(self, x: Blob, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Blob:
+        attributes = {"kernel": tuple(kernel), "strides": tuple(strides), "dilations": tuple(dilations)}
+        return common_net([x]).append(self.name, [x], attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        (*leading, kernel), sizes = (*call.shape(0)[:FIRST_AXIS], call.attr("kernel")), call.shape(0)[FIRST_AXIS:]
+        spans = spans_of(kernel, call.attr("dilations"))
+        if len(spans) != len(sizes) or any(span > size for span, size in zip(spans, sizes, strict=True)):
+            call.fail("windows do not fit the axes that they slide over", wanted=list(spans), came=list(sizes))
+        counted = zip(sizes, spans, call.attr("strides"), strict=True)
+        return ((*leading, *((size - span) // stride + 1 for size, span, stride in counted), *kernel),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.array(windows_of(x, *(call.attr(name) for name in ("kernel", "strides", "dilations"))), order="C")
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        shape = call.shape(0)
+        attributes = (call.attr(name) for name in ("kernel", "strides", "dilations"))
+        return scatter_windows(dy, shape[:FIRST_AXIS], shape[FIRST_AXIS:], *attributes)
+
+
+def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Array:
+    """A view of an array [N, C, *sizes] as its windows, [N, C, *places, *kernel]."""
+    axes = tuple(range(FIRST_AXIS, FIRST_AXIS + len(kernel)))
+    every = sliding_window_view(x, spans_of(kernel, dilations), axes)
+    whole_axes = (slice(None),) * FIRST_AXIS
+    steps = tuple(slice(None, None, step) for step in (*strides, *dilations))
+    return every[whole_axes + steps]
+
+
+# -- attributes ------------------------------------------------------------------------------------------------------
+
+
+def word(auto_pad: object, op: str) -> str:
+    """How pads are found. Raises NetError for what is no word."""
+    if not isinstance(auto_pad, str):
+        raise NetError("auto_pad is a word", op=op, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
+    return auto_pad
+
+
+def integers_given(op: str, **values: Any) -> dict[str, Any]:
+    """Attributes that are lists of integers, those that are left out left out. Raises NetError for others."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        try:
+            found[name] = tuple(whole(item) for item in np.ravel(value).tolist())
+        except TypeError:
+            raise NetError(f"'{name}' is a list of integers", op=op, came=repr(value)) from None
+    return found
+
+
+def sizes_under(call: Call) -> Sizes:
+    """The sizes of the axes that windows slide over: one at least."""
+    if call.rank(0) <= FIRST_AXIS:
+        call.fail("windows slide over the axes after N and channels", wanted="rank 3 or more", came=call.rank(0))
+    return call.shape(0)[FIRST_AXIS:]
+
+
+def numbers_of(call: Call, name: str, count: int, default: int, least: int = 1) -> Sizes:
+    """An attribute with one number for each axis."""
+    value = call.attr(name)
+    numbers = (default,) * count if value is None else value
+    is_list = isinstance(numbers, list | tuple) and all(
+        isinstance(item, int) and not isinstance(item, bool) for item in numbers
+    )
+    if not is_list or len(numbers) != count or min(numbers) < least:
+        call.fail(f"'{name}' has {count} integers of {least} or more", came=value)
+    return tuple(numbers)
+
+
+def geometry_of(call: Call, kernel: Sizes, ceil_mode: bool = False) -> Geometry:
+    """Where the windows of a call lie on the axes of its first input. Raises TypeRuleError where they do not fit."""
+    sizes, count = sizes_under(call), len(kernel)
+    strides, dilations = (numbers_of(call, name, count, 1) for name in ("strides", "dilations"))
+    spans = spans_of(kernel, dilations)
+    begins, ends = pads_of(call, sizes, spans, strides)
+    covered = [sum(item) for item in zip(sizes, begins, ends, strict=True)]
+    if any(span > size for span, size in zip(spans, covered, strict=True)):
+        call.fail("the kernel is larger than what it slides over", wanted=f"{list(spans)} or more", came=covered)
+    places = tuple((size - span) // stride + 1 for size, span, stride in zip(covered, spans, strides, strict=True))
+    if ceil_mode:
+        counted = zip(places, sizes, begins, covered, spans, strides, strict=True)
+        places = tuple(_with_last(*item) for item in counted)
+        reached = reach(places, strides, spans)
+        ends = tuple(end + max(r - size, 0) for end, r, size in zip(ends, reached, covered, strict=True))
+    return Geometry(sizes, kernel, strides, dilations, begins, ends, places)
+
+
+def _with_last(places: int, size: int, begin: int, covered: int, span: int, stride: int) -> int:
+    """The number of windows with one more that reaches over the end, if it starts before what is put there."""
+    more = (covered - span) % stride != 0 and places * stride < size + begin
+    return places + 1 if more else places
+
+
+def pads_of(call: Call, sizes: Sizes, spans: Sizes, strides: Sizes) -> tuple[Sizes, Sizes]:
+    """How much is put before and after each axis."""
+    count, auto = len(sizes), choice(call, "auto_pad", *AUTO_PADS)
+    pads = numbers_of(call, "pads", 2 * count, 0, 0)
+    if auto == "NOTSET":
+        return pads[:count], pads[count:]
+    if any(pads):
+        call.fail("pads are given, and to be found by auto_pad", wanted="auto_pad='NOTSET' or no pads", came=auto)
+    if auto == "VALID":
+        return (0,) * count, (0,) * count
+    counted = zip(sizes, spans, strides, strict=True)
+    totals = [max((-(-size // stride) - 1) * stride + span - size, 0) for size, span, stride in counted]
+    return halves(totals, auto)
+
+
+def halves(totals: Sequence[int], auto_pad: str) -> tuple[Sizes, Sizes]:
+    """Both sides of so much in all, the odd one at the end for `SAME_UPPER`, else at the begin."""
+    less, more = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
+    return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+
+
+windows = register(Windows())
