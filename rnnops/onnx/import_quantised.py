@@ -130,21 +130,32 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
     return exact_product(node, left, centred(right, lie_along(node, b_zero, right, -1)), None)
 
 
+def checked_bytes(node: Node, *places: int) -> None:
+    """Raise OnnxError where an input is no array of numbers of 8 bits."""
+    for i in places:
+        if node.input(i).dtype not in BYTES:
+            wanted, came = " or ".join(BYTES), node.input(i).dtype
+            node.fail(f"input {i} is no array of numbers of 8 bits", wanted=wanted, came=came)
+
+
 def qlinear_matmul(node: Node) -> Sequence[Blob]:
     """The product of two quantised arrays, quantised."""
     product = added(integer_product(node, 0, 3, 2, 5))
     factor = scale_of(node, 1, product, -2) * scale_of(node, 4, product, -1) / scale_of(node, 6, product, -2)
-    if isinstance(factor, float):
-        factor = float(np.dtype(node.float_dtype).type(factor))  # as a file can have it
     zero = lie_along(node, 7, product, -2)
     dtype = quantised_dtype_of(node, node.input(7).dtype)
-    return results(node, (rounded(product * factor, zero, dtype), dtype))
+    return results(node, (rounded(product * storable(node, factor), zero, dtype), dtype))
 
 
 def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
     """A scale that must be there."""
     scale = lie_along(node, i, x, axis, block)
     return node.fail("a scale is missing, or 0") if scale is None else scale
+
+
+def storable(node: Node, number: Blob | float) -> Blob | float:
+    """A number that was computed as a file can have it."""
+    return number if isinstance(number, Blob) else float(np.dtype(node.float_dtype).type(number))
 
 
 def dynamic_quantize_lstm(node: Node) -> Sequence[Blob | None]:

@@ -16,6 +16,7 @@ from rnnops.onnx.import_microsoft import MICROSOFT_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
+from rnnops.onnx.import_quantised_conv import QUANTISED_CONV_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import Rule
@@ -33,6 +34,7 @@ RULES: dict[str, Rule] = {
     **GROUP_RULES,
     **QUANTISED_RULES,
     **MICROSOFT_RULES,
+    **QUANTISED_CONV_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,

@@ -39,6 +39,7 @@ FOLDED = {
     "com.microsoft::DynamicQuantizeLSTM": (1, 2, 8, 9, 10, 11),
     "com.microsoft::DynamicQuantizeMatMul": (1, 2, 3),
     "com.microsoft::MatMulIntegerToFloat": (1, 3, 4, 5),
+    "com.microsoft::QLinearConv": (2, 3, 4, 5, 7),
     "com.microsoft::QuantizeLinear": (2,),
 }  # inputs of each op that rules here take as values, where the file fixes them
 
@@ -151,29 +152,49 @@ def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Bl
     Args:
         weight: what b holds, where the file fixes it.
     """
-    if weight is not None and bound_of_sums(weight) < EXACT:
+    if weight is not None:
+        terms = weight[:, None] if weight.ndim < 2 else np.moveaxis(weight, -2, 0)
+        sizes = exact_sizes(terms.reshape(len(terms), -1, 1))
+    else:
+        sizes = worst_sizes(terms_of(node, b))
+    if len(sizes) == 1:
         return [matmul(a, b)]
-    kind = node.known(b)
-    if kind is None:
-        node.fail("how many products are summed up does not follow from the file")
-    axis = -2 if kind[0].rank > 1 else -1
-    terms, most = kind[0].shape[axis], EXACT // (WIDTH * WIDTH)
-    if terms != kind[1].shape[axis]:
-        node.fail("how many products are summed up does not follow from the file")
-    if terms <= most:
-        return [matmul(a, b)]
-    sizes = [min(most, terms - first) for first in range(0, terms, most)]
+    axis = -2 if node.rank(b) > 1 else -1
     left, right = (
         node.net.append("Split", [blob], {"axis": place, "split": sizes}) for blob, place in ((a, -1), (b, axis))
     )
     return [matmul(*pair) for pair in zip(left, right, strict=True)]
 
 
-def bound_of_sums(weight: Array) -> float:
-    """What no sum of products of a weight's column with numbers of 8 bits exceeds, nor any part of it."""
-    axis = max(-2, -weight.ndim)
-    sums = (np.maximum(sign * weight, 0).sum(axis=axis, dtype="float64") for sign in (1, -1))
-    return WIDTH * max(float(part.max(initial=0.0)) for part in sums)
+def terms_of(node: Node, b: Blob) -> int:
+    """How many products a product with b sums up. Raises OnnxError where that is open."""
+    kind = node.known(b)
+    axis = -2 if kind is not None and kind[0].rank > 1 else -1
+    if kind is None or kind[0].shape[axis] != kind[1].shape[axis]:
+        node.fail("how many products are summed up does not follow from the file")
+    return kind[0].shape[axis]
+
+
+def exact_sizes(weight: Array) -> list[int]:
+    """Sizes of pieces of a weight's first axis, such that sums of products with numbers of 8 bits stay exact.
+
+    Args:
+        weight: whole numbers [pieces are made of, columns, what one column has of each].
+    """
+    parts = [np.maximum(sign * weight, 0).sum(axis=2, dtype="float64") for sign in (1, -1)]
+    sizes, first = [], 0
+    for at in range(1, len(weight) + 1):
+        if at < len(weight) and all(part[first : at + 1].sum(0).max(initial=0) * WIDTH < EXACT for part in parts):
+            continue
+        sizes.append(at - first)
+        first = at
+    return sizes or [0]
+
+
+def worst_sizes(terms: int, each: int = 1) -> list[int]:
+    """The same where numbers are not known before a run: those of a first axis, each of which is so many terms."""
+    most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
+    return [min(most, terms - first) for first in range(0, terms, most)] or [0]
 
 
 def added(blobs: list[Blob]) -> Blob:

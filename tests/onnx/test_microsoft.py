@@ -17,6 +17,7 @@ from quantised_models import MICROSOFT, model_of
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
 from rnnops.onnx.import_microsoft import MICROSOFT_RULES
+from rnnops.onnx.import_quantised_conv import QUANTISED_CONV_RULES
 
 Array = np.ndarray[Any, Any]
 DRAW = np.random.default_rng(0)
@@ -90,9 +91,16 @@ def byte_form(op: str, dtype: str, wanted: Callable[..., Any], weights: tuple[st
     )
 
 
-def one_form(op: str, wanted: Callable[..., Any], **attributes: Any) -> Form:
+def convolved(x: Array, w: Array) -> Array:
+    """Along one axis, without pads."""
+    size = w.shape[2]
+    windows = np.stack([x[:, :, k : x.shape[2] - size + 1 + k] for k in range(size)], -1)
+    return np.asarray(np.einsum("nctk,ock->not", windows, w))
+
+
+def one_form(op: str, shape: tuple[int, ...], wanted: Callable[..., Any], **attributes: Any) -> Form:
     """Of one quantised array."""
-    inputs = {"a": whole("uint8", 3, 4), "a_s": np.float32(0.02), "a_z": np.uint8(120)}
+    inputs = {"a": whole("uint8", *shape), "a_s": np.float32(0.02), "a_z": np.uint8(120)}
     inputs |= {"y_s": np.float32(0.004), "y_z": np.uint8(3)}
     return Form(
         op, inputs, lambda a, s, z, v, w: quantised(wanted(meant(a, s, z)), v, w), attributes, weights=tuple(inputs)[1:]
@@ -129,6 +137,18 @@ FORMS = {
     ),
     "FastGelu": Form("FastGelu", {"x": floats(3, 4)}, fast_gelu),
     "FastGelu with a bias": Form("FastGelu", {"x": floats(3, 4), "b": floats(4)}, lambda x, b: fast_gelu(x + b)),
+    "FusedConv": Form(
+        "FusedConv",
+        {"x": floats(2, 3, 6), "w": floats(4, 3, 2), "b": floats(4)},
+        lambda x, w, b: np.tanh(convolved(x, w) + b[:, None]),
+        {"activation": "Tanh"},
+    ),
+    "FusedConv of a sum": Form(
+        "FusedConv",
+        {"x": floats(2, 3, 5, 6), "w": floats(4, 3, 1, 1), "b": floats(4), "z": floats(2, 4, 5, 6)},
+        lambda x, w, b, z: np.maximum(np.einsum("nchw,oc->nohw", x, w[..., 0, 0]) + b[:, None, None] + z, 0),
+        {"activation": "Relu"},
+    ),
     "FusedGemm": Form(
         "FusedGemm",
         {"a": floats(3, 4), "b": floats(5, 4), "c": floats(5)},
@@ -145,6 +165,12 @@ FORMS = {
     "MatMulIntegerToFloat": Form("MatMulIntegerToFloat", PRODUCT, product, weights=("b", "b_s", "b_z", "bias")),
     "QLinearAdd": byte_form("QLinearAdd", "uint8", np.add),
     "QLinearAdd of a weight": byte_form("QLinearAdd", "int8", np.add, ("b",)),
+    "QLinearAveragePool": one_form(
+        "QLinearAveragePool", (1, 2, 6), lambda x: (x[..., :-1] + x[..., 1:]) / 2, kernel_shape=[2]
+    ),
+    "QLinearGlobalAveragePool": one_form(
+        "QLinearGlobalAveragePool", (1, 2, 6), lambda x: x.mean(-1, keepdims=True), channels_last=0
+    ),
     "QLinearConcat": Form(
         "QLinearConcat",
         {
@@ -161,9 +187,9 @@ FORMS = {
         {"axis": 1},
         weights=("y_s", "y_z", "a_s", "a_z", "b_s", "b_z"),
     ),
-    "QLinearLeakyRelu": one_form("QLinearLeakyRelu", lambda x: np.where(x < 0, 0.25 * x, x), alpha=0.25),
+    "QLinearLeakyRelu": one_form("QLinearLeakyRelu", (3, 4), lambda x: np.where(x < 0, 0.25 * x, x), alpha=0.25),
     "QLinearMul": byte_form("QLinearMul", "uint8", np.multiply),
-    "QLinearSigmoid": one_form("QLinearSigmoid", sigmoid),
+    "QLinearSigmoid": one_form("QLinearSigmoid", (3, 4), sigmoid),
     "QuickGelu": Form("QuickGelu", {"x": floats(3, 4)}, lambda x: x * sigmoid(1.5 * x), {"alpha": 1.5}),
     "SkipLayerNormalization": Form(
         "SkipLayerNormalization",
@@ -173,6 +199,9 @@ FORMS = {
         outputs=("y", "", "", "total"),
     ),
 }
+
+
+OF_FLOATS = ("BiasGelu", "FusedConv", "FusedGemm", "FusedMatMul", "QuickGelu", "SkipLayerNormalization")
 
 
 def written(form: Form) -> Any:
@@ -200,7 +229,8 @@ def compare(got: Any, wanted: Any) -> None:
 
 
 def test_every_op_has_a_form() -> None:
-    assert {f"{MICROSOFT}::{form.op}" for form in FORMS.values()} == set(MICROSOFT_RULES)
+    ops = {name for name in {**MICROSOFT_RULES, **QUANTISED_CONV_RULES} if "::" in name}
+    assert {f"{MICROSOFT}::{form.op}" for form in FORMS.values()} == ops - {f"{MICROSOFT}::QLinearConv"}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -235,7 +265,9 @@ def test_it_is_onnxruntimes(name: str, tmp_path: Path) -> None:
     compare(ours.values(), session.run(None, fed(form)))
 
 
-@pytest.mark.parametrize("name", ["BiasGelu", "FusedGemm", "FusedMatMul", "QuickGelu", "SkipLayerNormalization"])
+@pytest.mark.parametrize(
+    "name", ["BiasGelu", "FusedConv", "FusedGemm", "FusedMatMul", "QuickGelu", "SkipLayerNormalization"]
+)
 def test_gradients(name: str, tmp_path: Path) -> None:
     form = FORMS[name]
     save(written(form), tmp_path / "one.onnx")
