@@ -12,8 +12,9 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.tensors import element_dtype, read_tensor
-from rnnops.ops.comparison import cast, identity
+from rnnops.onnx.tensors import LIMITS, element_dtype, read_tensor
+from rnnops.ops.arithmetic import abs as abs_, sign
+from rnnops.ops.comparison import cast, identity, less, where
 from rnnops.ops.einsum import einsum
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.movement import flatten, reshape
@@ -157,11 +158,22 @@ def softmax(node: Node) -> Sequence[Blob]:
 
 
 def cast_(node: Node) -> Sequence[Blob]:
-    """`saturate` and `round_mode` are about float types that are not supported."""
+    """`saturate` and `round_mode` are about float types that are not supported.
+
+    Half precision is the net's float, of which what has no number there becomes infinite.
+    """
     node.attr("saturate", "int")
     node.attr("round_mode", "string")
-    to = node.dtype(element_dtype(node.required("to", "int"), "the target of a Cast"))
-    return (cast(node.input(0), to),)
+    name = element_dtype(node.required("to", "int"), "the target of a Cast")
+    to = node.dtype(name)
+    twin = node.reader.twin(node.input(0)) if to == FLOAT else None
+    numbers = cast(node.input(0), to) if twin is None else twin
+    return (within(numbers, LIMITS[name]) if name in LIMITS else numbers,)
+
+
+def within(x: Blob, limit: float) -> Blob:
+    """x, infinite where a number is not nearer to 0 than the limit."""
+    return where(less(abs_(x), limit), x, sign(x) * float("inf"))
 
 
 def pow_(node: Node) -> Sequence[Blob]:
@@ -177,7 +189,11 @@ def pow_(node: Node) -> Sequence[Blob]:
 def constant_of_shape_(node: Node) -> Sequence[Blob]:
     """Filled with the one element of `value`, 0.0 without it."""
     proto = node.attr("value", "tensor")
-    value = np.zeros(1, "float32") if proto is None else read_tensor(proto, "the value of a ConstantOfShape")
+    value = (
+        np.zeros(1, "float32")
+        if proto is None
+        else read_tensor(proto, "the value of a ConstantOfShape", node.float_dtype)
+    )
     if value.size != 1:
         node.fail("the value of a ConstantOfShape is one element", came=list(value.shape))
     dtype = node.dtype(value.dtype.name)

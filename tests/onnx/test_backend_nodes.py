@@ -80,7 +80,7 @@ def test_every_recurrent_case_passes(folder: Path) -> None:
 
 def test_every_op_has_a_case() -> None:
     tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
-    assert READABLE - tested == set()
+    assert {name for name in READABLE if "::" not in name} - tested == set()  # others are of other domains
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 

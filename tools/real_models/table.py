@@ -20,7 +20,7 @@ class RealFile:
         feeds: input -> a rule of `tools.real_models.feeds`.
         constants: inputs that decide what the graph is, so that reading needs their values.
         refused: a part of the message with which it is refused today; empty for a file that is read.
-        tolerance: on outputs, of the largest value.
+        tolerance: on outputs, of the largest value; tolerance_because: why it is another than that of most files.
     """
 
     package: str
@@ -34,6 +34,7 @@ class RealFile:
     constants: list[str] = field(default_factory=list)
     refused: str = ""
     tolerance: float = 1e-4
+    tolerance_because: str = ""
 
     @property
     def wheel(self) -> str:
