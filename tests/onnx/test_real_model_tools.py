@@ -17,8 +17,9 @@ import pytest
 from each import check_each
 from onnx.reference import ReferenceEvaluator
 
+from rnnops.onnx.difference import distance
 from tools.real_models import wheels
-from tools.real_models.checks import check_file, distance
+from tools.real_models.checks import check_file
 from tools.real_models.feeds import KINDS, make_feeds
 from tools.real_models.table import RealFile, read_table
 from tools.real_models.wheels import UnreachableError, WheelError, Wheels, read_member
