@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.outline_layers import CELLS, LOOPS
-from rnnops.onnx.package import GraphProto, NodeProto
+from rnnops.onnx.package import GraphProto, NodeProto, ValueInfoProto
 from rnnops.onnx.read_model import MAX_DEPTH, graphs_of
 
 LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
@@ -32,12 +32,26 @@ def state_pairs(graph: GraphProto) -> dict[str, str]:
     scope: Scope = ChainMap({value.name: frozenset([value.name]) for value in graph.input})
     ends = walk.walk(graph, scope, ChainMap(), 0)
     pairs: dict[str, str] = {}
-    for name, slots in walk.begins.items():
-        holding = [(len(end), value.name) for value, end in zip(graph.output, ends, strict=True) if slots <= end]
-        fewest = [output for count, output in holding if count == min(holding)[0]]
-        if len(fewest) == 1 and fewest[0] not in pairs:  # branches of an If may begin with zeros instead
-            pairs[fewest[0]] = name
+    given = {value.name: value for value in graph.input}
+    for (
+        name,
+        slots,
+    ) in walk.begins.items():  # branches of an If may begin with zeros instead, so that there are more ends
+        holding = [(len(end), value) for value, end in zip(graph.output, ends, strict=True) if slots <= end]
+        fewest = [value for count, value in holding if count == min(count for count, _ in holding)]
+        fitting = [value.name for value in fewest if may_feed(value, given[name])]
+        if len(fitting) == 1 and fitting[0] not in pairs:
+            pairs[fitting[0]] = name
     return pairs
+
+
+def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
+    """Whether an output may be fed to an input, by their sizes, as far as the file says them."""
+    one, other = (each.type.tensor_type for each in (output, value))
+    if not (one.HasField("shape") and other.HasField("shape")):
+        return True
+    sizes = [[dim.dim_value for dim in each.shape.dim] for each in (one, other)]
+    return len(sizes[0]) == len(sizes[1]) and all(a == b or not (a and b) for a, b in zip(*sizes, strict=True))
 
 
 @dataclass

@@ -21,11 +21,11 @@ from rnnops.onnx.turns import time_in_turns
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 WEIGHTS = "float[1,8,3] w, float[1,8,2] r, float[2,1,2] zeros"
-STACKED = f"""g (float[1,N,3] x, float[2,N,2] state, {WEIGHTS}) => (float[1,N,2] y, float[2,N,2] next) {{
+STACKED = f"""g (float[1,N,3] x, float[2,N,2] state, {WEIGHTS}) => (float[N,2] y, float[2,N,2] next) {{
     h, c = Split(state)
     all, hn, cn = LSTM<hidden_size = 2>(x, w, r, "", "", h, c)
     next = Concat<axis = 0>(hn, cn)
-    y = Relu(hn) }}"""
+    y = Squeeze(hn) }}"""
 IN_A_BRANCH = f"""g (float[1,N,3] x, float[2,N,2] state, bool b, {WEIGHTS}) => (float[2,N,2] next, float[1,N,2] hn) {{
     h, c = Split(state)
     h0, c0 = Split(zeros)
@@ -54,6 +54,9 @@ def test_states_are_found() -> None:
     assert pairs(STACKED) == {"next": "state"}
     assert pairs(IN_A_BRANCH) == {"next": "state"}
     assert pairs(NOTHING) == {}
+    assert pairs(
+        NOTHING.replace("=> (float[1,N,2] y)", "=> (float[N,2] y, float[1,N,2] hn)").replace("Relu", "Squeeze")
+    ) == {"hn": "h"}
     assert pairs(LOOP) == {"hn": "h", "cn": "c"}
     variant = Variant("LSTM", {"direction": "bidirectional"}, ("B", "initial_h", "initial_c"))
     assert state_pairs(model_of(variant, feeds_of(variant)).graph) == {"Y_h": "initial_h", "Y_c": "initial_c"}
@@ -63,7 +66,7 @@ def test_states_are_found() -> None:
 
 def two_outputs_that_may_be_the_state() -> str:
     return STACKED.replace("float[2,N,2] next)", "float[2,N,2] next, float[2,N,2] same)").replace(
-        "y = Relu", "same = Identity(next) y = Relu"
+        "y = Squeeze", "same = Identity(next) y = Squeeze"
     )
 
 
