@@ -1,6 +1,6 @@
 """From a graph to a net: the main graph to an outer net, the body of a Scan to a cell.
 
-Constants (integers, scalars, results of Constant nodes) appear in the net right before the first op that reads them as
+Constants (integers, scalars, results of Constant nodes that are small) appear in the net right before the first op that reads them as
 a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too, are parameters
 of the outer net. What a body takes from around it becomes an input of the cell.
 """
@@ -25,6 +25,8 @@ from rnnops.ops.comparison import identity
 from rnnops.prune import prune
 from rnnops.scopes import check_name, free_name
 from rnnops.types import FLOAT, Array
+
+LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight
 
 
 @dataclass
@@ -141,7 +143,11 @@ class GraphReader:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
         self._check_new([name])
-        if not array.ndim or array.dtype.name != self.model.float_dtype:
+        self._weight(name, array, least=0)
+
+    def _weight(self, name: str, array: Array, least: int) -> None:
+        """A parameter where an array is of the model's floats and has no fewer elements than the least; else a constant."""
+        if not array.ndim or array.dtype.name != self.model.float_dtype or array.size < least:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -195,7 +201,7 @@ class GraphReader:
     def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         (name,) = proto.output
         self._check_new([name])
-        self.constants[name] = constant_value(attributes)
+        self._weight(name, constant_value(attributes), LARGE_CONSTANT)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)

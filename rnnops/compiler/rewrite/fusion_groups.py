@@ -373,14 +373,19 @@ def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGro
 
 
 def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes | None:
-    """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds."""
+    """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds.
+
+    A product over a single row of the batch has rows along the first axis that is longer.
+    """
     types = group.lowered.types
     if group.axes:
         return _rows_known(statements, types, group.axes)
     first = statements[0]
     if not first.extents:
         return None
-    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in (0, *first.folded_axes())}
+    leading = next((axis for axis, size in enumerate(first.extents) if size != 1), 0)
+    axes = dict.fromkeys((0, leading, *first.folded_axes()))
+    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in axes}
     blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
     return blocked[0] if blocked else found[0]
 
