@@ -40,7 +40,7 @@ class OnnxRuns:
     def __init__(self, options: OnnxOptions, graph: GraphProto, model: OnnxModel) -> None:
         self.options, self.graph, self.model = options, graph, model
         self.random = np.random.default_rng(options.seed)
-        self.constants = fixed_inputs(graph, options.constants)
+        self.constants = fixed_inputs(graph, options.constants, model.dtype)
 
     # -- what is fed -----------------------------------------------------------------------------------------------
 

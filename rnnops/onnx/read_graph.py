@@ -1,8 +1,8 @@
 """From a graph to a net: the main graph to an outer net, the body of a Scan to a cell.
 
-Constants (integers, scalars, results of Constant nodes) appear in the net right before the first op that reads them as
-a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too, are parameters
-of the outer net. What a body takes from around it becomes an input of the cell.
+Constants (integers, scalars, results of Constant nodes that are small) appear in the net right before the first op that
+reads them as a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too,
+are parameters of the outer net. What a body takes from around it becomes an input of the cell.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from rnnops.ops.comparison import identity
 from rnnops.prune import prune
 from rnnops.scopes import check_name, free_name
 from rnnops.types import FLOAT, Array
+
+LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight
 
 
 @dataclass
@@ -158,8 +160,12 @@ class GraphReader:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
+        self._weight(name, array, least=0, is_weight=name in self.computed_with)
+
+    def _weight(self, name: str, array: Array, least: int, is_weight: bool) -> None:
+        """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
-        if not array.ndim or not is_data or name not in self.computed_with:
+        if not array.ndim or not is_data or not is_weight or array.size < least:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -234,7 +240,8 @@ class GraphReader:
     def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         (name,) = proto.output
         self._check_new([name])
-        self.constants[name] = constant_value(attributes, self.model.float_dtype)
+        value = constant_value(attributes, self.model.float_dtype)
+        self._weight(name, value, LARGE_CONSTANT, name in self.computed_with)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)

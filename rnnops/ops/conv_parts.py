@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from math import prod
 from typing import Any, ClassVar
 
@@ -10,25 +9,31 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.errors import NetError
-from rnnops.ops.arithmetic import add
 from rnnops.ops.internal import sum_to
-from rnnops.ops.movement import reshape_to, split, transpose
+from rnnops.ops.movement import reshape_to, transpose
 from rnnops.ops.products import matmul
-from rnnops.ops.reduction import reduce_sum
-from rnnops.ops.windows import FIRST_AXIS, WINDOW_ATTRIBUTES, Geometry, Sizes, numbers_of, sizes_under, windows_of, word
+from rnnops.ops.windows import (
+    FIRST_AXIS,
+    WINDOW_ATTRIBUTES,
+    Geometry,
+    Sizes,
+    channels_last,
+    numbers_of,
+    sizes_under,
+    windows_of,
+    word,
+)
 from rnnops.schema import Call, OpSchema
 from rnnops.types import FLOATS, Array, Shape
-
-MANY_TAPS = 32  # elements of a kernel that are summed one by one
 
 
 class Convolving(OpSchema):
     """x, weights and a bias, with the attributes of windows."""
 
-    inputs = ("X", "W", "B?")
+    inputs: ClassVar[tuple[str, ...]] = ("X", "W", "B?")
     attributes: ClassVar[dict[str, Any]] = {**WINDOW_ATTRIBUTES, "group": 1}
     accepts = FLOATS
-    keeps = ("X", "W")
+    keeps: ClassVar[tuple[str, ...]] = ("X", "W")
 
     def plain(self, auto_pad: str, group: int) -> dict[str, Any]:
         """Attributes that are no lists, those that have their defaults left out. Raises NetError for others."""
@@ -69,55 +74,34 @@ def with_channels(b: Array, rank: int) -> Array:
     return b.reshape(1, -1, *(1,) * (rank - FIRST_AXIS))
 
 
-def with_bias(y: Blob, b: Blob | None, channels: int, count: int) -> Blob:
-    """An array [N, O, *places] plus a number for each channel."""
-    return y if b is None else y + reshape_to(b, (channels, *(1,) * count))
-
-
 def reference_convolution(x: Array, w: Array, geometry: Geometry, groups: int) -> Array:
     """The convolution in plain NumPy: windows of each group times its weights."""
-    around = [(0, 0), (0, 0), *zip(geometry.begins, geometry.ends, strict=True)]
-    padded = np.pad(x, around)
-    windows = windows_of(padded, geometry.kernel, geometry.strides, geometry.dilations)
-    folded = (1, *range(FIRST_AXIS + len(geometry.sizes), windows.ndim))
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(geometry.begins, geometry.ends, strict=True)])
+    windows = windows_of(np.moveaxis(padded, 1, -1), geometry.kernel, geometry.strides, geometry.dilations)
+    count = len(geometry.sizes)
+    folded, by = tuple(range(1 + count, windows.ndim)), (*range(FIRST_AXIS, w.ndim), 1)
     parts = [
-        np.tensordot(part, weight, (folded, (1, *range(FIRST_AXIS, w.ndim))))
-        for part, weight in zip(np.split(windows, groups, 1), np.split(w, groups, 0), strict=True)
+        np.tensordot(part, weight, (folded, by))
+        for part, weight in zip(np.split(windows, groups, -1), np.split(w, groups, 0), strict=True)
     ]
     return np.ascontiguousarray(np.moveaxis(np.concatenate(parts, -1), -1, 1))
 
 
-def by_channel(padded: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-    """The convolution of each channel by itself: the sum of what each element of the kernel meets."""
-    ones, times, taps = (1,) * len(geometry.sizes), weight[0] // groups, prod(geometry.kernel)
-    if taps > MANY_TAPS:
-        shape = (batch, groups, 1, *geometry.places, *geometry.kernel)
-        products = reshape_to(geometry.windows(padded), shape) * reshape_to(w, (groups, times, *ones, *geometry.kernel))
-        total = reduce_sum(products, list(range(3 + len(ones), 3 + 2 * len(ones))), keepdims=0)
-    else:
-        factors = reshape_to(w, (groups, times, *ones, taps))
-        each = split(factors, [1] * taps, axis=-1) if taps > 1 else (factors,)
-        total = reduce(add, (
-            reshape_to(tap, (batch, groups, 1, *geometry.places)) * reshape_to(factor, (groups, times, *ones))
-            for tap, factor in zip(geometry.taps(padded), each, strict=True)
-        ))  # fmt: skip
-    return reshape_to(total, (batch, weight[0], *geometry.places))
-
-
 def weight_gradient(x: Blob, dy: Blob, geometry: Geometry, weight: Shape, batch: int, groups: int) -> Blob:
-    """The gradient of the weights: products of what came out with the windows over x, summed over the batch.
+    """The gradient of the weights: products of windows over x with what came out, summed over the batch.
 
     Args:
         x: [N, C, *sizes]; dy: [N, O, *places].
         weight: [O, C / groups, *kernel].
     """
-    count, places, inner = len(geometry.sizes), prod(geometry.places), prod(weight[1:])
-    windows = geometry.windows(geometry.padded(x))  # [N, C, *places, *kernel]
-    axes = range(FIRST_AXIS, FIRST_AXIS + count)
-    by_place = transpose(windows, [0, *axes, 1, *(axis + count for axis in axes)])
+    (made, inner, *kernel), places, taps = weight, prod(geometry.places), prod(geometry.kernel)
+    windows = geometry.windows(geometry.last(x, inner * groups, batch))  # [N, *places, *kernel, C]
     if groups == 1:
-        left, rows = reshape_to(dy, (batch, weight[0], places)), reshape_to(by_place, (batch, places, inner))
-        return reshape_to(sum_to(matmul(left, rows), (weight[0], inner)), weight)
-    left = reshape_to(dy, (batch, groups, weight[0] // groups, places))
-    rows = transpose(reshape_to(by_place, (batch, places, groups, inner)), [0, 2, 1, 3])
-    return reshape_to(sum_to(matmul(left, rows), (groups, weight[0] // groups, inner)), weight)
+        left = transpose(reshape_to(windows, (batch, places, taps * inner)), [0, 2, 1])
+        matrix = sum_to(matmul(left, channels_last(dy)), (taps * inner, made))
+    else:
+        left = transpose(reshape_to(windows, (batch, places, taps, groups, inner)), [0, 3, 2, 4, 1])
+        left = reshape_to(left, (batch, groups, taps * inner, places))
+        right = transpose(reshape_to(channels_last(dy), (batch, places, groups, made // groups)), [0, 2, 1, 3])
+        matrix = transpose(sum_to(matmul(left, right), (groups, taps * inner, made // groups)), [1, 0, 2])
+    return transpose(reshape_to(matrix, (*kernel, inner, made)), [len(kernel) + 1, len(kernel), *range(len(kernel))])

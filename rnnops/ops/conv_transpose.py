@@ -12,7 +12,8 @@ from rnnops.blob import Blob
 from rnnops.loops import Expansion
 from rnnops.net import common_net
 from rnnops.ops.base import choice, quiet
-from rnnops.ops.conv_parts import Convolving, weight_gradient, with_bias, with_channels
+from rnnops.ops.conv_parts import Convolving, weight_gradient, with_channels
+from rnnops.ops.indexing import pad
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import reshape_to, transpose
 from rnnops.ops.products import matmul
@@ -21,6 +22,7 @@ from rnnops.ops.windows import (
     FIRST_AXIS,
     Geometry,
     Sizes,
+    channels_last,
     halves,
     integers_given,
     numbers_of,
@@ -150,34 +152,33 @@ class ConvTranspose(Convolving):
 
     def expand(self, call: Call, x: Blob, w: Blob, b: Blob | None = None) -> Blob:
         geometry, groups, weight = self.geometry(call), call.attr("group"), call.shape(1)
-        batch, channels = call.shape(0)[0], weight[1] * groups
-        if weight[0] == groups and groups > 1:
-            spread = self.by_channel(x, w, geometry, batch, weight)
-        else:
-            spread = self.products(x, w, geometry, batch, weight, groups)
-        return with_bias(geometry.put_back(spread, (batch, channels)), b, channels, len(geometry.sizes))
+        batch, channels, rows = call.shape(0)[0], weight[1] * groups, channels_last(x)
+        spread = (by_channel if weight[0] == groups and groups > 1 else products)(
+            rows, w, geometry, batch, weight, groups
+        )
+        y = geometry.put_back(spread, channels, batch)
+        return y if b is None else y + reshape_to(b, (channels, *(1 for _ in geometry.sizes)))
 
-    def by_channel(self, x: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape) -> Blob:
-        """Each element times the kernels of its channel, [N, O, *places, *kernel]."""
-        (groups, times, *kernel), ones = weight, (1,) * len(geometry.sizes)
-        wide = reshape_to(x, (batch, groups, 1, *geometry.places, *ones))
-        product = wide * reshape_to(w, (groups, times, *ones, *kernel))
-        return reshape_to(product, (batch, groups * times, *geometry.places, *kernel))
 
-    def products(self, x: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
-        """Rows of elements times the weights, for each group: [N, O, *places, *kernel]."""
-        (channels, made, *kernel), places = weight, prod(geometry.places)
-        count, inner = len(kernel), channels // groups
-        if groups == 1:
-            rows = transpose(reshape_to(x, (batch, channels, places)), [0, 2, 1])
-            spread = matmul(rows, reshape_to(w, (channels, made * prod(kernel))))
-            shaped = reshape_to(spread, (batch, *geometry.places, made, *kernel))
-            return transpose(shaped, [0, count + 1, *range(1, count + 1), *range(count + 2, 2 * count + 2)])
-        rows = transpose(reshape_to(x, (batch, groups, inner, places)), [0, 1, 3, 2])
-        spread = matmul(rows, reshape_to(w, (groups, inner, made * prod(kernel))))
-        shaped = reshape_to(spread, (batch, groups, *geometry.places, made, *kernel))
-        order = [0, 1, count + 2, *range(2, count + 2), *range(count + 3, 2 * count + 3)]
-        return reshape_to(transpose(shaped, order), (batch, groups * made, *geometry.places, *kernel))
+def by_channel(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
+    """Each element of [N, places, C] times the kernels of its channel, [N, *places, *kernel, O]."""
+    times, taps, places = weight[1], prod(geometry.kernel), prod(geometry.places)
+    factors = transpose(reshape_to(w, (groups, times, taps)), [2, 0, 1])
+    product = reshape_to(rows, (batch, places, 1, groups, 1)) * factors
+    return reshape_to(product, (batch, *geometry.places, *geometry.kernel, groups * times))
+
+
+def products(rows: Blob, w: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
+    """Rows [N, places, C] times the weights, for each group: [N, *places, *kernel, O]."""
+    (channels, made, *kernel), taps, places = weight, prod(geometry.kernel), prod(geometry.places)
+    inner, shape = channels // groups, (batch, *geometry.places, *kernel, made * groups)
+    by_tap = transpose(reshape_to(w, (groups, inner, made, taps)), [0, 1, 3, 2])
+    if groups == 1:
+        return reshape_to(matmul(rows, reshape_to(by_tap, (inner, taps * made))), shape)
+    stack = transpose(reshape_to(rows, (batch, places, groups, inner)), [0, 2, 1, 3])
+    spread = matmul(stack, reshape_to(by_tap, (groups, inner, taps * made)))
+    spread = transpose(reshape_to(spread, (batch, groups, places, taps, made)), [0, 2, 3, 1, 4])
+    return reshape_to(spread, shape)
 
 
 def _spread(x: Array, w: Array, geometry: Geometry) -> Array:
@@ -208,7 +209,8 @@ def convolution(x: Blob, w: Blob, geometry: Geometry, groups: int) -> Blob:
     attributes: dict[str, Any] = {"dilations": geometry.dilations, "strides": geometry.strides, "group": groups}
     if min(pads) >= 0:
         return x.net.append("Conv", [x, w], {**attributes, "pads": pads})[0]
-    return x.net.append("Conv", [geometry.padded(x), w], attributes)[0]
+    padded = pad(x, list(pads), axes=list(range(FIRST_AXIS, FIRST_AXIS + len(geometry.sizes))))
+    return x.net.append("Conv", [padded, w], attributes)[0]
 
 
 def transposed_convolution(x: Blob, w: Blob, geometry: Geometry, groups: int) -> Blob:

@@ -6,29 +6,34 @@ Its loop form is a product of windows with weights; what it is for each channel 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from rnnops.blob import Blob
-from rnnops.loops import Expansion
+from rnnops.loops import Expansion, View
 from rnnops.net import common_net
+from rnnops.ops.arithmetic import add
 from rnnops.ops.base import quiet
 from rnnops.ops.conv_parts import (
     Convolving,
-    by_channel,
     reference_convolution,
     weight_gradient,
-    with_bias,
     with_channels,
 )
 from rnnops.ops.conv_transpose import transposed_convolution
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import concat, reshape_to, split, transpose
 from rnnops.ops.products import matmul
-from rnnops.ops.windows import FIRST_AXIS, Geometry, geometry_of, integers_given
-from rnnops.schema import Call, Gradients, register
-from rnnops.types import Array, Shape
+from rnnops.ops.reduction import reduce_sum
+from rnnops.ops.windows import FIRST_AXIS, Geometry, Sizes, geometry_of, integers_given, numbers_of, sizes_under
+from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
+from rnnops.types import FLOATS, Array, Shape
 
 FEW_GROUPS = 8  # which get a product each
+MANY_TAPS = 32  # elements of a kernel that are no more summed one by one
 
 
 class Conv(Convolving):
@@ -114,44 +119,127 @@ class Conv(Convolving):
         return dx, dw, reshape_to(channels, call.shape(2))
 
     def expand(self, call: Call, x: Blob, w: Blob, b: Blob | None = None) -> Blob:
-        geometry, groups = self.geometry(call), call.attr("group")
-        padded = geometry.padded(x)
-        if call.shape(1)[1] == 1 and groups > 1:
-            y = by_channel(padded, w, geometry, call.shape(0)[0], call.shape(1), groups)
-            return with_bias(y, b, call.shape(1)[0], len(geometry.sizes))
-        return self.products(call, padded, w, b, geometry)
+        shapes = (call.shape(0), call.shape(1))
+        return convolved(x, conv_matrix(w), b, self.geometry(call), *shapes, call.attr("group"))
 
-    def products(self, call: Call, padded: Blob, w: Blob, b: Blob | None, geometry: Geometry) -> Blob:
-        """Rows of windows times the weights, for each group; the bias is added where channels are columns."""
-        groups, batch, weight = call.attr("group"), call.shape(0)[0], call.shape(1)
-        matrix, places = (weight[0] // groups, prod(weight[1:])), prod(geometry.places)
-        if groups > FEW_GROUPS:
-            rows = rows_of_windows(padded, geometry, batch, weight[1] * groups)
-            rows = transpose(reshape_to(rows, (batch, places, groups, matrix[1])), [0, 2, 1, 3])
-            stack = transpose(reshape_to(w, (groups, *matrix)), [0, 2, 1])
-            made = matmul(rows, stack)
-            y = reshape_to(transpose(made, [0, 2, 1, 3]), (batch, places, weight[0]))
-        else:
-            parts = (padded,) if groups == 1 else split(padded, groups, axis=1)
-            weights = (w,) if groups == 1 else split(w, groups, axis=0)
-            every = [
-                matmul(rows_of_windows(part, geometry, batch, weight[1]), transpose(reshape_to(one, matrix)))
-                for part, one in zip(parts, weights, strict=True)
-            ]
-            y = every[0] if groups == 1 else concat(*every, axis=-1)
-        y = y if b is None else y + b
-        return reshape_to(transpose(y, [0, 2, 1]), (batch, weight[0], *geometry.places))
+
+class ConvMatrix(OpSchema):
+    """Weights of a Conv, [O, C / group, *kernel], as the matrix that windows meet: [kernel * C / group, O]."""
+
+    inputs = ("W",)
+    accepts = FLOATS
+    internal = True
+    loop = View()
+
+    def __call__(self, w: Blob) -> Blob:
+        return common_net([w]).apply(self.name, [w])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        channels, *inner = call.shape(0)
+        return ((prod(inner), channels),)
+
+    def reference(self, call: Call, w: Array) -> Array:
+        turned = np.transpose(w, [*range(FIRST_AXIS, w.ndim), 1, 0])
+        return np.array(turned, order="C").reshape(call.output_types[0].shape)
+
+    def gradient(self, call: Call, w: Blob, matrix: Blob, dmatrix: Blob) -> Gradients:
+        (made, inner, *kernel), count = call.shape(0), call.rank(0) - FIRST_AXIS
+        return transpose(reshape_to(dmatrix, (*kernel, inner, made)), [count + 1, count, *range(count)])
+
+
+class MatrixConv(Convolving):
+    """A Conv whose weights are a matrix already, as `ConvMatrix` makes it, and whose `kernel_shape` is given."""
+
+    inputs = ("X", "M", "B?")
+    internal = True
+    gradient = no_gradient
+    keeps = ()
+    loop = Expansion()
+
+    def __call__(self, x: Blob, matrix: Blob, b: Blob | None = None, **attributes: Any) -> Blob:
+        return common_net([x]).append(self.name, [x, matrix] if b is None else [x, matrix, b], attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        weight = self.weight(call)
+        if weight[1] * call.attr("group") != call.shape(0)[1] or weight[0] % call.attr("group"):
+            call.fail("channels do not fit the weights", wanted=weight[1] * call.attr("group"), came=call.shape(0)[1])
+        return ((call.shape(0)[0], weight[0], *self.geometry(call).places),)
+
+    def weight(self, call: Call) -> Shape:
+        """The shape that the weights had."""
+        inner, made = call.shape(1)
+        kernel = self.kernel(call)
+        return (made, inner // prod(kernel), *kernel)
+
+    def kernel(self, call: Call) -> Sizes:
+        return numbers_of(call, "kernel_shape", len(sizes_under(call)), 1)
+
+    def geometry(self, call: Call) -> Geometry:
+        """Where the windows over x lie."""
+        return geometry_of(call, self.kernel(call))
+
+    @quiet
+    def reference(self, call: Call, x: Array, matrix: Array, b: Array | None = None) -> Array:
+        made, inner, *kernel = self.weight(call)
+        count = len(kernel)
+        w = np.transpose(matrix.reshape(*kernel, inner, made), [count + 1, count, *range(count)])
+        y = reference_convolution(x, w, self.geometry(call), call.attr("group"))
+        return y if b is None else y + with_channels(b, y.ndim)
+
+    def expand(self, call: Call, x: Blob, matrix: Blob, b: Blob | None = None) -> Blob:
+        return convolved(x, matrix, b, self.geometry(call), call.shape(0), self.weight(call), call.attr("group"))
+
+
+def convolved(
+    x: Blob, matrix: Blob, b: Blob | None, geometry: Geometry, shape: Shape, weight: Shape, groups: int
+) -> Blob:
+    """The convolution of x [N, C, *sizes] with a matrix [kernel * C / group, O], as simpler ops."""
+    batch, channels = shape[:FIRST_AXIS]
+    padded = geometry.last(x, channels, batch)
+    if weight[1] == 1 and groups > 1:
+        y = by_channel(padded, matrix, geometry, batch, weight, groups)
+    elif groups <= FEW_GROUPS:
+        parts = (padded,) if groups == 1 else split(padded, groups, axis=-1)
+        matrices = (matrix,) if groups == 1 else split(matrix, groups, axis=1)
+        rows = [rows_of_windows(part, geometry, batch, weight[1]) for part in parts]
+        every = [matmul(one, columns) for one, columns in zip(rows, matrices, strict=True)]
+        y = every[0] if groups == 1 else concat(*every, axis=-1)
+    else:
+        y = in_stacks(padded, matrix, geometry, batch, weight, groups)
+    return geometry.first(y if b is None else y + b, weight[0], batch)
 
 
 def rows_of_windows(padded: Blob, geometry: Geometry, batch: int, channels: int) -> Blob:
-    """What each place meets: [N, C, *covered] as [N, places, C * kernel]."""
-    count, shape = len(geometry.sizes), (batch, prod(geometry.places), channels * prod(geometry.kernel))
-    if prod(geometry.kernel) == 1:
-        (tap,) = geometry.taps(padded) if max(geometry.strides) > 1 else (padded,)
-        return reshape_to(transpose(tap, [0, *range(2, count + 2), 1]), shape)
-    places = range(FIRST_AXIS, FIRST_AXIS + count)
-    order = [0, *places, 1, *(axis + count for axis in places)]
-    return reshape_to(transpose(geometry.windows(padded), order), shape)
+    """What each place meets: [N, *covered, C] as [N, places, kernel * C]."""
+    shape = (batch, prod(geometry.places), channels * prod(geometry.kernel))
+    if prod(geometry.kernel) > 1:
+        return reshape_to(geometry.windows(padded), shape)
+    (tap,) = geometry.taps(padded) if max(geometry.strides) > 1 else (padded,)
+    return reshape_to(tap, shape)
 
 
-conv = register(Conv())
+def by_channel(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
+    """The convolution of each channel by itself, [N, *places, O]: the sum of what each element of the kernel meets."""
+    times, taps = weight[0] // groups, prod(geometry.kernel)
+    ones = (1,) * len(geometry.sizes)
+    if taps > MANY_TAPS:
+        every = reshape_to(geometry.windows(padded), (batch, *geometry.places, taps, groups, 1))
+        products = every * reshape_to(matrix, (*ones, taps, groups, times))
+        total = reduce_sum(products, [1 + len(ones)], keepdims=0)
+    else:
+        factors = split(reshape_to(matrix, (taps, groups, times)), [1] * taps, axis=0)
+        wide = [reshape_to(tap, (batch, *geometry.places, groups, 1)) for tap in geometry.taps(padded)]
+        total = reduce(add, (tap * reshape_to(w, (groups, times)) for tap, w in zip(wide, factors, strict=True)))
+    return reshape_to(total, (batch, prod(geometry.places), weight[0]))
+
+
+def in_stacks(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weight: Shape, groups: int) -> Blob:
+    """The products of many groups as one of stacks of matrices, [N, places, O]."""
+    places, taps, made = prod(geometry.places), prod(geometry.kernel), weight[0] // groups
+    rows = reshape_to(geometry.windows(padded), (batch, places, taps, groups, weight[1]))
+    rows = reshape_to(transpose(rows, [0, 3, 1, 2, 4]), (batch, groups, places, taps * weight[1]))
+    stack = transpose(reshape_to(matrix, (taps * weight[1], groups, made)), [1, 0, 2])
+    return reshape_to(transpose(matmul(rows, stack), [0, 2, 1, 3]), (batch, places, weight[0]))
+
+
+conv, conv_matrix, matrix_conv = register(Conv()), register(ConvMatrix()), register(MatrixConv())

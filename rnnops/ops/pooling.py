@@ -22,6 +22,7 @@ from rnnops.ops.windows import (
     FIRST_AXIS,
     WINDOW_ATTRIBUTES,
     Geometry,
+    channels_last,
     geometry_of,
     integers_given,
     numbers_of,
@@ -63,23 +64,27 @@ class Pooling(OpSchema):
         """What the windows hold, for the reference: [N, C, *places, elements]."""
         geometry = self.geometry(call)
         around = [(0, 0), (0, 0), *zip(geometry.begins, geometry.ends, strict=True)]
-        padded = np.pad(x, around, constant_values=self.around(x.dtype.name))
-        every = windows_of(padded, geometry.kernel, geometry.strides, geometry.dilations)
-        return every.reshape(*every.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
+        padded = np.moveaxis(np.pad(x, around, constant_values=self.around(x.dtype.name)), 1, -1)
+        every = windows_of(padded, geometry.kernel, geometry.strides, geometry.dilations)  # [N, *places, *kernel, C]
+        by_channel = np.moveaxis(every, -1, 1)
+        return by_channel.reshape(*by_channel.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
 
-    def folded(self, name: str, padded: Blob, geometry: Geometry) -> Blob:
-        """What windows hold, joined by `Max` or `Sum`: element by element where these are few."""
+    def folded(self, call: Call, name: str, x: Blob, geometry: Geometry) -> Blob:
+        """What windows hold, joined by `Max` or `Sum`, [N, O, *places]: element by element where these are few."""
+        batch, channels = call.shape(0)[:FIRST_AXIS]
+        padded, count = geometry.last(x, channels, batch, self.around(call.dtype(0))), len(geometry.sizes)
         if 1 < prod(geometry.kernel) <= MANY_OPERANDS:
-            return padded.net.apply(name, list(geometry.taps(padded)))
-        rank = FIRST_AXIS + len(geometry.sizes)
-        axes = tuple(range(rank, rank + len(geometry.sizes)))
-        return padded.net.append(f"Reduce{name}", [geometry.windows(padded)], {"axes": axes, "keepdims": 0})[0]
+            return geometry.first(x.net.apply(name, list(geometry.taps(padded))), channels, batch)
+        attributes = {"axes": tuple(range(1 + count, 1 + 2 * count)), "keepdims": 0}
+        (y,) = x.net.append(f"Reduce{name}", [geometry.windows(padded)], attributes)
+        return geometry.first(y, channels, batch)
 
     def spread(self, call: Call, shares: Blob, geometry: Geometry) -> Blob:
         """What reaches each place as what reaches each element of its window, added up over x."""
-        count, shape = len(geometry.sizes), call.output_types[0].shape
-        wide = reshape_to(shares, (*shape, *(1,) * count))
-        return geometry.put_back(expand(wide, [*shape, *geometry.kernel]), call.shape(0)[:FIRST_AXIS])
+        batch, channels = call.shape(0)[:FIRST_AXIS]
+        wide = reshape_to(channels_last(shares), (batch, *geometry.places, *(1 for _ in geometry.sizes), channels))
+        every = expand(wide, [batch, *geometry.places, *geometry.kernel, channels])
+        return geometry.put_back(every, channels, batch)
 
 
 class MaxPool(Pooling):
@@ -130,19 +135,18 @@ class MaxPool(Pooling):
         return np.asarray(self.windows(call, x).max(axis=-1))
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        geometry = self.geometry(call)
-        count, shape = len(geometry.sizes), call.output_types[0].shape
-        held = geometry.windows(geometry.padded(x, float("-inf")))
-        wide = (*shape, *(1,) * count)
-        here = equal(held, reshape_to(y, wide))
-        axes = list(range(len(shape), len(shape) + count))
-        ties = reduce_sum(cast(here, dy.dtype), axes)
-        share = where(here, reshape_to(dy, wide) / ties, 0.0)
-        return geometry.put_back(share, call.shape(0)[:FIRST_AXIS])
+        geometry, (batch, channels) = self.geometry(call), call.shape(0)[:FIRST_AXIS]
+        count = len(geometry.sizes)
+        held = geometry.windows(geometry.last(x, channels, batch, float("-inf")))
+        wide = (batch, *geometry.places, *(1 for _ in geometry.sizes), channels)
+        here = equal(held, reshape_to(channels_last(y), wide))
+        ties = reduce_sum(cast(here, dy.dtype), list(range(1 + count, 1 + 2 * count)))
+        share = where(here, reshape_to(channels_last(dy), wide) / ties, 0.0)
+        return geometry.put_back(share, channels, batch)
 
     def expand(self, call: Call, x: Blob) -> Blob:
         geometry = self.geometry(call)
-        return self.folded("Max", geometry.padded(x, self.around(call.dtype(0))), geometry)
+        return self.folded(call, "Max", x, geometry)
 
     def around(self, dtype: str) -> float:
         return float("-inf") if is_float(dtype) else int(np.iinfo(dtype).min)
@@ -203,7 +207,7 @@ class AveragePool(Pooling):
 
     def expand(self, call: Call, x: Blob) -> Blob:
         geometry = self.geometry(call)
-        return self.divided(call, self.folded("Sum", geometry.padded(x), geometry))
+        return self.divided(call, self.folded(call, "Sum", x, geometry))
 
     def divided(self, call: Call, total: Blob) -> Blob:
         """Over the number of elements that each place counts."""
@@ -293,7 +297,7 @@ class LpPool(Pooling):
     def expand(self, call: Call, x: Blob) -> Blob:
         p, geometry = call.attr("p"), self.geometry(call)
         powers = x * x if p == 2 else abs(x) ** float(p)
-        total = self.folded("Sum", geometry.padded(powers), geometry)
+        total = self.folded(call, "Sum", powers, geometry)
         return sqrt(total) if p == 2 else total ** (1 / p)
 
 

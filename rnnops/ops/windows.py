@@ -1,6 +1,7 @@
 """Windows that slide over the last axes of an array: where they are, what is in them, and what is added back from them.
 
 Convolutions and pooling share their attributes, which are read here: sizes of the kernel, strides, dilations, pads.
+Their loop forms have channels as the last axis, so that what a window holds lies side by side.
 """
 
 from __future__ import annotations
@@ -63,32 +64,36 @@ class Geometry:
         """The sizes of the axes with what is put around."""
         return tuple(map(sum, zip(self.sizes, self.begins, self.ends, strict=True)))
 
-    def padded(self, x: Blob, value: float = 0.0) -> Blob:
-        """An array [N, C, *sizes] with a value put around, [N, C, *covered]."""
-        pads = (*self.begins, *self.ends)
-        axes = range(FIRST_AXIS, FIRST_AXIS + len(self.sizes))
-        return pad(x, list(pads), value, axes=list(axes)) if any(pads) else x
+    def last(self, x: Blob, channels: int, batch: int, value: float = 0.0) -> Blob:
+        """An array [N, C, *sizes] with channels last and a value put around: [N, *covered, C]."""
+        pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))
+        turned = reshape_to(channels_last(x), (batch, *self.sizes, channels))
+        return pad(turned, list(pads), value, axes=list(axes)) if any(pads) else turned
+
+    def first(self, y: Blob, channels: int, batch: int) -> Blob:
+        """What was made for each place, [N, *places, O], as [N, O, *places]."""
+        return channels_first(reshape_to(y, (batch, prod(self.places), channels)), self.places)
 
     def windows(self, padded: Blob) -> Blob:
-        """What windows over a padded array hold, [N, C, *places, *kernel]."""
+        """What windows over [N, *covered, C] hold, [N, *places, *kernel, C]."""
         return windows(padded, self.kernel, self.strides, self.dilations)
 
     def taps(self, padded: Blob) -> Iterator[Blob]:
-        """What each element of the kernel meets in a padded array, [N, C, *places], in the order of the kernel."""
-        axes = list(range(FIRST_AXIS, FIRST_AXIS + len(self.sizes)))
+        """What each element of the kernel meets in [N, *covered, C], [N, *places, C], in the order of the kernel."""
+        axes = list(range(1, 1 + len(self.sizes)))
         for tap in product(*map(range, self.kernel)):
             starts = [i * dilation for i, dilation in zip(tap, self.dilations, strict=True)]
             counted = zip(starts, self.places, self.strides, strict=True)
             ends = [start + (places - 1) * stride + 1 for start, places, stride in counted]
             yield slice_(padded, starts, ends, axes, list(self.strides))
 
-    def put_back(self, windows: Blob, leading: Shape) -> Blob:
-        """What windows hold, added up where they took it from: [*leading, *places, *kernel] to [*leading, *sizes]."""
-        total = scatter_windows(windows, leading, self.covered, self.kernel, self.strides, self.dilations)
-        pads = (*self.begins, *self.ends)
-        if not any(pads):
-            return total
-        return pad(total, [-width for width in pads], axes=list(range(len(leading), len(leading) + len(self.sizes))))
+    def put_back(self, windows: Blob, channels: int, batch: int) -> Blob:
+        """What windows hold, [N, *places, *kernel, C], added up where they took it from: [N, C, *sizes]."""
+        total = scatter_windows(windows, batch, channels, self.covered, self.kernel, self.strides, self.dilations)
+        pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))
+        if any(pads):
+            total = pad(total, [-width for width in pads], axes=list(axes))
+        return channels_first(reshape_to(total, (batch, prod(self.sizes), channels)), self.sizes)
 
 
 def spans_of(kernel: Sequence[int], dilations: Sequence[int]) -> Sizes:
@@ -102,16 +107,65 @@ def reach(places: Sequence[int], strides: Sequence[int], spans: Sequence[int]) -
 
 
 def scatter_windows(
-    windows: Blob, leading: Shape, sizes: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes
+    windows: Blob, batch: int, channels: int, sizes: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes
 ) -> Blob:
-    """Windows [*leading, *places, *kernel] added up where they lie on axes of some sizes: [*leading, *sizes]."""
-    numbers = np.arange(prod(sizes)).reshape((1, 1, *sizes))
-    places = windows.net.constant(windows_of(numbers, kernel, strides, dilations)[0, 0], "int64")
-    return reshape_to(scatter_add(windows, places, len(leading), prod(sizes)), (*leading, *sizes))
+    """Windows [N, *places, *kernel, C] added up where they lie on axes of some sizes: [N, *sizes, C]."""
+    numbers = np.arange(prod(sizes)).reshape((1, *sizes, 1))
+    places = windows.net.constant(windows_of(numbers, kernel, strides, dilations)[0, ..., 0], "int64")
+    return reshape_to(scatter_add(windows, places, 1, prod(sizes)), (batch, *sizes, channels))
+
+
+class ChannelsLast(OpSchema):
+    """An array [N, C, *sizes] as rows of channels, [N, places, C]."""
+
+    inputs = ("X",)
+    accepts = ANY
+    internal = True
+    loop = View()
+
+    def __call__(self, x: Blob) -> Blob:
+        return common_net([x]).apply(self.name, [x])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        batch, channels, *sizes = call.shape(0)
+        return ((batch, prod(sizes), channels),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        batch, channels = x.shape[:FIRST_AXIS]
+        places = prod(x.shape[FIRST_AXIS:])
+        return np.array(np.swapaxes(x.reshape(batch, channels, places), 1, 2), order="C")
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return channels_first(dy, call.shape(0)[FIRST_AXIS:])
+
+
+class ChannelsFirst(OpSchema):
+    """Rows of channels [N, places, C] as [N, C, *sizes]."""
+
+    inputs = ("X",)
+    attributes: ClassVar[dict[str, Any]] = {"sizes": REQUIRED}
+    accepts = ANY
+    internal = True
+    loop = View()
+
+    def __call__(self, x: Blob, sizes: Sequence[int]) -> Blob:
+        return common_net([x]).append(self.name, [x], {"sizes": tuple(sizes)})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        batch, places, channels = call.shape(0)
+        if prod(call.attr("sizes")) != places:
+            call.fail("places do not fit the sizes", wanted=list(call.attr("sizes")), came=places)
+        return ((batch, channels, *call.attr("sizes")),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.array(np.swapaxes(x, 1, 2), order="C").reshape(call.output_types[0].shape)
+
+    def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
+        return channels_last(dy)
 
 
 class Windows(OpSchema):
-    """What windows hold that slide over the last axes of x: [N, C, *sizes] to [N, C, *places, *kernel]."""
+    """What windows hold that slide over the axes between: [N, *sizes, C] to [N, *places, *kernel, C]."""
 
     inputs = ("X",)
     attributes: ClassVar[dict[str, Any]] = {"kernel": REQUIRED, "strides": REQUIRED, "dilations": REQUIRED}
@@ -124,29 +178,30 @@ class Windows(OpSchema):
         return common_net([x]).append(self.name, [x], attributes)[0]
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
-        (*leading, kernel), sizes = (*call.shape(0)[:FIRST_AXIS], call.attr("kernel")), call.shape(0)[FIRST_AXIS:]
+        (batch, *sizes, channels), kernel = call.shape(0), call.attr("kernel")
         spans = spans_of(kernel, call.attr("dilations"))
         if len(spans) != len(sizes) or any(span > size for span, size in zip(spans, sizes, strict=True)):
-            call.fail("windows do not fit the axes that they slide over", wanted=list(spans), came=list(sizes))
+            call.fail("windows do not fit the axes that they slide over", wanted=list(spans), came=sizes)
         counted = zip(sizes, spans, call.attr("strides"), strict=True)
-        return ((*leading, *((size - span) // stride + 1 for size, span, stride in counted), *kernel),)
+        places = tuple((size - span) // stride + 1 for size, span, stride in counted)
+        return ((batch, *places, *kernel, channels),)
 
     def reference(self, call: Call, x: Array) -> Array:
         return np.array(windows_of(x, *(call.attr(name) for name in ("kernel", "strides", "dilations"))), order="C")
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
-        shape = call.shape(0)
+        batch, *sizes, channels = call.shape(0)
         attributes = (call.attr(name) for name in ("kernel", "strides", "dilations"))
-        return scatter_windows(dy, shape[:FIRST_AXIS], shape[FIRST_AXIS:], *attributes)
+        return scatter_windows(dy, batch, channels, tuple(sizes), *attributes)
 
 
 def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Array:
-    """A view of an array [N, C, *sizes] as its windows, [N, C, *places, *kernel]."""
-    axes = tuple(range(FIRST_AXIS, FIRST_AXIS + len(kernel)))
-    every = sliding_window_view(x, spans_of(kernel, dilations), axes)
-    whole_axes = (slice(None),) * FIRST_AXIS
-    steps = tuple(slice(None, None, step) for step in (*strides, *dilations))
-    return every[whole_axes + steps]
+    """A view of an array [N, *sizes, C] as its windows, [N, *places, *kernel, C]."""
+    axes = tuple(range(1, 1 + len(kernel)))
+    every = sliding_window_view(x, spans_of(kernel, dilations), axes)  # [N, *starts, C, *spans]
+    steps = tuple(slice(None, None, step) for step in strides)
+    within = tuple(slice(None, None, step) for step in dilations)
+    return np.moveaxis(every[(slice(None),) + steps + (slice(None),) + within], 1 + len(kernel), -1)  # noqa: RUF005
 
 
 # -- attributes ------------------------------------------------------------------------------------------------------
@@ -236,4 +291,4 @@ def halves(totals: Sequence[int], auto_pad: str) -> tuple[Sizes, Sizes]:
     return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
 
-windows = register(Windows())
+windows, channels_last, channels_first = register(Windows()), register(ChannelsLast()), register(ChannelsFirst())

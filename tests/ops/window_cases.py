@@ -10,7 +10,8 @@ import numpy as np
 from op_cases import Array, Case, floats, integers, use
 
 import rnnops.ops as ro
-from rnnops.ops.windows import windows
+from rnnops.ops.convolution import conv_matrix, matrix_conv
+from rnnops.ops.windows import channels_first, channels_last, windows
 
 Sizes = Sequence[int]
 
@@ -172,12 +173,30 @@ def pool_cases() -> Iterator[Case]:
 
 
 def window_op_cases() -> Iterator[Case]:
-    """The internal op that takes patches."""
+    """The internal ops that loop forms are made of."""
 
     def patches(x: Array) -> tuple[Array]:
-        return (np.stack([[x[..., i * 2 + j * 3] for j in range(2)] for i in range(3)]).transpose(2, 3, 0, 1),)
+        return (np.stack([[x[:, i * 2 + j * 3] for j in range(2)] for i in range(3)]).transpose(2, 0, 1, 3),)
 
-    yield Case("Windows", "", use(windows, [2], [2], [3]), (floats(2, 3, 8),), patches)
+    yield Case("Windows", "", use(windows, [2], [2], [3]), (floats(2, 8, 3),), patches)
+    yield Case(
+        "ChannelsLast", "", channels_last, (floats(2, 3, 4, 5),), lambda x: (x.reshape(2, 3, 20).swapaxes(1, 2),)
+    )
+    first = use(channels_first, [4, 5])
+    yield Case("ChannelsFirst", "", first, (floats(2, 20, 3),), lambda x: (x.swapaxes(1, 2).reshape(2, 3, 4, 5),))
+    matrix = conv_matrix
+    yield Case("ConvMatrix", "", matrix, (floats(2, 3, 4, 5),), lambda w: (w.transpose(2, 3, 1, 0).reshape(60, 2),))
+    for x, w, strides, pads, dilations, group in CONVS:
+        given = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "kernel_shape": w[2:]}
+        loops = partial(matrix_loops, w, (strides, pads, dilations, group))
+        arrays = (floats(*x), floats(int(np.prod(w[1:])), w[0]), floats(w[0]))
+        yield Case("MatrixConv", str(given), use(matrix_conv, **given), arrays, loops)
+
+
+def matrix_loops(shape: Sizes, attributes: Any, x: Array, matrix: Array, b: Array) -> tuple[Array]:
+    made, inner, *kernel = shape
+    w = np.moveaxis(matrix.reshape(*kernel, inner, made), (-1, -2), (0, 1))
+    return conv_loops(*attributes, x, w, b)
 
 
 WINDOW_CASES = [*conv_cases(), *transpose_cases(), *pool_cases()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from rnnops.compiler.rewrite.lay_out_weights import lay_out_weights
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
@@ -53,6 +54,7 @@ def split_bound(net: Net, bound: Collection[str]) -> Split | None:
 
     rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
     """
+    net = lay_out_weights(net, bound)
     follows, constant = set(bound), set[str]()  # blobs
     once, rest = list[Op](), list[Op]()
     outputs = set(net.output_blobs.values())

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from rnnops.compiler.graph.topological import makers_before, topological_order
 from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_alone, group_ops
+from rnnops.compiler.rewrite.sink_channels import sink_channels
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.loops import Kernel
@@ -18,7 +19,7 @@ from rnnops.prune import prune
 from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, no_gradient, register
 from rnnops.types import Array, Shape, Type
 
-COPIES = ("Concat", "Pad", "ScatterSlice")  # which move elements, but to memory of their own
+COPIES = ("Concat", "Pad", "ScatterSlice", "Windows")  # which move elements, but to memory of their own
 
 
 class FusedOps(OpSchema):
@@ -82,7 +83,7 @@ def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: 
     if least_work == inf:
         return program
     folded = fold_constants(program)
-    expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
+    expanded = sink_channels(expand_ops(prepare(folded, _input_types(program), program.float_dtype)))
     grouping = group_ops(expanded, all_ops)
     groups = [group for group in grouping.groups if group.work() >= least_work]
     if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):

@@ -3,8 +3,8 @@
 Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of
 its first result (that of steps, in a batch of one row), and whatever is read or written along it. An op joins a group
 if every row of its results follows from the same row of its operands, or if it sums over rows; what is such a sum is
-for later groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less than reading what they make
-(constants, views, one-hot codes), are free: each group that reads one has it.
+for later groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing,
+or far less than reading what they make (constants, views, one-hot codes), are free: each group that reads one has it.
 
 Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
 do ops of more than `MANY_BLOBS` operands and results.
@@ -373,7 +373,7 @@ def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGro
 
 
 def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes | None:
-    """Rows of new statements; a group without rows gets an axis of the first statement."""
+    """Rows of new statements; a group without rows gets an axis of the first statement, or what a product folds."""
     types = group.lowered.types
     if group.axes:
         return _rows_known(statements, types, group.axes)
@@ -381,7 +381,7 @@ def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes
     if not first.extents:
         return None
     leading = _leading_axis(first)
-    axes = (leading, *first.folded_axes())
+    axes = dict.fromkeys((0, leading, *first.folded_axes()))
     found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in axes}
     blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
     if not blocked and leading and first.form == "product":
