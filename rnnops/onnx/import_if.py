@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper
 from rnnops.onnx.probes import Known, fixed_dims
-from rnnops.onnx.read_model import graphs_of
+from rnnops.onnx.read_model import graphs_of, settings_of
 from rnnops.scopes import free_name
 from rnnops.types import BOOL
 
@@ -154,8 +154,9 @@ def read_branch(reader: GraphReader, proto: NodeProto, graph: GraphProto, word: 
     branch = in_place(graph, reader, prefix)
     reader.read_names.update(name for node in branch.nodes for name in all_inputs(node))
     reader.read_names.update(branch.results)
+    settings = settings_of(branch.nodes)
     for tensor in branch.tensors:
-        reader.read_initializer(tensor)
+        reader.read_initializer(tensor, tensor.name in settings)
     for node in branch.nodes:
         reader.read_node(node)
     return branch.results

@@ -75,7 +75,7 @@ class GraphReader:
             raise OnnxError("sparse initializers are not supported")
         self.taken.update(name for node in graph.node for name in node.output)
         self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
-        settings = settings_of(graph)
+        settings = settings_of(nodes_of(graph))
         for tensor in graph.initializer:
             self.read_initializer(tensor, tensor.name in settings)
         for node in graph.node:
@@ -138,7 +138,7 @@ class GraphReader:
         self.probes.follow(self.net)
         return self.probes.is_certain(blob.name)
 
-    def read_initializer(self, tensor: TensorProto, is_setting: bool = False) -> None:
+    def read_initializer(self, tensor: TensorProto, is_setting: bool) -> None:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
         self._check_new([name])

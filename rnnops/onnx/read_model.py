@@ -107,9 +107,9 @@ def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
             yield from nodes_of(inner, depth + 1)
 
 
-def settings_of(graph: GraphProto) -> set[str]:
+def settings_of(nodes: Iterable[NodeProto]) -> set[str]:
     """Names of values that say how a node works, though they may be floats: the scales and the region of a Resize."""
-    return {name for node in nodes_of(graph) if node.op_type in ("Resize", "Upsample") for name in node.input[1:]}
+    return {name for node in nodes if node.op_type in ("Resize", "Upsample") for name in node.input[1:]}
 
 
 def graphs_of(node: NodeProto) -> list[GraphProto]:
