@@ -125,9 +125,10 @@ def write_pool(writer: GraphWriter, call: Call) -> None:
 
 def write_top_k(writer: GraphWriter, call: Call) -> None:
     """The number is an input there."""
-    inputs, key = writer.inputs_of(call), writer.name(call.op.key)
-    k = writer.constant([call.attr("k")], "int64", f"{key}/k")
-    writer.node("TopK", [*inputs, k], writer.outputs_of(call), axis=call.attr("axis"))
+    inputs, key, k = writer.inputs_of(call), writer.name(call.op.key), call.attr("k")
+    if k is not None:
+        inputs = [inputs[0], writer.constant([k], "int64", f"{key}/k")]
+    writer.node("TopK", inputs, writer.outputs_of(call), axis=call.attr("axis"))
 
 
 def write_cum_sum(writer: GraphWriter, call: Call) -> None:

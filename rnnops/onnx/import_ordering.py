@@ -36,10 +36,13 @@ def extremum(smallest: bool) -> Rule:
 
 
 def top_k(node: Node) -> Sequence[Blob]:
-    """The number was an attribute before op set 10; results that need not be sorted may be."""
+    """The number was an attribute before op set 10, and may follow from shapes; results that need not be sorted are."""
     node.attr("sorted", "int")
     axis, largest, x = node.attr("axis", "int", -1), node.attr("largest", "int", 1), node.input(0)
-    k = node.required("k", "int") if node.opset < 10 else _integer(node, 1)
+    if node.opset < 10:
+        k: Blob | int = node.required("k", "int")
+    else:
+        k = _integer(node, 1) if node.value(1) is not None else node.input(1)
     values, indices = topk(x if largest else turned(x), k, axis)
     return values if largest else turned(values), indices
 

@@ -165,6 +165,7 @@ def _binary() -> None:
         case("CumSum", f"axis {axis}, exclusive {exclusive}, reverse {reverse}", build, apart((3, 4)))
     for k, axis in ((1, 0), (2, -1), (3, 0), (0, 1)):
         case("TopK", f"{k} along {axis}", lambda x, k=k, a=axis: ro.topk(x, k, a)[0], apart((3, 4)))
+    case("TopK", "a blob", lambda x: ro.topk(x, sizes(x, 2), 0)[0], apart((3, 4)))
     case("TopK", "many", lambda x: ro.topk(x, 9)[0], apart((2, 11)))
     case("Div", "by itself", lambda a: a / a * a, apart((3,), 0.4, 2.0))
     case("Mul", "by itself", lambda a: a * a, apart((3,)))

@@ -19,6 +19,7 @@ from onnx import helper, load_model_from_string, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from recurrent_models import Variant, feeds_of, model_of
 from scan_models import scan_model
+from sequence_ops_model import sequence_ops_model
 
 import rnnops as ro
 from rnnops.infer import infer
@@ -42,6 +43,7 @@ def seeds() -> dict[str, bytes]:
     for name in ("by data", "by an open size", "inside itself"):
         found[f"If {name}"] = model_of_if(IF_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
+    found["ops around recurrences"] = sequence_ops_model().SerializeToString()
     return found
 
 

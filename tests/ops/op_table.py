@@ -392,6 +392,7 @@ def ordering_cases() -> Iterator[Case]:
     yield Case("CumSum", "int32", ro.cumsum, (integers(2, 7),))
     yield Case("CumSum", "infinite", ro.cumsum, (np.array([1.0, INF, 2.0, 3.0]),))
     yield Case("TopK", "int64", use(ro.topk, 3), (integers(2, 7, dtype="int64"),))
+    yield Case("TopK", "blob", lambda x: ro.topk(x, int64(x, 3)), (floats(2, 7),))
     yield Case("TopK", "many", use(ro.topk, 20), (floats(2, 21),))
     ties = np.array([[2.0, -INF, 2.0, -INF], [-INF, -INF, -INF, -INF]])
     yield Case(
