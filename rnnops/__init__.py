@@ -59,6 +59,7 @@ from rnnops.ops import (
     constant_of_shape as constant_of_shape,
     cos as cos,
     cosh as cosh,
+    cumprod as cumprod,
     cumsum as cumsum,
     div as div,
     dropout as dropout,
