@@ -1,8 +1,8 @@
-"""How ArgMax, ArgMin, TopK, Hardmax and CumSum of ONNX become ops of rnnops, which have fewer options."""
+"""How ArgMax, ArgMin, TopK, Hardmax, CumSum and CumProd of ONNX become ops of rnnops, which have fewer options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.cumulative import cumsum
+from rnnops.ops.cumulative_product import cumprod
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.loss import one_hot
 from rnnops.ops.movement import flatten, reshape
@@ -47,10 +48,14 @@ def top_k(node: Node) -> Sequence[Blob]:
     return values if largest else turned(values), indices
 
 
-def cum_sum(node: Node) -> Sequence[Blob]:
-    """The axis is an input there."""
-    exclusive, reverse = (node.attr(name, "int", 0) for name in ("exclusive", "reverse"))
-    return (cumsum(node.input(0), _integer(node, 1), exclusive, reverse),)
+def cumulated(function: Callable[..., Blob]) -> Rule:
+    """A rule for CumSum or CumProd, whose axis is an input."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        exclusive, reverse = (node.attr(name, "int", 0) for name in ("exclusive", "reverse"))
+        return (function(node.input(0), _integer(node, 1), exclusive, reverse),)
+
+    return rule
 
 
 def _integer(node: Node, i: int) -> int:
@@ -84,7 +89,8 @@ def _first_largest(node: Node, x: Blob, axis: int) -> Blob:
 ORDERING_RULES: dict[str, Rule] = {
     "ArgMax": extremum(smallest=False),
     "ArgMin": extremum(smallest=True),
-    "CumSum": cum_sum,
+    "CumProd": cumulated(cumprod),
+    "CumSum": cumulated(cumsum),
     "Hardmax": hardmax,
     "TopK": top_k,
 }

@@ -32,7 +32,7 @@ ONLY_WRITTEN = {
     "Log1p",
     "Expm1",
 }  # as other ops of ONNX
-YOUNG = {"RMSNormalization": 23}  # ops that older op sets have no name for
+YOUNG = {"CumProd": 26, "RMSNormalization": 23}  # ops that older op sets have no name for
 
 
 def reason_of(outcome: Outcome) -> str | None:
