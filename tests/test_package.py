@@ -54,7 +54,14 @@ COMPILER = (
 )
 FLOORS = {part: floor for floor, parts in enumerate(COMPILER) for part in parts}
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
-OPTIONAL = {"matplotlib", "onnx", "threadpoolctl", "torch", "tqdm"}  # packages that may be imported inside functions
+OPTIONAL = {
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "threadpoolctl",
+    "torch",
+    "tqdm",
+}  # packages that may be imported inside functions
 
 
 def part_of(path: Path) -> str:

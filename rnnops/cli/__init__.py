@@ -1,1 +1,1 @@
-"""The `rnnops` command: it trains a character model, samples from it and draws its learning curve."""
+"""The `rnnops` command: it trains a character model, exports models as programs, and looks at ONNX files."""

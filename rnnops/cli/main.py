@@ -1,4 +1,4 @@
-"""The command line: `rnnops train [TEXT ...]` and `rnnops export MODEL FOLDER`."""
+"""The command line: `rnnops train [TEXT ...]`, `rnnops export MODEL FOLDER` and `rnnops onnx FILE`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from rnnops.cells import CELLS
 from rnnops.cli.corpus import DEFAULT_BYTES
 from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
+from rnnops.cli.onnx_command import add_onnx, onnx, read_onnx_options
 from rnnops.cli.session import Options
 from rnnops.cli.settings import DTYPES, Settings, option
 from rnnops.cli.train import train
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = vars(_parser().parse_args(arguments))
     command = given.pop("command")
     try:
+        if command == "onnx":
+            return onnx(read_onnx_options(given))
         return export(read_export_options(given)) if command == "export" else train(read_options(given), started)
     except RnnopsError as error:
         print(f"rnnops: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -66,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(train_parser.add_argument_group("this run"))
     _add_results(train_parser.add_argument_group("files and results"))
     add_export(commands)
+    add_onnx(commands)
     return parser
 
 

@@ -19,6 +19,7 @@ from rnnops.schema import Call, schema_of
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
 OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
+RMS_SINCE = 23  # the op set that has RMSNormalization
 SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
 
 
@@ -176,6 +177,19 @@ def write_expm1(writer: GraphWriter, call: Call) -> None:
     writer.node("Mul", [slope, above], writer.outputs_of(call))
 
 
+def write_rms_normalization(writer: GraphWriter, call: Call) -> None:
+    """By its name since op set 23; before that `X / Sqrt(ReduceMean(X * X) + epsilon) * scale`."""
+    if writer.opset >= RMS_SINCE:
+        return write_plain(writer, call)
+    (x, scale), key = writer.inputs_of(call), writer.name(call.op.key)
+    epsilon = writer.constant(call.attr("epsilon"), call.output_types[0].dtype, f"{key}/epsilon")
+    axes = writer.sizes(range(call.axis(call.attr("axis"), call.rank(0)), call.rank(0)), f"{key}/axes")
+    mean = writer.result("ReduceMean", [writer.result("Mul", [x, x], f"{key}/square"), axes], f"{key}/mean")
+    root = writer.result("Sqrt", [writer.result("Add", [mean, epsilon], f"{key}/sum")], f"{key}/root")
+    writer.node("Mul", [writer.result("Div", [x, root], f"{key}/unit"), scale], writer.outputs_of(call))
+    return None
+
+
 WRITE_RULES: dict[str, WriteRule] = {
     "AveragePool": write_pool,
     "Cast": write_cast,
@@ -189,6 +203,7 @@ WRITE_RULES: dict[str, WriteRule] = {
     "LpPool": write_pool,
     "MaxPool": write_pool,
     "Pad": write_pad,
+    "RMSNormalization": write_rms_normalization,
     "SelectValid": write_select_valid,
     "Split": write_split,
     "StopGradient": write_copy,

@@ -14,7 +14,7 @@ from rnnops.onnx.tensors import element_type, write_tensor
 from rnnops.schema import Call
 from rnnops.types import Array, Shape
 
-FLOAT_ATTRIBUTES = ("alpha", "beta", "gamma", "epsilon")
+FLOAT_ATTRIBUTES = ("alpha", "beta", "gamma", "epsilon", "momentum")
 
 
 @dataclass

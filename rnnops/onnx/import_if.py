@@ -152,6 +152,7 @@ def read_branch(reader: GraphReader, proto: NodeProto, graph: GraphProto, word: 
     """Read a branch into the graph around it; the names of its results there."""
     prefix = f"{next(filter(None, proto.output), proto.op_type)}/{word}"
     branch = in_place(graph, reader, prefix)
+    reader.look_ahead(branch.nodes, branch.results)
     reader.read_names.update(name for node in branch.nodes for name in all_inputs(node))
     reader.read_names.update(branch.results)
     for tensor in branch.tensors:

@@ -12,10 +12,13 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.tensors import element_dtype, read_tensor
-from rnnops.ops.comparison import cast, identity
+from rnnops.onnx.tensors import LIMITS, element_dtype, read_tensor
+from rnnops.ops.arithmetic import abs as abs_, sign
+from rnnops.ops.comparison import cast, identity, less, where
+from rnnops.ops.einsum import einsum
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.movement import flatten, reshape
+from rnnops.ops.random import random_uniform_like
 from rnnops.ops.shapes import constant_of_shape, shape
 from rnnops.schema import schema_of
 from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
@@ -155,11 +158,22 @@ def softmax(node: Node) -> Sequence[Blob]:
 
 
 def cast_(node: Node) -> Sequence[Blob]:
-    """`saturate` and `round_mode` are about float types that are not supported."""
+    """`saturate` and `round_mode` are about float types that are not supported.
+
+    Half precision is the net's float, of which what has no number there becomes infinite.
+    """
     node.attr("saturate", "int")
     node.attr("round_mode", "string")
-    to = node.dtype(element_dtype(node.required("to", "int"), "the target of a Cast"))
-    return (cast(node.input(0), to),)
+    name = element_dtype(node.required("to", "int"), "the target of a Cast")
+    to = node.dtype(name)
+    twin = node.reader.twin(node.input(0)) if to == FLOAT else None
+    numbers = cast(node.input(0), to) if twin is None else twin
+    return (within(numbers, LIMITS[name]) if name in LIMITS else numbers,)
+
+
+def within(x: Blob, limit: float) -> Blob:
+    """x, infinite where a number is not nearer to 0 than the limit."""
+    return where(less(abs_(x), limit), x, sign(x) * float("inf"))
 
 
 def pow_(node: Node) -> Sequence[Blob]:
@@ -175,7 +189,11 @@ def pow_(node: Node) -> Sequence[Blob]:
 def constant_of_shape_(node: Node) -> Sequence[Blob]:
     """Filled with the one element of `value`, 0.0 without it."""
     proto = node.attr("value", "tensor")
-    value = np.zeros(1, "float32") if proto is None else read_tensor(proto, "the value of a ConstantOfShape")
+    value = (
+        np.zeros(1, "float32")
+        if proto is None
+        else read_tensor(proto, "the value of a ConstantOfShape", node.float_dtype)
+    )
     if value.size != 1:
         node.fail("the value of a ConstantOfShape is one element", came=list(value.shape))
     dtype = node.dtype(value.dtype.name)
@@ -212,6 +230,22 @@ def range_(node: Node) -> Sequence[Blob]:
     return append(node)
 
 
+def einsum_(node: Node) -> Sequence[Blob]:
+    """An equation that says nothing is refused while the file is read."""
+    return (einsum(node.required("equation", "string"), *(node.input(i) for i in range(len(node.inputs)))),)
+
+
+def random_uniform_like_(node: Node) -> Sequence[Blob]:
+    """Numbers in [low, high); which ones is the business of a run's `seed`, not of the file's."""
+    node.attr("seed", "float")
+    x, low, high = node.input(0), node.attr("low", "float", 0.0), node.attr("high", "float", 1.0)
+    to = FLOAT if (given := node.attr("dtype", "int")) is None else node.dtype(element_dtype(given, "its result"))
+    if to != FLOAT:
+        node.fail("random numbers have the float dtype of the file", came=to)
+    numbers = random_uniform_like(x if is_float(x.dtype) else cast(x, FLOAT))
+    return (numbers if (low, high) == (0.0, 1.0) else numbers * (high - low) + low,)
+
+
 SAME = (
     "Abs", "Add", "And", "Atan", "Ceil", "Cos", "Cosh", "Div", "Equal", "Erf", "Exp", "Expand", "Floor", "Greater",
     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mul", "Neg", "Not",
@@ -238,6 +272,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "Conv": plain(**WINDOWS, group="int"),
     "ConvTranspose": plain(**WINDOWS, group="int", output_padding="ints", output_shape="ints"),
     "Dropout": dropout,
+    "Einsum": einsum_,
     "Elu": plain(alpha="float"),
     "Flatten": plain(axis="int"),
     "Gather": plain(axis="int"),
@@ -255,6 +290,7 @@ PLAIN_RULES: dict[str, Rule] = {
     "OneHot": one_hot,
     "Pad": pad,
     "Pow": pow_,
+    "RandomUniformLike": random_uniform_like_,
     "Range": range_,
     "Reshape": plain(allowzero="int"),
     "Selu": plain(alpha="float", gamma="float"),

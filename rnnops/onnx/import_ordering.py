@@ -1,14 +1,18 @@
-"""How ArgMax, ArgMin, TopK and CumSum of ONNX become ops of rnnops, which have fewer options."""
+"""How ArgMax, ArgMin, TopK, Hardmax and CumSum of ONNX become ops of rnnops, which have fewer options."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.cumulative import cumsum
 from rnnops.ops.indexing import slice as slice_
+from rnnops.ops.loss import one_hot
+from rnnops.ops.movement import flatten, reshape
 from rnnops.ops.ordering import argmax, topk
 from rnnops.ops.shapes import shape
 from rnnops.types import is_float
@@ -21,7 +25,7 @@ def extremum(smallest: bool) -> Rule:
 
     def rule(node: Node) -> Sequence[Blob]:
         axis, keepdims = node.attr("axis", "int", 0), node.attr("keepdims", "int", 1)
-        x = _negated(node, node.input(0)) if smallest else node.input(0)
+        x = turned(node.input(0)) if smallest else node.input(0)
         if not node.attr("select_last_index", "int", 0):
             return (argmax(x, axis, keepdims),)
         backwards = argmax(slice_(x, [PAST], [FIRST], [axis], [-1]), axis, keepdims)
@@ -36,8 +40,8 @@ def top_k(node: Node) -> Sequence[Blob]:
     node.attr("sorted", "int")
     axis, largest, x = node.attr("axis", "int", -1), node.attr("largest", "int", 1), node.input(0)
     k = node.required("k", "int") if node.opset < 10 else _integer(node, 1)
-    values, indices = topk(x if largest else _negated(node, x), k, axis)
-    return values if largest else neg(values), indices
+    values, indices = topk(x if largest else turned(x), k, axis)
+    return values if largest else turned(values), indices
 
 
 def cum_sum(node: Node) -> Sequence[Blob]:
@@ -53,16 +57,31 @@ def _integer(node: Node, i: int) -> int:
     return int(value.item())
 
 
-def _negated(node: Node, x: Blob) -> Blob:
-    """Turned round, so that the smallest is the largest."""
-    if not is_float(x.dtype):
-        node.fail("the smallest of integers are not supported", wanted="floats", came=x.dtype)
-    return neg(x)
+def turned(x: Blob) -> Blob:
+    """Numbers in the opposite order, so that the smallest is the largest; twice gives them back."""
+    if is_float(x.dtype):
+        return neg(x)
+    return (np.iinfo(x.dtype).max if x.dtype.startswith("u") else -1) - x
+
+
+def hardmax(node: Node) -> Sequence[Blob]:
+    """1 at the first largest element, 0 elsewhere; before op set 13 all axes from `axis` on were one."""
+    x, axis = node.input(0), node.attr("axis", "int", 1 if node.opset < 13 else -1)
+    if node.opset >= 13:
+        return (_first_largest(node, x, axis),)
+    rows = flatten(x, axis=axis)
+    return (reshape(_first_largest(node, rows, 1), shape(x), allowzero=1),)
+
+
+def _first_largest(node: Node, x: Blob, axis: int) -> Blob:
+    size, place = shape(x, axis, None if axis == -1 else axis + 1), argmax(x, axis, 0)
+    return one_hot(place, size, np.array([0, 1], node.float_dtype), axis=axis)
 
 
 ORDERING_RULES: dict[str, Rule] = {
     "ArgMax": extremum(smallest=False),
     "ArgMin": extremum(smallest=True),
     "CumSum": cum_sum,
+    "Hardmax": hardmax,
     "TopK": top_k,
 }

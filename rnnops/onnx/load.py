@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,23 +12,37 @@ import numpy as np
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_groups import GROUP_RULES
+from rnnops.onnx.import_masks import MASK_RULES
+from rnnops.onnx.import_microsoft import MICROSOFT_RULES
+from rnnops.onnx.import_normalization import NORMALIZATION_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
+from rnnops.onnx.import_quantised import QUANTISED_RULES
+from rnnops.onnx.import_quantised_conv import QUANTISED_CONV_RULES
+from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
+from rnnops.onnx.import_scatter import SCATTER_RULES
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
 from rnnops.onnx.read_graph import GraphReader, Model
 from rnnops.onnx.read_model import read_model
-from rnnops.onnx.tensors import element_dtype
+from rnnops.onnx.tensors import HALVES, LIMITS, element_dtype
 from rnnops.scopes import absolute_names, check_name
 from rnnops.types import FLOATS, Array
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,
+    **MASK_RULES,
+    **NORMALIZATION_RULES,
     **ORDERING_RULES,
     **GROUP_RULES,
+    **RESIZE_RULES,
+    **SCATTER_RULES,
+    **QUANTISED_RULES,
+    **MICROSOFT_RULES,
+    **QUANTISED_CONV_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,
@@ -46,6 +60,8 @@ class OnnxModel:
         params: their values, read-only arrays by name.
         shapes: for each other input its sizes: a number, a name, or None for one that the file leaves open.
         dtype: of the float data in the file; the net itself runs in either.
+        halves: inputs and outputs that are `"float16"` or `"bfloat16"` in the file; in the net, and where it is written
+            again, they are float.
 
     Raises:
         OnnxError: by `load_model`, which makes it.
@@ -61,6 +77,7 @@ class OnnxModel:
     params: dict[str, Array]
     shapes: dict[str, Dims] = field(default_factory=dict)
     dtype: str = "float32"
+    halves: dict[str, str] = field(default_factory=dict)
 
     def get_params(self) -> dict[str, Array]:
         """The parameters' values, arrays by name."""
@@ -128,22 +145,28 @@ def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, objec
     graph = proto.graph
     model = Model(RULES, opset, float_dtype_of(graph))
     reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
-    reader.constants.update(fixed_inputs(graph, constants))
+    reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
     shapes = declare_inputs(reader, graph, constants)
     outputs = reader.read(graph)
     for value, blob in zip(graph.output, outputs, strict=True):
         reader.net.outputs(**{value.name: blob})
-    return OnnxModel(reader.net, model.params, shapes, model.float_dtype)
+    return OnnxModel(reader.net, model.params, shapes, model.float_dtype, halves_of([*graph.input, *graph.output]))
 
 
-def fixed_inputs(graph: GraphProto, constants: Mapping[str, object]) -> dict[str, Array]:
+def halves_of(values: Iterable[ValueInfoProto]) -> dict[str, str]:
+    """Which values are of half precision."""
+    return {value.name: HALVES[kind] for value in values if (kind := value.type.tensor_type.elem_type) in HALVES}
+
+
+def fixed_inputs(graph: GraphProto, constants: Mapping[str, object], float_dtype: str) -> dict[str, Array]:
     """Values of inputs that the caller fixes, in the dtypes of the graph."""
     inputs = {value.name: value for value in graph.input}
     if unknown := sorted(map(str, set(constants) - set(inputs))):
         raise OnnxError("constants name no inputs of the graph", came=", ".join(unknown))
     found = {}
     for name, value in constants.items():
-        dtype, given = input_type(inputs[name])[0], np.asarray(value)
+        given, dtype = np.asarray(value), input_type(inputs[name])[0]
+        dtype = float_dtype if dtype in LIMITS else dtype
         if given.dtype.kind not in "biuf" or not np.array_equal(given.astype(dtype), given, given.dtype.kind == "f"):
             raise OnnxError("a constant does not have its input's dtype", blob=name, wanted=dtype, came=given.dtype)
         found[name] = given.astype(dtype)

@@ -18,8 +18,8 @@ from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.package import AttributeProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes
-from rnnops.onnx.tensors import read_tensor
-from rnnops.types import FLOAT, Array
+from rnnops.onnx.tensors import dtype_in_net, read_tensor
+from rnnops.types import Array
 
 GET: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.INT: lambda a: int(a.i),
@@ -58,6 +58,7 @@ class Node:
         computed: the inputs' values, where they follow from constants of the file and fixed sizes.
         float_dtype: of the model's float data, which `"float"` stands for.
         reader: reads graphs inside this node; read: names of attributes that the rule has asked for.
+        twins: number of a result that is integers -> floats of the same values, which a Cast back to float takes.
     """
 
     op: str
@@ -72,6 +73,7 @@ class Node:
     float_dtype: str = "float32"
     reader: Any = None
     read: set[str] = field(default_factory=set)
+    twins: dict[int, Blob] = field(default_factory=dict)
 
     def attr(self, name: str, kind: str, default: Any = None) -> Any:
         """An attribute's value. Raises OnnxError where it is of another kind."""
@@ -116,7 +118,7 @@ class Node:
 
     def dtype(self, name: str) -> str:
         """A dtype as rnnops nets have it: the model's own float dtype is `"float"`."""
-        return FLOAT if name == self.float_dtype else name
+        return dtype_in_net(name, self.float_dtype)
 
     def known(self, blob: Blob) -> Known | None:
         """What is known of the type of a blob of the small net."""
@@ -142,14 +144,18 @@ def attributes_of(proto: NodeProto) -> dict[str, tuple[int, Any]]:
     return found
 
 
-def constant_value(attributes: Mapping[str, tuple[int, Any]]) -> Array:
-    """The array of a Constant node."""
+def constant_value(attributes: Mapping[str, tuple[int, Any]], float_dtype: str) -> Array:
+    """The array of a Constant node.
+
+    Args:
+        float_dtype: what numbers of half precision become.
+    """
     if len(attributes) != 1:
         raise OnnxError("a Constant has one attribute", came=", ".join(attributes) or "none")
     ((name, (_, value)),) = attributes.items()
     dtypes = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
     if name == "value" and isinstance(value, TensorProto):
-        return read_tensor(value, "the value of a Constant")
+        return read_tensor(value, "the value of a Constant", float_dtype)
     if name not in dtypes:
         raise OnnxError("a Constant of this kind is not supported", came=name)
     return np.array(value, dtypes[name])

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
@@ -20,8 +22,9 @@ from rnnops.onnx.known_sizes import KnownSizes
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
-from rnnops.onnx.read_model import graphs_of, nodes_of
-from rnnops.onnx.tensors import read_tensor
+from rnnops.onnx.quantised import FOLDED, NARROW
+from rnnops.onnx.read_model import graphs_of, nodes_of, op_name
+from rnnops.onnx.tensors import dtype_in_net, read_tensor
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune
 from rnnops.scopes import check_name, free_name
@@ -48,7 +51,10 @@ class Model:
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""
-        return FLOAT if name == self.float_dtype else name
+        return dtype_in_net(name, self.float_dtype)
+
+
+TAKEN_AS_VALUES = {**FOLDED, "Resize": (1, 2, 3), "Upsample": (1,)}  # inputs that rules read, where a file fixes them
 
 
 class GraphReader:
@@ -67,6 +73,9 @@ class GraphReader:
         self.promoted: dict[str, str] = {}  # initializer of a body -> parameter of the outer net
         self.taken: set[str] = set() if taken is None else taken
         self.read_names: set[str] = set()
+        self.twins: dict[str, str] = {}  # blob of whole numbers -> blob of floats of the same values
+        self.computed_with: set[str] = set()  # initializers that nodes compute with, which no rule takes as values
+        self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
 
     @property
     def root(self) -> GraphReader:
@@ -78,17 +87,25 @@ class GraphReader:
             raise OnnxError("sparse initializers are not supported")
         self.taken.update(name for node in graph.node for name in node.output)
         self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
+        self.look_ahead(nodes_of(graph), results_of(graph))
         for tensor in graph.initializer:
             self.read_initializer(tensor)
         for node in graph.node:
             self.read_node(node)
         return [self.blob(value.name) for value in graph.output]
 
+    def look_ahead(self, nodes: Iterable[NodeProto], results: Iterable[str]) -> None:
+        """Note which values are more than weights, scales and zero points that a rule takes as values."""
+        self.computed_with.update(results)
+        for node in nodes:
+            ports = TAKEN_AS_VALUES.get(op_name(node), ())
+            self.computed_with.update(name for i, name in enumerate(node.input) if i not in ports)
+
     def blob(self, name: str) -> Blob:
         """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
         if name in self.net:
             return self.net.blob(name)
-        if name in self.constants:
+        if name in self.constants and name not in self.promoted:
             return self._constant(name)
         name = self.promoted.get(name, name)
         if name in self.net:
@@ -142,24 +159,44 @@ class GraphReader:
 
     def read_initializer(self, tensor: TensorProto) -> None:
         """Add a constant, or a parameter with its value."""
-        name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'")
+        name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
-        self._weight(name, array, least=0)
+        self._weight(name, array, least=0, is_weight=name in self.computed_with)
 
-    def _weight(self, name: str, array: Array, least: int) -> None:
-        """A parameter where an array is of the model's floats and is not smaller than the least; else a constant."""
-        if not array.ndim or array.dtype.name != self.model.float_dtype or array.size < least:
+    def _weight(self, name: str, array: Array, least: int, is_weight: bool) -> None:
+        """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
+        is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
+        if not array.ndim or not is_data or not is_weight or array.size < least:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
         else:
             self.promoted[name] = self.root._parameter(free_name(name, self.root.taken), array)
+        if array.dtype.name in NARROW:
+            self.constants[name] = array
+
+    def parameter(self, name: str, array: Array, meaning: bool) -> str:
+        """A float parameter that a rule made of a weight, which it shares with all that make the same of it.
+
+        Args:
+            meaning: whether it is what quantised numbers stand for, or these numbers as floats.
+        """
+        found, made = self.root.made.get((name, meaning), (None, ""))
+        if found is None or not np.array_equal(found, array):
+            hint = name.removesuffix("_quantized") if meaning else name
+            made = self.root._parameter(free_name(f"{name}/float" if hint == name else hint, self.root.taken), array)
+            self.root.made[name, meaning] = array, made
+        return made
 
     def _parameter(self, name: str, array: Array) -> str:
-        """Add a parameter to the net, with its value."""
-        init = "xavier" if array.ndim > 1 and array.size else "zeros"
-        self.net.parameter(name, array.shape, init)
-        self.probes.declare(name, FLOAT, array.shape)
+        """Add a parameter to the net, with its value; one of integers is an input that comes with its value."""
+        dtype = array.dtype.name
+        if dtype in NARROW:
+            self.net.input(name, dtype, array.shape)
+        else:
+            dtype, init = FLOAT, "xavier" if array.ndim > 1 and array.size else "zeros"
+            self.net.parameter(name, array.shape, init)
+        self.probes.declare(name, dtype, array.shape)
         self.model.params[name] = array
         return name
 
@@ -181,7 +218,7 @@ class GraphReader:
             return read_if(self, proto, attributes)
         bound: dict[str, str] = {}
         node = self._small_net(proto, attributes, bound)
-        results = list(self.model.rules[proto.op_type](node))
+        results = list(self.model.rules[op_name(proto)](node))
         if unread := set(attributes) - node.read:
             raise OnnxError("attributes are not supported", came=", ".join(sorted(unread)))
         if len(proto.output) > len(results):
@@ -189,8 +226,10 @@ class GraphReader:
         wanted = self._wanted(proto)
         self._check_new(filter(None, wanted))
         names = result_names(node, results, wanted)
-        node.net.outputs(*map(node.net.blob, names))
-        self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
+        twins = [blob.name for i, blob in node.twins.items() if node.wants(i)]
+        node.net.outputs(*map(node.net.blob, dict.fromkeys([*names, *twins])))
+        placed = self._splice(prune(node.net), bound, names, next(filter(None, wanted), proto.op_type))
+        self.twins.update((wanted[i], placed[blob.name]) for i, blob in node.twins.items() if node.wants(i))
         self.sizes.check()
         self.probes.follow(self.net)
         return None
@@ -202,7 +241,8 @@ class GraphReader:
     def _constant_node(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
         (name,) = proto.output
         self._check_new([name])
-        self._weight(name, constant_value(attributes), LARGE_CONSTANT)
+        value = constant_value(attributes, self.model.float_dtype)
+        self._weight(name, value, LARGE_CONSTANT, name in self.computed_with)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
@@ -214,7 +254,7 @@ class GraphReader:
             wanted=[bool(name) for name in proto.output],
             probes=probes,
             float_dtype=self.model.float_dtype,
-            reader=InnerReader(self, net, probes, bound),
+            reader=InnerReader(self, net, probes, bound, list(proto.input)),
         )
         for name in proto.input:
             node.inputs.append(node.reader.outer_blob(name) if name else None)
@@ -228,8 +268,11 @@ class GraphReader:
             return self.model.dtype(value.dtype.name)
         return self.blob(name).dtype
 
-    def _splice(self, part: Net, bound: Mapping[str, str], results: Mapping[str, str], prefix: str) -> None:
-        """Append the ops of a small net, its inputs bound to values of the graph, its results named as in the file."""
+    def _splice(self, part: Net, bound: Mapping[str, str], results: Mapping[str, str], prefix: str) -> dict[str, str]:
+        """Append the ops of a small net, its inputs bound to values of the graph, its results named as in the file.
+
+        Returns the names that its blobs have in the graph.
+        """
         names = {own: self.blob(bound[own]).name for own in inputs_read(part)}
         names.update(results)
         for op in part.ops:
@@ -237,6 +280,7 @@ class GraphReader:
                 self._name_inner(name, part, names, prefix)
             inputs = tuple(names[name] if name else "" for name in op.inputs)
             self.net.add_op(replace(op, inputs=inputs, outputs=tuple(names[n] if n else "" for n in op.outputs)))
+        return names
 
     def _name_inner(self, name: str, part: Net, names: dict[str, str], prefix: str) -> str:
         """Name a blob of a small net after the node, or after the blob that it goes by: `final/last` after `final`."""
@@ -255,6 +299,7 @@ class InnerReader:
     net: Net
     probes: Probes
     bound: dict[str, str]
+    names: Sequence[str]
 
     def outer_blob(self, name: str) -> Blob:
         """A value of the graph as an input of the small net."""
@@ -271,6 +316,17 @@ class InnerReader:
         else:
             self.probes.give(own, self.around.known(self.around.blob(name).name))
         return blob
+
+    def twin(self, blob: Blob) -> Blob | None:
+        """Floats of the same values as an input of whole numbers, where it was computed from such."""
+        twin = self.around.twins.get(self.bound.get(blob.name, ""))
+        return None if twin is None else self.outer_blob(twin)
+
+    def parameter(self, i: int, array: Array, meaning: bool = False) -> Blob:
+        """A float parameter of the model, made of the i-th input; of one number, a constant."""
+        if not array.ndim:
+            return self.net.constant(array, FLOAT)
+        return self.outer_blob(self.around.parameter(self.names[i], array, meaning))
 
     def body(self, cell: Net, known: Mapping[str, Known | None]) -> GraphReader:
         """A reader of a graph inside the node, into a net whose inputs have these types."""

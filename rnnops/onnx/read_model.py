@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -62,16 +63,19 @@ def opset_of(model: ModelProto) -> int:
     return int(min(versions))
 
 
+def op_name(node: NodeProto) -> str:
+    """An op with its domain, where that is not ONNX's own: `com.microsoft::QuickGelu`."""
+    return str(node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}")
+
+
 def check_ops(model: ModelProto, known: Collection[str]) -> None:
-    """Raise OnnxError that lists all ops which cannot be read."""
-    foreign = {
-        node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}"
-        for node in nodes_of(model.graph)
-        if node.domain not in OWN_DOMAINS or node.op_type not in known
-    }
+    """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
+    foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
     if foreign:
-        hint = "docs/onnx.md lists the ops that can be read."
-        raise OnnxError("it has ops that rnnops does not have", came=", ".join(sorted(foreign)), hint=hint)
+        came = ", ".join(name if count == 1 else f"{name} ({count} nodes)" for name, count in sorted(foreign.items()))
+        raise OnnxError(
+            "it has ops that rnnops does not have", came=came, hint="docs/onnx.md lists the ops that can be read."
+        )
 
 
 def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:

@@ -28,6 +28,7 @@ from rnnops.ops.arithmetic import (
     sqrt as sqrt,
     sub as sub,
 )
+from rnnops.ops.batch_normalization import batch_normalization as batch_normalization
 from rnnops.ops.comparison import (
     and_ as and_,
     cast as cast,
@@ -44,6 +45,7 @@ from rnnops.ops.comparison import (
 from rnnops.ops.conv_transpose import conv_transpose as conv_transpose
 from rnnops.ops.convolution import conv as conv
 from rnnops.ops.cumulative import cumsum as cumsum
+from rnnops.ops.einsum import einsum as einsum
 from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (
     ceil as ceil,
@@ -91,7 +93,9 @@ from rnnops.ops.reduction import (
     reduce_sum_square as reduce_sum_square,
 )
 from rnnops.ops.repetition import expand as expand, tile as tile
+from rnnops.ops.rms_normalization import rms_normalization as rms_normalization
 from rnnops.ops.rounded_products import rounded_gemm as rounded_gemm, rounded_matmul as rounded_matmul
+from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd as scatter_nd
 from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (
     constant as constant,

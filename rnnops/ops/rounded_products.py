@@ -38,10 +38,9 @@ def rounded(x: Array, operands: str = BFLOAT16) -> Array:
         with np.errstate(over="ignore"):  # infinity is what is meant
             return np.asarray(x).astype(np.float16).astype(np.float32)
     bits = np.ascontiguousarray(x).view(np.uint32)
-    if operands == TFLOAT32:
-        digits, more = np.uint32(0xFFFFE000), np.uint32(0x1000)
-    else:
-        digits, more = np.uint32(0xFFFF0000), np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    digits, half = (np.uint32(0xFFFFE000), 0x1000) if operands == TFLOAT32 else (np.uint32(0xFFFF0000), 0x7FFF)
+    odd = (bits >> np.uint32(16)) & np.uint32(operands == BFLOAT16)  # of two that are as near, the even one
+    more = np.uint32(half) + odd
     quiet_nan, nearest = (bits | np.uint32(0x400000)) & digits, (bits + more) & digits
     return np.asarray(np.where(np.isnan(x), quiet_nan.reshape(x.shape), nearest.reshape(x.shape))).view(np.float32)
 

@@ -19,7 +19,7 @@ from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.recurrent.row_axes import Axes, row_axes
+from rnnops.recurrent.row_axes import OF_ALL_AXES_ON, Axes, row_axes
 from rnnops.schema import Call
 from rnnops.scopes import free_name
 from rnnops.types import is_float
@@ -153,4 +153,4 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
 
 def _is_undefined_at_zero(call: Call) -> bool:
     """Whether an op, or its slope, may have no finite value where its operands are zero."""
-    return call.op.type in UNDEFINED_AT_ZERO or (call.op.type == "LayerNormalization" and not call.attr("epsilon"))
+    return call.op.type in UNDEFINED_AT_ZERO or (call.op.type in OF_ALL_AXES_ON and not call.attr("epsilon"))

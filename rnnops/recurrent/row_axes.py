@@ -17,6 +17,7 @@ from rnnops.schema import Call, form_of, is_ours, schema_of
 from rnnops.types import Array, Shape
 
 Axes = Sequence[int | None]
+OF_ALL_AXES_ON = ("LayerNormalization", "RMSNormalization")  # they mix all axes from `axis` on
 
 
 def row_axes(call: Call, axis: int) -> Axes:
@@ -37,9 +38,9 @@ def row_axes(call: Call, axis: int) -> Axes:
         return _of_product(call, axis)
     if isinstance(form, Reduction) or isinstance(schema, Reduce):
         return _of_reduction(call, axis)
-    if call.op.type in ("Softmax", "LogSoftmax", "LayerNormalization"):
+    if call.op.type in ("Softmax", "LogSoftmax", *OF_ALL_AXES_ON):
         first = call.axis(call.attr("axis"), call.rank(0))
-        mixed = axis >= first if call.op.type == "LayerNormalization" else axis == first
+        mixed = axis >= first if call.op.type in OF_ALL_AXES_ON else axis == first
         return [] if mixed else [_aligned(call, i, axis) for i in range(len(call.op.inputs))]
     if not isinstance(form, View):
         return []

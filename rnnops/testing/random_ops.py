@@ -26,6 +26,7 @@ MAKERS: dict[Maker, int] = {
     structure.transposed: 1,
     structure.widened: 2,
     structure.gathered: 1,
+    structure.scattered: 1,
     structure.reduced: 3,
     structure.normalized: 2,
     structure.ordered: 1,

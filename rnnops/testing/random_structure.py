@@ -102,6 +102,29 @@ def gathered(builder: Builder) -> None:
         builder.add(ops.gather(item.blob, chosen if draw.chance(0.8) else chosen[0], axis=axis), item.bound)
 
 
+def scattered(builder: Builder) -> None:
+    """Elements put among others, by constant indices or by an integer operand brought into range."""
+    item, draw = builder.of_rank(1), builder.draw
+    axis = builder.axis(item)
+    size, reduction = item.shape[axis], draw.pick(["none", "add", "mul", "max", "min"])
+    bound = item.bound * max(item.bound, 1.0) if reduction == "mul" else 2.0 * item.bound
+    fitting = [i for i in builder.integers if i.shape == item.shape]
+    if fitting and draw.chance(0.6):
+        place = ops.clip(builder.choose(fitting).blob, -size, size - 1)
+        place = place if place.dtype == "int64" else ops.cast(place, "int64")
+    else:  # each element of the axis once, in another order
+        turn = [(k + draw.integer(0, 1)) % size for k in range(size)]
+        along = [size if k == axis % item.rank else 1 for k in range(item.rank)]
+        place = ops.expand(ops.reshape(builder.net.constant(turn, "int64"), along), list(item.shape))
+    if draw.chance(0.6):
+        blob = ops.scatter_elements(item.blob, place, ops.tanh(item.blob) * 0.9, axis, reduction)
+    else:
+        rows = builder.net.constant([[draw.integer(0, item.shape[0] - 1)] for _ in range(2)], "int64")
+        updates = ops.gather(ops.sin(item.blob), [0, -1])
+        blob = ops.scatter_nd(item.blob, rows, updates, reduction)
+    builder.add(blob, max(bound * max(item.bound, 1.0), 1.0))
+
+
 REDUCTIONS: tuple[tuple[Callable[..., Blob], Callable[[float, int], float]], ...] = (
     (ops.reduce_sum, lambda bound, count: bound * count),
     (ops.reduce_mean, lambda bound, count: bound),
@@ -143,17 +166,39 @@ def ordered(builder: Builder) -> None:
 def normalized(builder: Builder) -> None:
     item, draw = builder.of_rank(1), builder.draw
     axis = builder.axis(item)
-    choice = draw.integer(0, 2)
+    choice = draw.integer(0, 4)
     if choice == 0:
         builder.add(ops.softmax(item.blob, axis=axis), 1.0)
     elif choice == 1:
         builder.add(ops.log_softmax(item.blob, axis=axis), 2.0 * item.bound + log(item.shape[axis]))
+    elif choice == 2:
+        scale = builder.parameter(item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]).blob
+        blob = ops.rms_normalization(item.blob, scale, axis, epsilon=0.2)
+        builder.add(blob, prod(item.shape[axis:]) ** 0.5)
+    elif choice == 3:
+        by_channels(builder)
     else:
         shape = item.shape[axis:] if draw.chance(0.7) else item.shape[-1:]
         scale = builder.parameter(shape).blob
         bias = builder.parameter(shape).blob if draw.chance(0.6) else None
         blob = ops.layer_normalization(item.blob, scale, bias, axis=axis, epsilon=0.2)
         builder.add(blob, prod(item.shape[axis:]) ** 0.5 + 1.0)
+
+
+def by_channels(builder: Builder) -> None:
+    """A batch normalized by statistics that are parameters, or by its own."""
+    item, draw = builder.of_rank(1), builder.draw
+    channels = item.shape[1:2] or (1,)
+    scale, bias, mean, var = (builder.parameter(channels).blob for _ in range(4))
+    results = ops.batch_normalization(
+        item.blob, scale, bias, mean, ops.softplus(var), 0.2, draw.integer(0, 1), momentum=0.6
+    )
+    if isinstance(results, tuple):
+        builder.add(results[0], prod(item.shape) ** 0.5 + 1.0)
+        builder.add(results[1], item.bound + 1.0)
+        builder.add(results[2], item.bound**2 + 1.0)
+    else:
+        builder.add(results, 3.0 * (item.bound + 2.0))
 
 
 def multiplied(builder: Builder) -> None:
@@ -178,6 +223,10 @@ def mixed(builder: Builder) -> None:
         return multiplied(builder)
     other = builder.operand(lambda other: other.shape == item.shape)
     blob = other.blob if other.shape == item.shape else item.blob
+    if builder.draw.chance(0.3):
+        equation = builder.draw.pick(["...ij,...kj", "...ij,...ij->...j", "...ij,...kj->...ki"])
+        builder.add(ops.einsum(equation, item.blob, blob), 3.0 * item.bound * max(item.bound, other.bound))
+        return None
     turned = ops.transpose(blob, perm=[*range(item.rank - 2), item.rank - 1, item.rank - 2])
     pair = (item.blob, turned) if builder.draw.chance(0.5) else (turned, item.blob)
     builder.add(pair[0] @ pair[1], 3.0 * item.bound * max(item.bound, other.bound))

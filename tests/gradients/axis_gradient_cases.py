@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from einsum_equations import EQUATIONS
 from gradient_cases import apart, case, ints, sizes
 
 import rnnops as ro
@@ -117,6 +118,50 @@ def _reductions() -> None:
     case("LogSoftmax", "size 1", lambda x: ro.log_softmax(x, axis=1), apart((3, 1)))
 
 
+def _scatter() -> None:
+    rows, pairs = np.array([[0, -1, 1], [2, 2, 0]]), np.array([[[0, 1], [-1, 0]], [[1, -2], [0, 1]]])
+    for reduction in ("none", "add", "mul", "max", "min"):
+        build = lambda x, i, y, r=reduction: ro.scatter_elements(x, i, y, 1, r)  # noqa: E731 - a line of the table
+        case("ScatterElements", reduction, build, apart((2, 3)) + 0.02, rows, apart((2, 3), turn=1))
+        if reduction not in ("max", "min"):
+            case("ScatterElements", f"{reduction}, zeros", build, apart((2, 3)), rows, np.zeros((2, 3)))
+        halves = np.array([[0.0, 0.5, 0.7], [0.0, -0.6, 0.3]])
+        case("ScatterElements", f"{reduction}, a zero", build, apart((2, 3)), rows, halves)
+        few = lambda x, i, y, r=reduction: ro.scatter_elements(x, i, y, -2, r)  # noqa: E731
+        case("ScatterElements", f"{reduction}, few", few, apart((3, 5, 2)), rows[:, :, None], apart((2, 3, 1), turn=1))
+        nd = lambda x, i, y, r=reduction: ro.scatter_nd(x, i, y, r)  # noqa: E731
+        case("ScatterND", reduction, nd, apart((3, 2)), pairs, apart((2, 2), turn=1))
+        case("ScatterND", f"{reduction}, rows", nd, apart((3, 2)), rows[1:, :, None], apart((1, 3, 2), turn=1))
+    known = lambda x, y: ro.scatter_elements(x, x.net.constant(rows), y, 1)  # noqa: E731
+    case("ScatterElements", "constant", known, apart((2, 3)), apart((2, 3), turn=1))
+
+
+def _einsum() -> None:
+    for equation, shapes in EQUATIONS:
+        build = lambda *b, e=equation: ro.einsum(e, *b)  # noqa: E731 - a line of the table
+        case("Einsum", f"{equation} {shapes}", build, *(apart(shape, turn=i) for i, shape in enumerate(shapes)))
+    case("Einsum", "a blob twice", lambda x: ro.einsum("ij,kj->ik", x, x), apart((2, 3)))
+
+
+def _batches() -> None:
+    for shape in ((4, 3), (2, 3, 4), (2, 3, 2, 2), (5,)):
+        channels = shape[1:2] or (1,)
+        arrays = (
+            apart(shape),
+            apart(channels, 0.5, 1.5),
+            apart(channels, turn=1),
+            apart(channels, turn=2),
+            apart(channels, 0.5, 2.0),
+        )
+        given = lambda *b: ro.batch_normalization(*b, epsilon=0.01)  # noqa: E731 - a line of the table
+        case("BatchNormalization", f"{shape}", given, *arrays)
+        trained = lambda *b: ro.batch_normalization(*b, 0.1, 1, 0.7)  # noqa: E731
+        case("BatchNormalization", f"training {shape}", trained, *arrays)
+        for used in range(3):
+            part = lambda *b, i=used: ro.batch_normalization(*b, 0.1, 1, 0.7)[i]  # noqa: E731
+            case("BatchNormalization", f"training {shape}, result {used}", part, *arrays)
+
+
 def _normalization() -> None:
     x = apart((2, 3, 4))
 
@@ -134,6 +179,9 @@ def _normalization() -> None:
     for used in ((1,), (2,), (0, 1), (0, 2), (1, 2), (2, 1, 0)):
         case("LayerNormalization", f"outputs {used}", normalized(-1, used), x, apart((4,)), apart((4,), turn=1))
         case("LayerNormalization", f"outputs {used} axis 1", normalized(1, used), x, apart((4,)))
+    for axis, shape in ((-1, (4,)), (1, (3, 4)), (0, (2, 3, 4)), (1, (3, 1)), (-1, ())):
+        build = lambda x, s, a=axis: ro.rms_normalization(x, s, a, epsilon=0.01)  # noqa: E731 - a line of the table
+        case("RMSNormalization", f"axis {axis} {shape}", build, x, apart(shape, 0.5, 1.5))
     case("LayerNormalization", "row of 1", normalized(1, (0, 1, 2)), apart((3, 1)), apart((1,)), apart((1,)))
     case("LayerNormalization", "function", lambda x, s: ro.layer_normalization(x, s, epsilon=1e-3), x, apart((4,)))
 
@@ -200,5 +248,16 @@ def _losses() -> None:
             case(op, f"{reduction}, outputs {used}, plain", both, deep, places)
 
 
-for _part in (_movement, _slices, _reductions, _normalization, _products, _labels, _losses):
+for _part in (
+    _movement,
+    _slices,
+    _reductions,
+    _batches,
+    _einsum,
+    _scatter,
+    _normalization,
+    _products,
+    _labels,
+    _losses,
+):
     _part()

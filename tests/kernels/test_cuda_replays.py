@@ -77,6 +77,14 @@ def test_what_was_used_long_ago_is_forgotten() -> None:
     assert len(runs.replays._known) == replays.KEPT
 
 
+def test_numbers_that_were_used_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replays, "KNOWN", 2)
+    runs, x = Runs(steps=4), on_device(np.zeros(1))
+    for seed in (3, 4, 3, 5):
+        assert runs.run(x, seed) == runs.wanted(seed)
+    assert [np.frombuffer(numbers, "int64")[0] for _, numbers in runs.replays._sizes] == [3, 5]
+
+
 def test_what_cannot_be_recorded_is_launched_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(work: Any) -> None:
         raise RuntimeError("no graphs here")

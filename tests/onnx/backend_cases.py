@@ -16,6 +16,9 @@ import rnnops as ro
 from rnnops.onnx import load_model
 from rnnops.onnx.load import READABLE
 
+HALVES = ("float16", "bfloat16")
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
 
 @cache
 def cases() -> dict[str, Any]:
@@ -63,26 +66,38 @@ def outcome_of(name: str, folder: Path) -> Outcome:
 
 
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
-    """Feeds that may decide shapes: everything but arrays of floats."""
+    """Feeds that may decide shapes: everything but arrays of floats, and the scales of a Resize."""
     pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]
-    return {v.name: x for v, x in pairs if not is_data(v, x)}
+    resizes = [node for node in case.model.graph.node if node.op_type in ("Resize", "Upsample")]
+    scales = {name for node in resizes for name in node.input[1:]}
+    return {v.name: as_float(x, "float32") for v, x in pairs if v.name in scales or not is_data(v, x)}
 
 
 def is_data(value: Any, array: Any) -> bool:
-    return value.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE) and np.ndim(array) > 0
+    return value.type.tensor_type.elem_type in FLOATS and np.ndim(array) > 0
 
 
 def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constants: dict[str, Any]) -> None:
     model = load_model(path, constants)
     names = [value.name for value in case.model.graph.input]
-    arrays = {name: as_array(feed) for name, feed in zip(names, feeds, strict=False) if name in model.net.input_names}
+    arrays = {
+        name: as_float(as_array(feed), model.dtype)
+        for name, feed in zip(names, feeds, strict=False)
+        if name in model.net.input_names
+    }
     out = ro.compile(model.net, device="reference")(model.params, arrays)
     for value, expected in zip(case.model.graph.output, wanted, strict=True):
-        expected = as_array(expected)
-        got = out[value.name]
+        expected, got = as_array(expected), out[value.name]
+        if expected.dtype.name in HALVES:  # what comes out as float is rounded by whoever wants the file's own type
+            expected, got = (array.astype(expected.dtype).astype("float32") for array in (expected, got))
         assert got.dtype == expected.dtype, f"{value.name}: {got.dtype}, wanted {expected.dtype}"
         assert got.shape == expected.shape, f"{value.name}: {got.shape}, wanted {expected.shape}"
         np.testing.assert_allclose(got, expected, rtol=case.rtol, atol=case.atol)
+
+
+def as_float(array: np.ndarray, float_dtype: str) -> np.ndarray:
+    """An array of half precision as float, others as they are."""
+    return array.astype(float_dtype) if array.dtype.name in HALVES else array
 
 
 def as_array(value: Any) -> np.ndarray:

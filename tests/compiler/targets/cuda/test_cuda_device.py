@@ -80,6 +80,14 @@ def test_many_random_nets(first: int) -> None:
         ro.testing.check_devices(random.net, random.feeds, {"cuda": device(STEP_BY_STEP)}, seed=1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(5000, 5100, 10))
+def test_many_random_nets_whose_rows_blocks_share(first: int) -> None:
+    for seed in range(first, first + 10):
+        random, blocks = random_net(seed), Cuda(lanes=1 + seed % 3, blocks=2 + seed % 7)
+        ro.testing.check_devices(random.net, random.feeds, {"cuda": device(blocks)}, seed=1)
+
+
 def lstm_net(cell: Any = ro.LSTM, padded: bool = True, **options: Any) -> ro.Net:
     net = ro.Net("lstm")
     outputs = cell(net, net.input("xs"), net.input("lengths", "int32") if padded else None, None, 2, H, **options)

@@ -10,7 +10,8 @@ from scan_cases import recurrent, training_scans
 import rnnops as ro
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, periods, regions_of
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.place_barriers import place_barriers
+from rnnops.compiler.targets.cuda.place_barriers import EVERYTHING, Positions, place_barriers
+from rnnops.compiler.targets.cuda.row_parts import FIRST_PART, PartShare
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.target import Cuda
 
@@ -92,6 +93,19 @@ def test_sums_over_features_go_by_rows() -> None:
     loop = forward(lambda h: ro.softmax(h, axis=1))
     assert [region.period for region in loop.regions] == [BY_ROWS]
     assert not loop.waits
+
+
+def test_what_a_block_has_of_several_steps_it_has_at_the_next_step_too_or_blocks_wait() -> None:
+    """Of a state that is read three steps long, every third number is another step's at the next step."""
+    cell = ro.Net("cell")
+    h = cell.input("h")
+    cell.outputs(h_next=ro.tanh(h.sum(axis=0)))
+    net = recurrent(cell, {}, {"h": ro.Link("h_next", window=3)}, steps=T)
+    made = training_scans(net, h0=(3, N, H))[0][0].compiled
+    shares = H, PartShare(1, H), FIRST_PART, BY_ROWS, 3, PartShare(N * H, 3)
+    touched = [Positions(made.scan, made.plan).touch("h", share, True) for share in shares]
+    assert [touch.share for touch in touched] == [*shares[:4], EVERYTHING, EVERYTHING]
+    assert {touch.last - touch.first for touch in touched} == {2}
 
 
 def test_two_products_in_a_row_wait_between() -> None:

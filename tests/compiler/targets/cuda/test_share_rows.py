@@ -23,14 +23,16 @@ pytestmark = on_cuda
 T, D, H, S, E = 3, 2, 4, 7, 5
 
 
-def attention(kind: str, N: int, decoder: Any = ro.cells.GRUCell) -> tuple[ro.Net, dict[str, np.ndarray]]:
+def attention(
+    kind: str, N: int, decoder: Any = ro.cells.GRUCell, features: int = E
+) -> tuple[ro.Net, dict[str, np.ndarray]]:
     """A decoder with attention, lengths of its encoder and what it is fed."""
     net = ro.Net("decoder")
     x, encoded, lengths = net.input("x"), net.input("encoded"), net.input("encoder_lengths", "int32")
-    cell = ro.cells.AttentionCell(E, encoded, lengths, decoder(D, H, name="decoder"), H, kind)
+    cell = ro.cells.AttentionCell(features, encoded, lengths, decoder(D, H, name="decoder"), H, kind)
     net.outputs(y=cell.apply_over_sequence(net, x)[0])
     random = np.random.default_rng(0)
-    given = {"x": (T, N, D), "encoded": (S, N, E), **{spec.name: spec.shape for spec in net.parameters}}
+    given = {"x": (T, N, D), "encoded": (S, N, features), **{spec.name: spec.shape for spec in net.parameters}}
     feeds = {name: random.normal(size=shape) for name, shape in given.items()}
     return net, {**feeds, "encoder_lengths": random.integers(0, S + 1, N).astype("int32")}
 
@@ -57,6 +59,17 @@ def weighed(N: int) -> tuple[ro.Net, dict[str, np.ndarray]]:
     return net, {"x": random.normal(size=(T, N, 9)), "h0": random.normal(size=(N, 9))}
 
 
+def remembering(N: int) -> tuple[ro.Net, dict[str, np.ndarray]]:
+    """A state that is read two steps long; what a step writes is in the later one of them at the next step."""
+    cell = ro.Net("cell")
+    h, x = cell.input("h"), cell.input("x_t")
+    late = ro.squeeze(ro.slice(h, starts=[-1], ends=[99], axes=[0]), [0])
+    cell.outputs(h_next=ro.reduce_max(ro.unsqueeze(late, [1]) * ro.unsqueeze(x, [2]), axes=[2], keepdims=0))
+    random = np.random.default_rng(0)
+    net = recurrent(cell, {"x_t": "x"}, {"h": ro.Link("h_next", window=2)})
+    return net, {"x": random.normal(size=(4, N, 5)), "h0": random.normal(size=(2, N, 5))}
+
+
 def device(lanes: int, blocks: int, tile: int = 2, **options: Any) -> Callable[[ro.Net], ro.Run]:
     tuning = Options(tile=tile, least_work=0, device=Cuda(lanes=lanes, blocks=blocks, **options))
     return lambda net: ro.compile(net, device="cuda", tuning=tuning)
@@ -79,6 +92,9 @@ CASES = {
     "softmax, 1 row": (weighed(1), 2, 5),
     "softmax, 3 rows": (weighed(3), 2, 8),
     "softmax, 17 rows": (weighed(17), 2, 40),
+    "two steps of a state, 1 row": (remembering(1), 1, 4),
+    "two steps of a state, 2 rows": (remembering(2), 1, 8),
+    "sums over steps of one number": (attention("regular", 1, features=1), 2, 4),
 }
 
 

@@ -1,0 +1,118 @@
+"""Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells.
+
+An input is a state where it is what a recurrence begins with, an output where it is what the same recurrence ends with,
+both perhaps laid out anew on the way (reshaped, cut, stacked). Other states, such as windows of a convolution, are not
+found.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.outline_layers import CELLS, LOOPS
+from rnnops.onnx.package import GraphProto, NodeProto, ValueInfoProto
+from rnnops.onnx.read_model import MAX_DEPTH, graphs_of
+
+LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
+LAYOUT |= {"Unsqueeze"}
+INITIAL, LAST = 5, 1  # places of h and c: where a cell's inputs begin with them, and its results end with them
+STATES = 2  # h, c
+Slot: TypeAlias = tuple[int, int]  # a recurrence, and which of its states
+Scope: TypeAlias = "ChainMap[str, frozenset[Any]]"
+NOTHING: frozenset[Any] = frozenset()
+
+
+def state_pairs(graph: GraphProto) -> dict[str, str]:
+    """Output -> the input that it feeds at the next call."""
+    walk = _Walk()
+    scope: Scope = ChainMap({value.name: frozenset([value.name]) for value in graph.input})
+    ends = walk.walk(graph, scope, ChainMap(), 0)
+    pairs: dict[str, str] = {}
+    given = {value.name: value for value in graph.input}
+    for (
+        name,
+        slots,
+    ) in walk.begins.items():  # branches of an If may begin with zeros instead, so that there are more ends
+        holding = [(len(end), value) for value, end in zip(graph.output, ends, strict=True) if slots <= end]
+        fewest = [value for count, value in holding if count == min(count for count, _ in holding)]
+        fitting = [value.name for value in fewest if may_feed(value, given[name])]
+        if len(fitting) == 1 and fitting[0] not in pairs:
+            pairs[fitting[0]] = name
+    return pairs
+
+
+def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
+    """Whether an output may be fed to an input, by their sizes, as far as the file says them."""
+    one, other = (each.type.tensor_type for each in (output, value))
+    if not (one.HasField("shape") and other.HasField("shape")):
+        return True
+    sizes = [[dim.dim_value for dim in each.shape.dim] for each in (one, other)]
+    return len(sizes[0]) == len(sizes[1]) and all(a == b or not (a and b) for a, b in zip(*sizes, strict=True))
+
+
+@dataclass
+class _Walk:
+    """A walk over graphs.
+
+    Args:
+        begins: input of the main graph -> states that begin with it; count: of recurrences so far.
+    """
+
+    begins: dict[str, set[Slot]] = field(default_factory=dict)
+    count: int = 0
+
+    def walk(self, graph: GraphProto, origins: Scope, ends: Scope, depth: int) -> list[frozenset[Slot]]:
+        """The states that each output of a graph is the end of.
+
+        Args:
+            origins: value -> inputs of the main graph that it is a layout of; ends: value -> last states likewise.
+        """
+        if depth > MAX_DEPTH:
+            raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
+        for node in graph.node:
+            if node.op_type in (*CELLS, *LOOPS):
+                self.recurrence(node, origins, ends)
+            elif node.op_type == "If":
+                self.branches(node, origins, ends, depth)
+            elif node.op_type in LAYOUT:
+                for scope in (origins, ends):
+                    made = NOTHING.union(*(scope.get(name, NOTHING) for name in node.input))
+                    scope.update(dict.fromkeys(node.output, made) if made else {})
+        return [ends.get(value.name, NOTHING) for value in graph.output]
+
+    def branches(self, node: NodeProto, origins: Scope, ends: Scope, depth: int) -> None:
+        """Results of an If come from either branch."""
+        for branch in graphs_of(node):
+            inner = origins.new_child(), ends.new_child()
+            found = self.walk(branch, *inner, depth + 1)
+            for name, value, slots in zip(node.output, branch.output, found, strict=False):
+                ends[name] = ends.get(name, NOTHING) | slots
+                origins[name] = origins.get(name, NOTHING) | inner[0].get(value.name, NOTHING)
+
+    def recurrence(self, node: NodeProto, origins: Scope, ends: Scope) -> None:
+        """What a recurrence begins with, and what it ends with."""
+        self.count += 1
+        for state, (given, made) in enumerate(states_of(node)):
+            for name in origins.get(given, NOTHING):
+                self.begins.setdefault(name, set()).add((self.count, state))
+            if made:
+                ends[made] = frozenset([(self.count, state)])
+
+
+def states_of(node: NodeProto) -> Iterator[tuple[str, str]]:
+    """For each state of a recurrence the value that it begins with and that of its end; empty where there is none."""
+    if node.op_type in CELLS:
+        return zip(named(node.input, INITIAL), named(node.output, LAST), strict=True)
+    scanned = [one.i for one in node.attribute if one.name == "num_scan_inputs"] or [0]
+    is_loop = node.op_type == "Loop"  # its first two inputs are the trip count and a condition
+    given = node.input[2:] if is_loop else node.input[: max(0, len(node.input) - scanned[0])]
+    return zip(given, node.output, strict=False)
+
+
+def named(names: Sequence[str], first: int) -> list[str]:
+    """The names of h and c from a place on."""
+    return [names[place] if len(names) > place else "" for place in range(first, first + STATES)]

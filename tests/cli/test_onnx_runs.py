@@ -1,0 +1,199 @@
+"""`rnnops onnx` with `--draw`, `--plan`, `--check`, `--speed` and `--stream`, beside a stand-in for ONNX Runtime."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx_command_files import HEAD, StandIn, command, counter, saved, tagger
+
+from rnnops.cli import onnx_runs
+from rnnops.onnx import beside, turns
+from rnnops.onnx.runtime import Session
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_runs, "Session", StandIn)
+    monkeypatch.setattr(beside, "time_in_turns", lambda calls: turns.time_in_turns(calls, block=0.0, rounds=1))
+
+
+@pytest.fixture
+def factor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets how much larger the stand-in's results are."""
+    return lambda value: monkeypatch.setattr(StandIn, "factor", value)
+
+
+def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: Any) -> None:
+    path = tagger(tmp_path)
+    assert command(path, "--check") == 0
+    printed = capsys.readouterr().out
+    assert "sizes: T=2 (made up), N=7 (made up)" in printed
+    assert re.search(r"beside ONNX Runtime, over the largest value:\n  scores  \S+e-0[789]\n  h_last ", printed)
+    factor(1.01)
+    assert command(path, "--check", "--sizes", "T=4", "--sizes", "N=1") == 1
+    printed = capsys.readouterr().out
+    assert "sizes: T=4, N=1\n" in printed
+    assert re.search(r"scores  9\.9e-03  more than 0\.0001", printed)
+    assert command(path, "--check", "--tolerance", "0.1") == 0
+
+
+def test_feeds_follow_seed_and_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: Any) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + "g (int64[N] x, float[3,2] w) => (float[N,2] y) { y = Gather(w, x) }")
+    factor(1.5)
+    found = []
+    for arguments in ((), ("--seed", "0"), ("--seed", "1"), ("--range", "x=0,2"), ("--range", "w=1,1")):
+        assert command(path, "--check", "--sizes", "N=50", *arguments) == 1
+        found.append(capsys.readouterr().out)
+    assert found[0] == found[1]
+    assert command(path, "--check", "--range", "x=3,9") == 2
+    assert "3" in capsys.readouterr().err
+    assert command(path, "--check", "--range", "v=0,1") == 2
+    assert "ranges of what is no input; wanted x, w; got v" in capsys.readouterr().err
+
+
+def test_sizes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tagger(tmp_path)
+    for arguments, problem in {
+        ("--sizes", "M=4"): "these are no open sizes; wanted T, N; got M",
+        ("--sizes", "T=4,5"): "'T' is one size",
+        ("--sizes", "T=99999", "--sizes", "N=99999"): "a feed would be too large",
+    }.items():
+        assert command(path, "--check", *arguments) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_sizes_without_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shapes = {"x": [None, 3], "z": [3, None], "v": None, "y": None}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    nodes = [helper.make_node("MatMul", ["x", "z"], ["a"]), helper.make_node("Add", ["a", "v"], ["y"])]
+    (tmp_path / "a.onnx").write_bytes(
+        helper.make_model(
+            helper.make_graph(nodes, "g", values[:3], values[3:]), opset_imports=[helper.make_opsetid("", 17)]
+        ).SerializeToString()
+    )
+    sizes = ("--sizes", "x.0=4", "--sizes", "z.1=6")
+    assert command(tmp_path / "a.onnx", "--check", *sizes) == 2
+    assert "input 'v'" in capsys.readouterr().err.replace("blob", "input")
+    assert command(tmp_path / "a.onnx", "--check", *sizes, "--sizes", "v=4,6") == 0
+    assert "sizes: x.0=4, z.1=6" in capsys.readouterr().out
+
+
+def test_sizes_that_do_not_fit_are_told_to_be_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + "g (float[N] x, float[M] z) => (float[N] y) { y = Add(x, z) }")
+    assert command(path, "--speed") == 2
+    assert "Sizes are made up: say --sizes N=... --sizes M=..." in capsys.readouterr().err
+    assert command(path, "--speed", "--sizes", "M=2") == 0
+
+
+def test_a_constant_is_fed_to_the_other_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }")
+    fed: dict[str, Any] = {}
+
+    class Noting:
+        def __init__(self, path: Path) -> None: ...
+
+        def __call__(self, feeds: Any) -> Any:
+            fed.update(feeds)
+            return {"y": feeds["x"].reshape(feeds["s"])}
+
+    monkeypatch.setattr(onnx_runs, "Session", Noting)
+    assert command(path, "--constants", "s=2,-1", "--check", "--sizes", "N=6") == 0
+    assert fed["s"].tolist() == [2, -1]
+    assert fed["s"].dtype == np.int64
+    assert "0.0e+00" in capsys.readouterr().out
+
+
+def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tagger(tmp_path), "--speed") == 0
+    number = r"[\d.e+-]+"
+    wanted = rf"time of a call, one thread: rnnops {number} ms, ONNX Runtime {number} ms, ratio \d+\.\d\d\n"
+    assert re.search(wanted, capsys.readouterr().out)
+
+
+def test_plan_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tagger(tmp_path), "--plan", "--draw", tmp_path / "net.svg", "--sizes", "N=3") == 0
+    printed = capsys.readouterr().out
+    assert "\nplan:\n" in printed
+    assert "recurrence" in printed.partition("plan:")[2]
+    assert f"picture: {tmp_path / 'net.svg'}" in printed
+    assert "[2, 3, 5]" in (tmp_path / "net.svg").read_text()
+    assert command(tagger(tmp_path), "--draw", tmp_path / "nowhere" / "net.svg") == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_stream_of_a_file_with_states(tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: Any) -> None:
+    path = tagger(tmp_path)
+    assert command(path, "--stream", "--steps", "T", "--sizes", "T=5", "--tolerance", "1e-6") == 0
+    printed = capsys.readouterr().out
+    assert "states: h_last -> h, c_last -> c=" in printed
+    assert "5 steps beside one call of them all" in printed
+    assert re.search(r"time of a step, one thread: rnnops .* ratio", printed)
+    assert command(path, "--stream") == 0
+    assert "8 calls beside ONNX Runtime" in capsys.readouterr().out
+    factor(1.01)
+    assert command(path, "--stream") == 1
+    assert "more than 0.0001" in capsys.readouterr().out
+
+
+def test_states_that_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tagger(tmp_path)
+    crossed = ("--state", "h_last=c=", "--state", "c_last=h")
+    assert command(path, "--stream", "--steps", "T", *crossed) == 1  # not what one call does
+    assert "states: h_last -> c=, c_last -> h" in capsys.readouterr().out
+    for arguments, problem in {
+        ("--state", "h_last=x"): "does not fit the input that it feeds",
+        ("--state", "h_last"): "--state names no pair; wanted OUTPUT=INPUT of outputs scores, h_last, c_last",
+        ("--steps", "M"): "--steps names no open size; wanted T, N; got M",
+    }.items():
+        assert command(path, "--stream", *arguments) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_stream_of_a_file_whose_states_are_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = counter(tmp_path)
+    assert command(path, "--stream", "--steps", "T", "--sizes", "T=6", "--tolerance", "1e-6") == 0
+    printed = capsys.readouterr().out
+    assert printed.count("-> ") > 2
+    assert "6 steps beside one call of them all" in printed
+    assert "ratio" not in printed
+    assert command(path, "--stream") == 2
+    assert "none of its outputs is a state that an input takes. Say --steps NAME" in capsys.readouterr().err
+    assert command(counter(tmp_path, "reverse"), "--stream", "--steps", "T") == 2
+    assert "reads its sequence backwards" in capsys.readouterr().err
+    path = saved(tmp_path / "a.onnx", HEAD + "g (float[T,3] x) => (float[T,3] y) { y = Tanh(x) }")
+    assert command(path, "--stream", "--steps", "T") == 2
+    assert "no recurrence" in capsys.readouterr().err
+
+
+def test_without_onnxruntime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(onnx_runs, "Session", Session)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    path = tagger(tmp_path)
+    for work in ("--check", "--speed"):
+        assert command(path, work) == 2
+        said = capsys.readouterr().err
+        assert "the package onnxruntime is missing" in said
+        assert f"{sys.executable} -m pip install onnxruntime" in said
+    assert command(path, "--stream") == 0
+    printed = capsys.readouterr().out
+    assert "ONNX Runtime is left out: the package onnxruntime is missing" in printed
+    assert "8 calls beside the reference device" in printed
+
+
+def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(onnx_runs, "Session", Session)
+    assert command(tagger(tmp_path), "--check", "--speed", "--stream") == 0
+    printed = capsys.readouterr().out
+    assert printed.count("ratio") == 2
+    path = tagger(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"Split", b"Splot"))
+    assert command(path) == 3
