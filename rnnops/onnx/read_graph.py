@@ -1,8 +1,9 @@
 """From a graph to a net: the main graph to an outer net, the body of a Scan to a cell.
 
-Constants (integers, scalars, results of Constant nodes that are small) appear in the net right before the first op that
-reads them as a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too,
-are parameters of the outer net. What a body takes from around it becomes an input of the cell.
+Constants (integers, scalars, small results of Constant nodes) appear in the net right before the first op that reads
+them as a blob; those that only decide shapes appear nowhere. Other float initializers, those inside bodies too, and
+large results of Constant nodes are parameters of the outer net. What a body takes from around it becomes an input of
+the cell.
 """
 
 from __future__ import annotations

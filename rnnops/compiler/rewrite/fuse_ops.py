@@ -82,8 +82,10 @@ def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: 
     """
     if least_work == inf:
         return program
+    keep = set(keep)
     folded = fold_constants(program)
-    expanded = sink_channels(expand_ops(prepare(folded, _input_types(program), program.float_dtype)))
+    expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
+    expanded = sink_channels(expanded, keep)
     grouping = group_ops(expanded, all_ops)
     groups = [group for group in grouping.groups if group.work() >= least_work]
     if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):

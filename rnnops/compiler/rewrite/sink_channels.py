@@ -6,13 +6,13 @@ rows again (`ChannelsLast`). Elementwise ops move to the rows; what is turned th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import prod
 
 from rnnops.interpreter import Program, prepare
 from rnnops.loops import Pointwise
 from rnnops.op import Op
-from rnnops.prune import prune
 from rnnops.schema import Call, form_of
 from rnnops.scopes import free_name
 from rnnops.types import Shape
@@ -20,10 +20,13 @@ from rnnops.types import Shape
 TURN, BACK = "ChannelsFirst", "ChannelsLast"
 
 
-def sink_channels(program: Program) -> Program:
+def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
     """The same with elementwise ops before `ChannelsFirst`, and without `ChannelsLast` of what it gives.
 
     rewrite: `a = ChannelsFirst(x); b = Relu(a); y = ChannelsLast(b)`  -->  `y = Identity(Relu(x))`
+
+    Args:
+        keep: blobs that must be there beside the outputs.
     """
     if not any(call.op.type == TURN for call in program.calls):
         return program
@@ -41,8 +44,18 @@ def sink_channels(program: Program) -> Program:
             ops += moved
             op = Op(TURN, (moved[-1].outputs[0],), op.outputs, {"sizes": call.output_types[0].shape[2:]}, op.layer)
         ops.append(op)
-    net = prune(program.net.with_ops(ops))
+    net = program.net.with_ops(_without_unread(ops, {*keep, *program.net.output_blobs.values()})).snapshot()
     return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+
+
+def _without_unread(ops: Sequence[Op], wanted: set[str]) -> list[Op]:
+    """Without ops that turn what nobody reads."""
+    needed, kept = set(wanted), list[Op]()
+    for op in reversed(ops):
+        if op.type not in (TURN, "Identity") or op.outputs[0] in needed:
+            needed.update(op.inputs)
+            kept.append(op)
+    return kept[::-1]
 
 
 def _moved(call: Call, op: Op, rows: dict[str, str], taken: set[str]) -> list[Op] | None:
