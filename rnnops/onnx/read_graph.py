@@ -68,7 +68,8 @@ class GraphReader:
         self.taken: set[str] = set() if taken is None else taken
         self.read_names: set[str] = set()
         self.twins: dict[str, str] = {}  # blob of whole numbers -> blob of floats of the same values
-        self.computed_with: set[str] = set()  # initializers that nodes compute with, which no rule takes as values
+        self.folded: set[str] = set()  # what rules take as values, if the file fixes it
+        self.computed_with: set[str] = set()  # what nodes read as anything else
         self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
 
     @property
@@ -93,7 +94,8 @@ class GraphReader:
         self.computed_with.update(results)
         for node in nodes:
             ports = FOLDED.get(op_name(node), ())
-            self.computed_with.update(name for i, name in enumerate(node.input) if i not in ports)
+            for i, name in enumerate(node.input):
+                (self.folded if i in ports else self.computed_with).add(name)
 
     def blob(self, name: str) -> Blob:
         """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
@@ -156,7 +158,7 @@ class GraphReader:
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
-        if not array.ndim or not is_data or name not in self.computed_with:
+        if not array.ndim or not is_data or (name in self.folded and name not in self.computed_with):
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)

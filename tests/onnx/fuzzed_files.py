@@ -17,6 +17,7 @@ import numpy as np
 from if_models import ALL as IF_MODELS, model_of as model_of_if
 from onnx import helper, load_model_from_string, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from quantised_models import quantised_layers
 from recurrent_models import Variant, feeds_of, model_of
 from scan_models import scan_model
 
@@ -42,6 +43,7 @@ def seeds() -> dict[str, bytes]:
     for name in ("by data", "by an open size", "inside itself"):
         found[f"If {name}"] = model_of_if(IF_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
+    found["quantised ops"] = quantised_layers().SerializeToString()
     return found
 
 
