@@ -74,7 +74,8 @@ class GraphReader:
         self.taken: set[str] = set() if taken is None else taken
         self.read_names: set[str] = set()
         self.twins: dict[str, str] = {}  # blob of whole numbers -> blob of floats of the same values
-        self.computed_with: set[str] = set()  # initializers that nodes compute with, which no rule takes as values
+        self.taken_as_values: set[str] = set()  # what rules take as values, if the file fixes it
+        self.computed_with: set[str] = set()  # what nodes read as anything else
         self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
 
     @property
@@ -99,7 +100,8 @@ class GraphReader:
         self.computed_with.update(results)
         for node in nodes:
             ports = TAKEN_AS_VALUES.get(op_name(node), ())
-            self.computed_with.update(name for i, name in enumerate(node.input) if i not in ports)
+            for i, name in enumerate(node.input):
+                (self.taken_as_values if i in ports else self.computed_with).add(name)
 
     def blob(self, name: str) -> Blob:
         """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
@@ -161,12 +163,13 @@ class GraphReader:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
-        self._weight(name, array, least=0, is_weight=name in self.computed_with)
+        self._weight(name, array, least=0)
 
-    def _weight(self, name: str, array: Array, least: int, is_weight: bool) -> None:
+    def _weight(self, name: str, array: Array, least: int) -> None:
         """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
-        if not array.ndim or not is_data or not is_weight or array.size < least:
+        is_value = name in self.taken_as_values and name not in self.computed_with
+        if not array.ndim or not is_data or is_value or array.size < least:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -242,7 +245,7 @@ class GraphReader:
         (name,) = proto.output
         self._check_new([name])
         value = constant_value(attributes, self.model.float_dtype)
-        self._weight(name, value, LARGE_CONSTANT, name in self.computed_with)
+        self._weight(name, value, LARGE_CONSTANT)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)

@@ -72,10 +72,11 @@ def check_ops(model: ModelProto, known: Collection[str]) -> None:
     """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
     foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
     if foreign:
-        came = ", ".join(name if count == 1 else f"{name} ({count} nodes)" for name, count in sorted(foreign.items()))
-        raise OnnxError(
-            "it has ops that rnnops does not have", came=came, hint="docs/onnx.md lists the ops that can be read."
-        )
+        names = sorted(foreign)
+        counts = ", ".join(str(foreign[name]) for name in names)
+        came = f"{', '.join(names)} (nodes of each: {counts})"
+        hint = "docs/onnx.md lists the ops that can be read."
+        raise OnnxError("it has ops that rnnops does not have", came=came, hint=hint)
 
 
 def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:

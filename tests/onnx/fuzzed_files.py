@@ -17,6 +17,7 @@ import numpy as np
 from if_models import ALL as IF_MODELS, model_of as model_of_if
 from onnx import helper, load_model_from_string, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from quantised_models import quantised_layers
 from recurrent_models import Variant, feeds_of, model_of
 from scan_models import scan_model
 from sequence_ops_model import sequence_ops_model
@@ -44,6 +45,7 @@ def seeds() -> dict[str, bytes]:
         found[f"If {name}"] = model_of_if(IF_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
     found["ops around recurrences"] = sequence_ops_model().SerializeToString()
+    found["quantised ops"] = quantised_layers().SerializeToString()
     return found
 
 
