@@ -1,10 +1,10 @@
 """Groups of ops that work row by row: which ops around recurrences can run as one compiled pass over rows.
 
 Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of
-its first result, and whatever is read or written along it. An op joins a group if every row of its results follows from
-the same row of its operands, or if it sums over rows; what is such a sum is for later groups to read. Groups have
-levels, so that no group waits for one that waits for it. Ops that cost nothing, or far less than reading what they make
-(constants, views, one-hot codes), are free: each group that reads one has it.
+its first result (that of steps, in a batch of one row), and whatever is read or written along it. An op joins a group
+if every row of its results follows from the same row of its operands, or if it sums over rows; what is such a sum is
+for later groups to read. Groups have levels, so that no group waits for one that waits for it. Ops that cost nothing,
+or far less than reading what they make (constants, views, one-hot codes), are free: each group that reads one has it.
 
 Limits: views of more than `LARGEST_VIEW` elements stay outside, as their layouts are found by trying them out, and so
 do ops of more than `MANY_BLOBS` operands and results.
@@ -373,16 +373,27 @@ def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGro
 
 
 def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes | None:
-    """Rows of new statements; a group without rows gets the leading axis of the first, or what a product folds."""
+    """Rows of new statements; a group without rows gets an axis of the first statement."""
     types = group.lowered.types
     if group.axes:
         return _rows_known(statements, types, group.axes)
     first = statements[0]
     if not first.extents:
         return None
-    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in (0, *first.folded_axes())}
+    leading = _leading_axis(first)
+    axes = (leading, *first.folded_axes())
+    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in axes}
     blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
-    return blocked[0] if blocked else found[0]
+    if not blocked and leading and first.form == "product":
+        return None  # such rows are for products in blocks, and for what is elementwise
+    return blocked[0] if blocked else found[leading]
+
+
+def _leading_axis(statement: Statement) -> int:
+    """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks."""
+    folded = statement.folded_axes()
+    kept = [axis for axis in range(len(statement.extents)) if axis not in folded]
+    return next((axis for axis in kept[:-1] if statement.extents[axis] > 1), 0)
 
 
 def _rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str, int]) -> BatchAxes | None:

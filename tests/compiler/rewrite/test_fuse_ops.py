@@ -50,6 +50,24 @@ def test_row_local_ops_become_one() -> None:
     assert groups(program) == ["y = MatMul Add Tanh(h, w, c)"]
 
 
+def test_steps_are_the_rows_of_a_batch_of_one() -> None:
+    """Products of one row of the batch are of all its steps, as those of many are."""
+    shapes = {"h": (1, 40, 30), "w": (30, 50), "c": (50,)}
+    assert groups(typed(PROJECTION, **shapes)) == ["y = MatMul Add Tanh(h, w, c)"]
+    run = ro.compile(ro.parse_net(PROJECTION), tuning=Options(least_work=0))
+    text = " ".join(str(run.plan(shapes, backward=False)).split())
+    assert "40 rows" in text
+    assert "h @ w + c: [40, 30] @ [30, 50]" in text
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 3), (1, 2, 4, 3)])
+def test_one_row_that_has_no_steps_stays_one(shape: Shape) -> None:
+    """Features are no rows, and a product of many matrices is none of rows with one."""
+    text = "net n(h, w)\n    y = MatMul(h, w)\n    return y=y\n"
+    w = (1, 2, 3, 5) if len(shape) == 4 else (3, 5)
+    assert groups(typed(text, h=shape, w=w)) == ["y = MatMul"]
+
+
 def test_little_work_stays_as_it_is() -> None:
     program = typed(PROJECTION, h=(6, 4, 3), w=(3, 5), c=(5,))
     assert fuse_ops(program, (), least_work=1000) is program
@@ -173,9 +191,9 @@ def classifier() -> ro.Net:
     return net
 
 
-def feeds_of(net: ro.Net, dtype: str = "float64") -> Arrays:
+def feeds_of(net: ro.Net, dtype: str = "float64", shape: Shape = (ROWS, 2)) -> Arrays:
     rng = np.random.default_rng(0)
-    words = {name: rng.integers(0, CLASSES, (ROWS, 2)).astype("int32") for name in ("tokens", "labels")}
+    words = {name: rng.integers(0, CLASSES, shape).astype("int32") for name in ("tokens", "labels")}
     return {**ro.init_params(net, 0, dtype), **words}
 
 
@@ -187,11 +205,12 @@ def results(run: ro.Run, feeds: Mapping[str, np.ndarray]) -> Arrays:
     return {**out, **{f"grad {name}": grad for name, grad in grads.items()}}
 
 
+@pytest.mark.parametrize("shape", [(ROWS, 2), (1, ROWS), (1, 1, ROWS)])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_results_are_those_of_the_reference(dtype: str, compiled: bool) -> None:
+def test_results_are_those_of_the_reference(dtype: str, compiled: bool, shape: Shape) -> None:
     net = classifier()
-    feeds = feeds_of(net, dtype)
+    feeds = feeds_of(net, dtype, shape)
     wanted = results(ro.compile(net, device="reference"), feeds)
     run = ro.compile(net, device="cpu", threads=2, tuning=Options(compiled=compiled, least_work=0))
     assert "fused ops" in run.plan(feeds).describe()
@@ -201,11 +220,12 @@ def test_results_are_those_of_the_reference(dtype: str, compiled: bool) -> None:
         assert array.dtype == wanted[name].dtype
 
 
-def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", [(ROWS, 2), (1, ROWS)])
+def test_threads_change_no_bit(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over more rows than there are parts of a sum are shared by neighbours."""
     monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
     net = classifier()
-    feeds = feeds_of(net)
+    feeds = feeds_of(net, shape=shape)
     one, *others = (
         results(ro.compile(net, device="cpu", threads=count, tuning=Options(least_work=0)), feeds)
         for count in (1, 2, 3)
