@@ -16,6 +16,7 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
+from rnnops.onnx.import_sequences import SEQUENCE_OPS
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
@@ -34,7 +35,7 @@ RULES: dict[str, Rule] = {
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-READABLE = frozenset([*RULES, "Constant", "If"])
+READABLE = frozenset([*RULES, *SEQUENCE_OPS, "Constant", "If", "Loop"])
 
 
 @dataclass

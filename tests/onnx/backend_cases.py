@@ -64,7 +64,7 @@ def outcome_of(name: str, folder: Path) -> Outcome:
 
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
     """Feeds that may decide shapes: everything but arrays of floats."""
-    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]
+    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False) if not isinstance(x, list)]
     return {v.name: x for v, x in pairs if not is_data(v, x)}
 
 

@@ -20,7 +20,9 @@ REFUSED = {
     "dropout that is active in inference": r"dropout that is active outside training",
     "op sets before 7": r"version of its op set",
     "float32 and float64 inputs in one graph": r"float32 and float64 inputs",
-    "sequences and optionals": r"an input is no tensor|SequenceConstruct",
+    "sequences and optionals": r"an input is no tensor|a sequence is read where|got Optional",
+    "places and sizes of sequences that a run says": r"in a sequence that is not known|pieces that are not known",
+    "trips of a Loop that data decide": r"data decide how many trips",
     "Scan of op set 8": r"Scan of op set 8",
 }
 ONLY_WRITTEN = {
@@ -31,6 +33,8 @@ ONLY_WRITTEN = {
     "Expm1",
     "RandomUniformLike",
 }  # as other ops of ONNX
+
+OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceErase"}  # see test_sequences.py
 
 
 def reason_of(outcome: Outcome) -> str | None:
@@ -78,7 +82,7 @@ def test_every_recurrent_case_passes(folder: Path) -> None:
 
 def test_every_op_has_a_case() -> None:
     tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
-    assert READABLE - tested == set()
+    assert READABLE - tested == OF_SEQUENCES
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 
