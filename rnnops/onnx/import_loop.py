@@ -267,7 +267,9 @@ class LoopReader:
             sequences[own] = self._trips_of_rows(plan, rows, trips)
             directions.append(0)
             first = [*self._trip_nodes(own, rows), *first] if self.body.trip in read else first
-        names = {name: self._reachable(outer) for name, outer in plan.names.items() if name in read}
+        names = {
+            name: self._reachable(outer) for name, outer in {**plan.names, **self.body.moved}.items() if name in read
+        }
         self._body_inputs = [state.name for state in plan.states] + list(sequences)
         body = self._graph([*self._condition(read), *first, *nodes], names, results)
         node = helper.make_node(

@@ -220,7 +220,7 @@ def split(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Pa
         raise OnnxError("sizes of pieces that are not known before a run are not supported", blob=proto.input[1])
     if sizes.ndim == 0 and sizes.item() == 1:
         steps = first_axis(reader, name, axis, rank, proto.output[0])
-        return (Part(with_axis(reader, steps, axis + 1, proto.output[0]) if keeps or given_sizes else steps, True),)
+        return (Part(with_axis(reader, steps, axis + 1, proto.output[0]) if keeps else steps, True),)
     return pieces(reader, name, axis, list_of_sizes(reader, name, axis, sizes), proto.output[0])
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rnnops.onnx.import_if import all_inputs
+import numpy as np
+
+from rnnops.onnx.import_if import all_inputs, copied
 from rnnops.onnx.loop_numbers import Around, Sum, combined, whole
 from rnnops.onnx.node import attributes_of, constant_value
-from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
+from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
 from rnnops.onnx.tensors import read_tensor
+from rnnops.scopes import free_name
 from rnnops.types import Array
 
 if TYPE_CHECKING:
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 
 TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
 WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
-SMALL = 4096  # elements of a constant that is looked at
+MOVABLE = (
+    *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
+    *("Cast", "Add", "Sub", "Mul"),
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class LoopBody:
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
         self.own = {value.name for value in graph.input} | set(self.makers) | set(self.tensors)
         self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
+        self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
+        self._asked: set[str] = set()
         self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
         for name in initial:
             self._look_for_counter(name)
@@ -96,7 +104,36 @@ class LoopBody:
         name = self.handed_on(name)
         if name in self.unchanged:
             return self.unchanged[name]
+        if name in self.makers:
+            return self._moved_out(name)
         return None if name in self.own or not self.reader.has(name) else name
+
+    def _moved_out(self, name: str) -> str | None:
+        """The value of a node that makes the same at every trip, moved in front of the Loop; None for another."""
+        if name not in self._asked:
+            self._asked.add(name)
+            node = self.makers[name]
+            if node.op_type in MOVABLE and len(node.output) == 1:
+                inputs = [self._around_of(source) if source else "" for source in node.input]
+                if None not in inputs:
+                    self.moved[name] = self._append(node, inputs)  # type: ignore[arg-type]
+        return self.moved.get(name)
+
+    def _around_of(self, name: str) -> str | None:
+        """A value around the Loop that is what a node reads at every trip, constants of the body included."""
+        around = self.outer(name)
+        value = self.constant(name) if around is None else None
+        if value is None or (value.dtype.kind == "f" and value.size > 1):  # a parameter stays one
+            return around
+        return self.around.append("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
+
+    def _append(self, node: NodeProto, inputs: list[str]) -> str:
+        """Append a node of the body to the graph around the Loop."""
+        moved = copied(node)
+        moved.input[:] = inputs
+        moved.output[0] = free_name(f"{node.output[0]}/around", self.reader.taken)
+        self.reader.read_node(moved)
+        return str(moved.output[0])
 
     def constant(self, name: str) -> Array | None:
         """The value of a constant of the body or around it, a small one."""
@@ -195,7 +232,7 @@ class LoopBody:
         """The nodes that results follow from, and all names that these read."""
         names, found = set(results), list[NodeProto]()
         for node in reversed(nodes):
-            if names.intersection(node.output):
+            if names.intersection(node.output) and not self.moved.keys() & set(node.output):
                 names.update(filter(None, all_inputs(node)))
                 found.append(node)
         return found[::-1], names

@@ -12,6 +12,7 @@ from scan_models import run_node
 Array = np.ndarray[Any, Any]
 
 SIZES = {"T": 4, "N": 3}
+MOST = 1000  # trips
 X, H, ROW = "float[T, N, 2] x", "float[N, 2] h", "float[N, 2]"
 T = "zero = Constant <value_int = 0> () sizes = Shape (x) trips = Gather (sizes, zero)"
 YES = "go = Constant <value = bool {1}> ()"
@@ -173,6 +174,8 @@ def run_loop(body: Any, values: dict[str, Any], trips: Any, go: Any, *carried: A
         local = {**values, **dict(zip(names, [np.int64(number), np.bool_(go), *state], strict=True))}
         go, *results = run_graph(body, local)
         go, number = bool(go), number + 1
+        if number > MOST:
+            raise ValueError("a Loop that does not end soon")
         state = results[: len(state)]
         for collected, result in zip(steps, results[len(state) :], strict=True):
             collected.append(result)

@@ -33,6 +33,8 @@ TEXTS = {
     "s = SplitToSequence <axis = 1> (x) a = SequenceAt (s, one) b = ConcatFromSequence <axis = 1> (s) }",
     "pieces": f"{SPLIT} => (float[T, N, 1] a, int64 n) {{ {NUMBERS} s = SplitToSequence <axis = 2> (x, one) "
     "a = SequenceAt (s, zero) n = SequenceLength (s) }",
+    "steps as PyTorch cuts them": f"{SPLIT} => (float[N, 2] a) {{ {NUMBERS} "
+    "s = SplitToSequence <axis = 0, keepdims = 0> (x, one) a = SequenceAt (s, one) }",
     "pieces of sizes": "(float[N, 5] x) => (float[N, 3] a, float[N, 5] b) { sizes = Constant <value_ints = [2, 3]> () "
     "one = Constant <value_int = 1> () s = SplitToSequence <axis = 1> (x, sizes) a = SequenceAt (s, one) "
     "b = ConcatFromSequence <axis = 1> (s) }",
