@@ -24,6 +24,7 @@ from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.import_scatter import SCATTER_RULES
+from rnnops.onnx.import_sequences import SEQUENCE_OPS
 from rnnops.onnx.import_spectra import SPECTRUM_RULES
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
@@ -52,7 +53,7 @@ RULES: dict[str, Rule] = {
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-READABLE = frozenset([*RULES, "Constant", "If"])
+READABLE = frozenset([*RULES, *SEQUENCE_OPS, "Constant", "If", "Loop"])
 
 
 @dataclass

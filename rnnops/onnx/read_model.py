@@ -36,7 +36,9 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
     check_ops(model, known)
-    if any(node.op_type == "If" for node in nodes_of(model.graph)):  # its branches are read as parts of one graph
+    if any(
+        node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
+    ):  # whose graphs are read with values around
         check_scopes(model.graph)
     return model, opset_of(model)
 

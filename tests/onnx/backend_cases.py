@@ -67,7 +67,7 @@ def outcome_of(name: str, folder: Path) -> Outcome:
 
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
     """Feeds that may decide shapes: everything but arrays of floats, and the scales of a Resize."""
-    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]
+    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False) if not isinstance(x, list)]
     resizes = [node for node in case.model.graph.node if node.op_type in ("Resize", "Upsample")]
     scales = {name for node in resizes for name in node.input[1:]}
     return {v.name: as_float(x, "float32") for v, x in pairs if v.name in scales or not is_data(v, x)}
