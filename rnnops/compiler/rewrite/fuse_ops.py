@@ -19,7 +19,7 @@ from rnnops.prune import prune
 from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, no_gradient, register
 from rnnops.types import Array, Shape, Type
 
-COPIES = ("Concat", "Pad", "ScatterSlice", "Windows")  # which move elements, but to memory of their own
+COPIES = ("Concat", "ConvMatrix", "Pad", "ScatterSlice", "Windows")  # which move elements, but to memory of their own
 
 
 class FusedOps(OpSchema):

@@ -390,10 +390,13 @@ def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes
 
 
 def _leading_axis(statement: Statement) -> int:
-    """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks."""
+    """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks.
+
+    Of `[1, D, 1]` it is the first: D are features, a sum of which is no sum over rows.
+    """
     folded = statement.folded_axes()
-    kept = [axis for axis in range(len(statement.extents)) if axis not in folded]
-    return next((axis for axis in kept[:-1] if statement.extents[axis] > 1), 0)
+    long = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size != 1]
+    return long[0] if len(long) > 1 else 0
 
 
 def _rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str, int]) -> BatchAxes | None:
