@@ -61,4 +61,4 @@ def test_windows_that_op_sets_disagree_on_are_written_for_new_ones(tmp_path: Pat
     shapes = {"x": (1, 1, 5)}
     rejects(OnnxError, lambda: export(net, tmp_path / MODEL, shapes=shapes), "a last window that starts in what is put")
     export(net, tmp_path / MODEL, shapes=shapes, opset=22)
-    assert str(load(tmp_path / MODEL)) == str(net)
+    assert [op.type for op in load(tmp_path / MODEL).ops] == ["MaxPool", "Identity"]
