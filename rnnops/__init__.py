@@ -62,6 +62,7 @@ from rnnops.ops import (
     conv_transpose as conv_transpose,
     cos as cos,
     cosh as cosh,
+    cumprod as cumprod,
     cumsum as cumsum,
     div as div,
     dropout as dropout,

@@ -19,7 +19,7 @@ from rnnops.schema import Call, schema_of
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
 OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
-RMS_SINCE = 23  # the op set that has RMSNormalization
+RMS_SINCE, CUM_PROD_SINCE = 23, 26  # op sets that have RMSNormalization, and CumProd
 SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
 
 
@@ -125,17 +125,43 @@ def write_pool(writer: GraphWriter, call: Call) -> None:
 
 def write_top_k(writer: GraphWriter, call: Call) -> None:
     """The number is an input there."""
-    inputs, key = writer.inputs_of(call), writer.name(call.op.key)
-    k = writer.constant([call.attr("k")], "int64", f"{key}/k")
-    writer.node("TopK", [*inputs, k], writer.outputs_of(call), axis=call.attr("axis"))
+    inputs, key, k = writer.inputs_of(call), writer.name(call.op.key), call.attr("k")
+    if k is not None:
+        inputs = [inputs[0], writer.constant([k], "int64", f"{key}/k")]
+    writer.node("TopK", inputs, writer.outputs_of(call), axis=call.attr("axis"))
 
 
-def write_cum_sum(writer: GraphWriter, call: Call) -> None:
+def write_cumulated(writer: GraphWriter, call: Call) -> None:
     """The axis is an input there."""
     inputs, key = writer.inputs_of(call), writer.name(call.op.key)
     axis = writer.constant(call.attr("axis"), "int64", f"{key}/axis")
     flags = {name: call.attr(name) for name in ("exclusive", "reverse")}
-    writer.node("CumSum", [*inputs, axis], writer.outputs_of(call), **flags)
+    writer.node(call.op.type, [*inputs, axis], writer.outputs_of(call), **flags)
+
+
+def write_cum_prod(writer: GraphWriter, call: Call) -> None:
+    """By its name since op set 26; before that each product with that of twice as many elements, and so on."""
+    if writer.opset >= CUM_PROD_SINCE:
+        return write_cumulated(writer, call)
+    axis, (total,), key = call.axis(call.attr("axis"), call.rank(0)), writer.inputs_of(call), writer.name(call.op.key)
+    size = call.shape(0)[axis]
+    if size in writer.open_sizes:
+        problem, wanted = "the op set has no such op, and the axis is open", f"opset={CUM_PROD_SINCE} or later"
+        raise OnnxError(problem, net=call.net, op=call.op.label, wanted=wanted, came=writer.opset)
+    one, axes = writer.constant(1, call.dtype(0), f"{key}/one"), writer.sizes([axis], f"{key}/axes")
+
+    def moved(distance: int) -> str:
+        first = distance if call.attr("reverse") else 0
+        pads = writer.sizes([0, distance] if call.attr("reverse") else [distance, 0], f"{key}/pads")
+        starts, ends = (writer.sizes([place], f"{key}/place") for place in (first, first + size))
+        wide = writer.result("Pad", [total, pads, one, axes], f"{key}/wide")
+        return writer.result("Slice", [wide, starts, ends, axes], f"{key}/moved")
+
+    total, distance = moved(1) if call.attr("exclusive") and size else total, 1
+    while distance < size:
+        total, distance = writer.result("Mul", [total, moved(distance)], f"{key}/product"), 2 * distance
+    writer.node("Identity", [total], writer.outputs_of(call))
+    return None
 
 
 def write_select_valid(writer: GraphWriter, call: Call) -> None:
@@ -196,7 +222,8 @@ WRITE_RULES: dict[str, WriteRule] = {
     "CheckLabels": write_copy,
     "Constant": write_constant,
     "ConstantOfShape": write_constant_of_shape,
-    "CumSum": write_cum_sum,
+    "CumProd": write_cum_prod,
+    "CumSum": write_cumulated,
     "Dropout": write_dropout,
     "Expm1": write_expm1,
     "Log1p": write_log1p,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from rnnops.blob import Blob
 from rnnops.onnx.activations import read_activations
-from rnnops.onnx.import_quantised import integer_product, quantised_by_range, scale_of
+from rnnops.onnx.import_quantised import integer_product, quantised_by_range
 from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.quantised import added, centred, lie_along, numbers, quantised_dtype_of, results, rounded
+from rnnops.onnx.quantised import added, centred, numbers, quantised_dtype_of, results, rounded, scale_of, zero_of
 from rnnops.ops.activation import gelu, leaky_relu, sigmoid
 from rnnops.ops.movement import concat, transpose
 from rnnops.ops.normalization import layer_normalization
@@ -91,14 +91,17 @@ def scaled(node: Node, x: Blob, i: int, axis: int) -> Blob:
 
 def meant(node: Node, i: int) -> Blob:
     """What a quantised input stands for; its scale and its zero point, which may be left out, come after it."""
+    quantised_dtype_of(node, node.input(i).dtype)
     x = numbers(node, i)
-    return scaled(node, centred(x, lie_along(node, i + 2, x, 0)), i + 1, 0)
+    return scaled(node, centred(x, zero_of(node, i + 2, x, 0, node.input(i).dtype)), i + 1, 0)
 
 
 def quantised(node: Node, y: Blob, scale: int, zero_point: int, like: int) -> list[Blob]:
     """A result with the scale and the zero point of two inputs, of the dtype of a third."""
     dtype = quantised_dtype_of(node, node.input(like).dtype)
-    return results(node, (rounded(y / scale_of(node, scale, y, 0), lie_along(node, zero_point, y, 0), dtype), dtype))
+    return results(
+        node, (rounded(y / scale_of(node, scale, y, 0), zero_of(node, zero_point, y, 0, dtype), dtype), dtype)
+    )
 
 
 def quantised_binary(function: Callable[[Blob, Blob], Blob]) -> Rule:

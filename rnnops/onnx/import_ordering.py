@@ -1,8 +1,8 @@
-"""How ArgMax, ArgMin, TopK, Hardmax and CumSum of ONNX become ops of rnnops, which have fewer options."""
+"""How ArgMax, ArgMin, TopK, Hardmax, CumSum and CumProd of ONNX become ops of rnnops, which have fewer options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.node import Node, Rule
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.cumulative import cumsum
+from rnnops.ops.cumulative_product import cumprod
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.loss import one_hot
 from rnnops.ops.movement import flatten, reshape
@@ -36,18 +37,25 @@ def extremum(smallest: bool) -> Rule:
 
 
 def top_k(node: Node) -> Sequence[Blob]:
-    """The number was an attribute before op set 10; results that need not be sorted may be."""
+    """The number was an attribute before op set 10, and may follow from shapes; results that need not be sorted are."""
     node.attr("sorted", "int")
     axis, largest, x = node.attr("axis", "int", -1), node.attr("largest", "int", 1), node.input(0)
-    k = node.required("k", "int") if node.opset < 10 else _integer(node, 1)
+    if node.opset < 10:
+        k: Blob | int = node.required("k", "int")
+    else:
+        k = _integer(node, 1) if node.value(1) is not None else node.input(1)
     values, indices = topk(x if largest else turned(x), k, axis)
     return values if largest else turned(values), indices
 
 
-def cum_sum(node: Node) -> Sequence[Blob]:
-    """The axis is an input there."""
-    exclusive, reverse = (node.attr(name, "int", 0) for name in ("exclusive", "reverse"))
-    return (cumsum(node.input(0), _integer(node, 1), exclusive, reverse),)
+def cumulated(function: Callable[..., Blob]) -> Rule:
+    """A rule for CumSum or CumProd, whose axis is an input."""
+
+    def rule(node: Node) -> Sequence[Blob]:
+        exclusive, reverse = (node.attr(name, "int", 0) for name in ("exclusive", "reverse"))
+        return (function(node.input(0), _integer(node, 1), exclusive, reverse),)
+
+    return rule
 
 
 def _integer(node: Node, i: int) -> int:
@@ -81,7 +89,8 @@ def _first_largest(node: Node, x: Blob, axis: int) -> Blob:
 ORDERING_RULES: dict[str, Rule] = {
     "ArgMax": extremum(smallest=False),
     "ArgMin": extremum(smallest=True),
-    "CumSum": cum_sum,
+    "CumProd": cumulated(cumprod),
+    "CumSum": cumulated(cumsum),
     "Hardmax": hardmax,
     "TopK": top_k,
 }

@@ -15,16 +15,19 @@ from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.quantised import (
     BYTES,
+    NARROW,
     added,
     along,
     centred,
+    check_zero,
     exact_product,
     fixed_weight,
-    lie_along,
     numbers,
     quantised_dtype_of,
     results,
     rounded,
+    scale_of,
+    zero_of,
 )
 from rnnops.onnx.tensors import element_dtype
 from rnnops.ops.comparison import cast, equal, where
@@ -32,7 +35,7 @@ from rnnops.ops.extrema import clip, max as max_, min as min_
 from rnnops.ops.functions import round as round_
 from rnnops.ops.movement import transpose, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min
-from rnnops.types import Array
+from rnnops.types import FLOAT, Array, is_float
 
 
 def dynamic_quantize_linear(node: Node) -> Sequence[Blob]:
@@ -60,9 +63,11 @@ def quantize_linear(node: Node) -> Sequence[Blob]:
     axis, block = node.attr("axis", "int", 1), node.attr("block_size", "int", 0)
     node.attr("saturate", "int")
     check_precision(node)
+    if node.input(0).dtype not in (FLOAT, "int32"):
+        node.fail("what is quantised is no float", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
     x, dtype = numbers(node, 0), quantised_dtype(node)
     scale = scale_of(node, 1, x, axis, block)
-    return results(node, (rounded(x / scale, lie_along(node, 2, x, axis, block), dtype), dtype))
+    return results(node, (rounded(x / scale, zero_of(node, 2, x, axis, dtype, block), dtype), dtype))
 
 
 def check_precision(node: Node) -> None:
@@ -85,21 +90,39 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
     asked = node.attr("output_dtype", "int", 0)
     if asked:
         element_dtype(asked, "the result of a DequantizeLinear")
+    check_whole(node, 0)
     fixed = dequantised(node, 0, 1, 2, axis, block)
     if fixed is not None:
         return (node.reader.parameter(0, fixed, meaning=True),)
     x = numbers(node, 0)
-    return (centred(x, lie_along(node, 2, x, axis, block)) * scale_of(node, 1, x, axis, block),)
+    zero = zero_of(node, 2, x, axis, node.input(0).dtype, block)
+    return (centred(x, zero) * scale_of(node, 1, x, axis, block),)
 
 
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
     """What a quantised weight stands for, where the file fixes all of it, as a runtime computes it: in float32."""
+    check_parts(node, i, scale, zero_point)
     value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
     if value is None or factor is None or (node.has(zero_point) and zero is None):
         return None
     by = along(node, factor.astype("float32"), value.shape, axis, block)
     shift = np.zeros((), "int64") if zero is None else along(node, zero.astype("int64"), value.shape, axis, block)
     return np.asarray((value.astype("int64") - shift).astype("float32") * by)
+
+
+def check_whole(node: Node, i: int) -> None:
+    """Raise OnnxError where an input holds no quantised numbers; a bias of 32 bits counts as such."""
+    if node.input(i).dtype not in (*NARROW, "int32"):
+        wanted, came = ", ".join((*NARROW, "int32")), node.input(i).dtype
+        node.fail(f"input {i} is no array of quantised numbers", wanted=wanted, came=came)
+
+
+def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
+    """Raise OnnxError where a weight, its scale and its zero point have no dtypes of such."""
+    check_whole(node, i)
+    check_zero(node, zero_point, node.input(i).dtype)
+    if not is_float(node.input(scale).dtype):
+        node.fail("a scale is no float", wanted=FLOAT, came=node.input(scale).dtype)
 
 
 def matmul_integer(node: Node) -> Sequence[Blob]:
@@ -122,12 +145,13 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
                 f"input {i} is no array of numbers of 8 bits", wanted=" or ".join(BYTES), came=node.input(i).dtype
             )
     left = a if isinstance(a, Blob) else numbers(node, a)
-    left = left if a_zero is None else centred(left, lie_along(node, a_zero, left, -2))
+    if not isinstance(a, Blob) and a_zero is not None:
+        left = centred(left, zero_of(node, a_zero, left, -2, node.input(a).dtype))
     weight = fixed_weight(node, b, b_zero, -1)
     if weight is not None:
         return exact_product(node, left, node.reader.parameter(b, weight), weight)
     right = numbers(node, b)
-    return exact_product(node, left, centred(right, lie_along(node, b_zero, right, -1)), None)
+    return exact_product(node, left, centred(right, zero_of(node, b_zero, right, -1, node.input(b).dtype)), None)
 
 
 def checked_bytes(node: Node, *places: int) -> None:
@@ -142,15 +166,9 @@ def qlinear_matmul(node: Node) -> Sequence[Blob]:
     """The product of two quantised arrays, quantised."""
     product = added(integer_product(node, 0, 3, 2, 5))
     factor = scale_of(node, 1, product, -2) * scale_of(node, 4, product, -1) / scale_of(node, 6, product, -2)
-    zero = lie_along(node, 7, product, -2)
     dtype = quantised_dtype_of(node, node.input(7).dtype)
+    zero = zero_of(node, 7, product, -2, dtype)
     return results(node, (rounded(product * storable(node, factor), zero, dtype), dtype))
-
-
-def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
-    """A scale that must be there."""
-    scale = lie_along(node, i, x, axis, block)
-    return node.fail("a scale is missing, or 0") if scale is None else scale
 
 
 def storable(node: Node, number: Blob | float) -> Blob | float:
@@ -167,6 +185,7 @@ def dynamic_quantize_lstm(node: Node) -> Sequence[Blob | None]:
 
 def lstm_weight(node: Node, i: int, scale: int, zero_point: int) -> Blob:
     """W or R of an LSTM [D, 4 H, E] from quantised numbers [D, E, 4 H]; scales are [D] or [D, 4 H]."""
+    check_parts(node, i, scale, zero_point)
     value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
     if value is None or factor is None or zero is None:
         by_run = [unsqueeze_to(node, numbers(node, place)) for place in (scale, zero_point)]

@@ -10,7 +10,7 @@ from rnnops.blob import Blob
 from rnnops.onnx.activations import read_activations
 from rnnops.onnx.import_microsoft import meant, quantised
 from rnnops.onnx.import_ops import WINDOWS
-from rnnops.onnx.import_quantised import checked_bytes, scale_of, storable
+from rnnops.onnx.import_quantised import checked_bytes, storable
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.quantised import (
     EXACT,
@@ -19,12 +19,13 @@ from rnnops.onnx.quantised import (
     centred,
     exact_sizes,
     fixed_weight,
-    lie_along,
     numbers,
     quantised_dtype_of,
     results,
     rounded,
+    scale_of,
     worst_sizes,
+    zero_of,
 )
 from rnnops.ops.comparison import cast
 from rnnops.ops.movement import reshape
@@ -41,14 +42,14 @@ def integer_convolution(node: Node, x: int, w: int, x_zero: int, w_zero: int) ->
     """Summands of the convolution of two inputs without their zero points; each is exact in float32."""
     checked_bytes(node, x, w)
     whole = numbers(node, x)
-    whole = centred(whole, lie_along(node, x_zero, whole, 1))
+    whole = centred(whole, zero_of(node, x_zero, whole, 1, node.input(x).dtype))
     fixed = fixed_weight(node, w, w_zero, 0)
     if fixed is not None and fixed.ndim > 1:
         weight: Blob = node.reader.parameter(w, fixed)
         sizes = exact_sizes(fixed.reshape(*fixed.shape[:2], -1).swapaxes(0, 1))
     else:
         given = numbers(node, w)
-        weight = centred(given, lie_along(node, w_zero, given, 0))
+        weight = centred(given, zero_of(node, w_zero, given, 0, node.input(w).dtype))
         sizes = sizes_of_open_weight(node, weight)
     return convolutions(node, whole, weight, sizes)
 
@@ -92,7 +93,7 @@ def qlinear_conv(node: Node) -> Sequence[Blob]:
         y = y + reshape(numbers(node, 8), [-1 if axis == 1 else 1 for axis in range(node.rank(y))])
     y = y * scale_of(node, 4, y, 1) * storable(node, scale_of(node, 1, y, 1) / scale_of(node, 6, y, 1))
     dtype = quantised_dtype_of(node, node.input(7).dtype)
-    return results(node, (rounded(y, lie_along(node, 7, y, 1), dtype), dtype))
+    return results(node, (rounded(y, zero_of(node, 7, y, 1, dtype), dtype), dtype))
 
 
 def qlinear_average_pool(node: Node) -> Sequence[Blob]:

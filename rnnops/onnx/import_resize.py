@@ -22,7 +22,7 @@ from rnnops.ops.movement import transpose
 from rnnops.ops.products import matmul
 from rnnops.types import is_float
 
-MOST = 2**24  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
+MOST = 2**22  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
 FEW = 2  # taps that are looked up one by one; more are a product with a matrix
 TRANSFORMS = (
     "half_pixel",

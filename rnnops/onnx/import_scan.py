@@ -19,8 +19,9 @@ from rnnops.onnx.read_graph import GraphReader
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
 from rnnops.recurrent import recurrent_net
+from rnnops.recurrent.recurrence import Features
 from rnnops.scopes import free_name
-from rnnops.types import Shape, Type
+from rnnops.types import Type
 
 FAR = 2**62  # beyond any end
 
@@ -153,7 +154,9 @@ class Step:
         if not self.direct:
             for port, name in zip(ports, names, strict=True):
                 cell.append("Squeeze", [cell.blob(port)], {"axes": (0,)}, [name])
-        outputs = self._outputs(cell, reader.read(self.form.body))
+        results = reader.read(self.form.body)
+        self._check_carried(reader, names, results)
+        outputs = self._outputs(cell, results)
         n = self.form.states
         return recurrent_net(
             self.node.net,
@@ -175,6 +178,19 @@ class Step:
         reader: GraphReader = self.node.reader.body(cell, known)
         return reader
 
+    def _check_carried(self, reader: GraphReader, names: Sequence[str], results: Sequence[Blob]) -> None:
+        """Raise OnnxError where a state has another shape at the next step, as far as that is known."""
+        for name, result in zip(names[: self.form.states], results, strict=False):
+            before, after = reader.known(name), reader.known(result.name)
+            if before is not None and after is not None and before != after:
+                self.node.fail(
+                    "a carried value has another type from one step to the next",
+                    blob=name,
+                    wanted=before[0].in_words(),
+                    came=after[0].in_words(),
+                    hint="A recurrence has states of one size.",
+                )
+
     def _outputs(self, cell: Net, blobs: Sequence[Blob]) -> list[str]:
         """Declare the cell's outputs, each under the name of a blob that an op makes for it alone; their names."""
         made = {name for op in cell.ops for name in op.outputs}
@@ -192,17 +208,17 @@ class Step:
     def _last_op(self, cell: Net, op: str, blob: Blob, name: str, **attributes: object) -> Blob:
         return cell.append(op, [blob], attributes, [free_name(name, set(cell.blob_names))])[0]
 
-    def _state_shapes(self, ports: Sequence[str]) -> dict[str, Shape]:
+    def _state_shapes(self, ports: Sequence[str]) -> dict[str, Features]:
         """Sizes of the features of states that have not just one axis of them."""
-        shapes: dict[str, Shape] = {}
+        shapes: dict[str, Features] = {}
         for port, blob in zip(ports, self.states, strict=False):
             rank = self.node.rank(blob)
             known = self.node.known(blob)
             dims = () if known is None else fixed_dims(known)[1:]
-            if rank != 2 and None in dims:
-                self.node.fail(f"a Scan state of rank {rank} needs sizes that the file fixes", blob=port)
+            if rank != 2 and known is None:
+                self.node.fail("the sizes of a Scan state do not follow from the file", blob=port)
             if rank != 2:
-                shapes[port] = tuple(dim for dim in dims if isinstance(dim, int))
+                shapes[port] = tuple(dim if isinstance(dim, int) else None for dim in dims)
         return shapes
 
 

@@ -40,6 +40,11 @@ class KnownSizes:
                     self._refuse(op, port, name)
             self._add(op)
 
+    def source(self, name: str) -> str | None:
+        """What keeps a blob from being known before a run; None for one that is known."""
+        self.check()
+        return None if name in self._known else self._sources.get(name, name)
+
     def _add(self, op: Op) -> None:
         names = [name for name in op.outputs if name]
         dtypes = [self._net.blob(name).dtype for name in names]

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.import_blocks import BLOCK_RULES
 from rnnops.onnx.import_groups import GROUP_RULES
 from rnnops.onnx.import_masks import MASK_RULES
 from rnnops.onnx.import_microsoft import MICROSOFT_RULES
@@ -23,6 +24,8 @@ from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.import_scatter import SCATTER_RULES
+from rnnops.onnx.import_sequences import SEQUENCE_OPS
+from rnnops.onnx.import_spectra import SPECTRUM_RULES
 from rnnops.onnx.node import Rule
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
@@ -43,12 +46,14 @@ RULES: dict[str, Rule] = {
     **QUANTISED_RULES,
     **MICROSOFT_RULES,
     **QUANTISED_CONV_RULES,
+    **SPECTRUM_RULES,
+    **BLOCK_RULES,
     "LSTM": recurrent_layer,
     "GRU": recurrent_layer,
     "RNN": recurrent_layer,
     "Scan": scan,
 }
-READABLE = frozenset([*RULES, "Constant", "If"])
+READABLE = frozenset([*RULES, *SEQUENCE_OPS, "Constant", "If", "Loop"])
 
 
 @dataclass

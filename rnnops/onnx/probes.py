@@ -106,6 +106,13 @@ class Probes:
         first, second = (values.get(name) for values in self._values)
         return None if first is None or second is None or not np.array_equal(first, second) else first
 
+    def numbers(self, name: str) -> tuple[int, int] | None:
+        """The integer that a blob of one element is with either choice of sizes."""
+        first, second = (values.get(name) for values in self._values)
+        if first is None or second is None or first.size != 1 or second.size != 1:
+            return None
+        return int(first.item()), int(second.item())
+
     def dims(self, name: str) -> Dims | None:
         """A blob's sizes, None for those that are open."""
         known = self.known(name)

@@ -82,6 +82,30 @@ def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | 
     return reshape(given, [-1 if place == axis % whole else 1 for place in range(whole)])
 
 
+def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
+    """A scale, which must be there, be float and not be 0."""
+    if node.has(i) and not is_float(node.input(i).dtype):
+        node.fail("a scale is no float", wanted=FLOAT, came=node.input(i).dtype)
+    scale = lie_along(node, i, x, axis, block)
+    return node.fail("a scale is missing, or 0") if scale is None else scale
+
+
+def zero_of(node: Node, i: int, x: Blob, axis: int, like: str, block: int = 0) -> Blob | float | None:
+    """A zero point; None where it is left out or 0.
+
+    Args:
+        like: the dtype that it has.
+    """
+    check_zero(node, i, like)
+    return lie_along(node, i, x, axis, block)
+
+
+def check_zero(node: Node, i: int, like: str) -> None:
+    """Raise OnnxError where a zero point has another dtype than the numbers that it belongs to."""
+    if node.has(i) and node.input(i).dtype != like:
+        node.fail("a zero point has another dtype than its numbers", wanted=like, came=node.input(i).dtype)
+
+
 def in_blocks(given: Blob, x: Blob, axis: int, rank: int, block: int) -> Blob:
     """Each number as often as its block is long."""
     repeats = [block if place == axis + 1 else 1 for place in range(rank + 1)]
@@ -122,6 +146,7 @@ def fixed_weight(node: Node, i: int, zero_point: int, axis: int) -> Array | None
     Args:
         axis: of the weight, along which a list of zero points lies.
     """
+    check_zero(node, zero_point, node.input(i).dtype)
     value, zero = node.value(i), node.value(zero_point)
     if value is None or (node.has(zero_point) and zero is None):
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_if import read_if
+from rnnops.onnx.import_loop import read_loop
+from rnnops.onnx.import_sequences import SEQUENCE_OPS, Parts, read_sequence
 from rnnops.onnx.known_sizes import KnownSizes
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
@@ -25,12 +27,14 @@ from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
 from rnnops.onnx.read_model import graphs_of, nodes_of, op_name
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
+from rnnops.op import Op
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune
 from rnnops.scopes import check_name, free_name
 from rnnops.types import FLOAT, Array
 
 LARGE_CONSTANT = 1024  # elements of the result of a Constant node that is a weight
+SMALL = 64  # elements of a constant that may be a shape
 
 
 @dataclass
@@ -72,10 +76,13 @@ class GraphReader:
         self.captured: dict[str, str] = {}  # input of this net -> blob of the outer one
         self.promoted: dict[str, str] = {}  # initializer of a body -> parameter of the outer net
         self.taken: set[str] = set() if taken is None else taken
+        self.recomputed: dict[str, str] = {}  # size around this graph -> the same size, computed in here
         self.read_names: set[str] = set()
         self.twins: dict[str, str] = {}  # blob of whole numbers -> blob of floats of the same values
-        self.computed_with: set[str] = set()  # initializers that nodes compute with, which no rule takes as values
+        self.taken_as_values: set[str] = set()  # what rules take as values, if the file fixes it
+        self.computed_with: set[str] = set()  # what nodes read as anything else
         self.made: dict[tuple[str, bool], tuple[Array, str]] = {}  # parameters that rules made, by what they are of
+        self.sequences: dict[str, Parts] = {}  # values that are sequences of arrays
 
     @property
     def root(self) -> GraphReader:
@@ -100,7 +107,8 @@ class GraphReader:
         self.computed_with.update(results)
         for node in nodes:
             ports = TAKEN_AS_VALUES.get(op_name(node), ())
-            self.computed_with.update(name for i, name in enumerate(node.input) if i not in ports)
+            for i, name in enumerate(node.input):
+                (self.taken_as_values if i in ports else self.computed_with).add(name)
 
     def blob(self, name: str) -> Blob:
         """A value as a blob of this net: a constant is made at its first use, an outer value becomes an input."""
@@ -108,22 +116,47 @@ class GraphReader:
             return self.net.blob(name)
         if name in self.constants and name not in self.promoted:
             return self._constant(name)
-        name = self.promoted.get(name, name)
+        name = self.promoted.get(name, self.recomputed.get(name, name))
         if name in self.net:
             return self.net.blob(name)
+        if self.sequence(name) is not None:
+            raise OnnxError("a sequence is read where an array is wanted", blob=name)
         if self.outer is None or not self.outer.has(name):
             raise OnnxError("a value is read that nothing before makes", blob=name)
+        if is_small_integer(value := self.value(name)):
+            self.recomputed[name] = free_name(f"{name}/again", self.root.taken)
+            return self._append_constant(self.recomputed[name], value)
         blob = self.outer.blob(name)
+        if (again := self._again(name, blob.name)) is not None:
+            return again
         self.captured[name] = blob.name
         self.probes.give(name, self.outer.known(blob.name))
         return self.net.input(name, blob.dtype)
+
+    def _again(self, name: str, outer: str) -> Blob | None:
+        """A size that is known around this graph, computed in here as well, so that it is known here; else None."""
+        assert self.outer is not None
+        if self.outer.sizes.source(outer) is not None:
+            return None
+        op = next(op for op in self.outer.net.ops if outer in op.outputs)
+        if op.type == "Constant" or len(op.outputs) != 1 or any(self._is_own(source) for source in op.inputs):
+            return None
+        inputs = [self.blob(source) if source else None for source in op.inputs]
+        self.recomputed[name] = free_name(f"{name}/again", self.root.taken)
+        return self.net.append(op.type, inputs, op.attributes, [self.recomputed[name]])[0]
+
+    def sequence(self, name: str) -> Parts | None:
+        """A value that is a sequence of arrays, in this graph or around it; None for any other."""
+        if self._is_own(name) or self.outer is None:
+            return self.sequences.get(name)
+        return self.outer.sequence(name)
 
     def has(self, name: str) -> bool:
         """Whether a value of this name is there, in this graph or around it."""
         return self._is_own(name) or (self.outer is not None and self.outer.has(name))
 
     def _is_own(self, name: str) -> bool:
-        return name in self.net or name in self.constants or name in self.promoted
+        return name in self.net or name in self.constants or name in self.promoted or name in self.sequences
 
     def _check_new(self, names: Iterable[str]) -> None:
         for name in names:
@@ -147,6 +180,12 @@ class GraphReader:
         self.probes.follow(self.net)
         return self.probes.likely_value(name)
 
+    def likely_numbers(self, name: str) -> tuple[int, int] | None:
+        """The integer that a value is for two choices of sizes that the file leaves open."""
+        blob = self.blob(name)
+        self.probes.follow(self.net)
+        return self.probes.numbers(blob.name)
+
     def known(self, name: str) -> Known | None:
         """What is known of the type of a blob of this net."""
         self.probes.follow(self.net)
@@ -158,16 +197,21 @@ class GraphReader:
         self.probes.follow(self.net)
         return self.probes.is_certain(blob.name)
 
+    def unknown_source(self, name: str) -> str | None:
+        """What keeps a value from being known before a run, an input or an op; None for one that is known."""
+        return None if self.known_value(name) is not None else self.sizes.source(self.blob(name).name)
+
     def read_initializer(self, tensor: TensorProto) -> None:
         """Add a constant, or a parameter with its value."""
         name, array = tensor.name, read_tensor(tensor, f"initializer '{tensor.name}'", self.model.float_dtype)
         self._check_new([name])
-        self._weight(name, array, least=0, is_weight=name in self.computed_with)
+        self._weight(name, array, least=0)
 
-    def _weight(self, name: str, array: Array, least: int, is_weight: bool) -> None:
+    def _weight(self, name: str, array: Array, least: int) -> None:
         """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
-        if not array.ndim or not is_data or not is_weight or array.size < least:
+        is_value = name in self.taken_as_values and name not in self.computed_with
+        if not array.ndim or not is_data or is_value or array.size < least:
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -202,7 +246,9 @@ class GraphReader:
         return name
 
     def _constant(self, name: str) -> Blob:
-        array = self.constants[name]
+        return self._append_constant(name, self.constants[name])
+
+    def _append_constant(self, name: str, array: Array) -> Blob:
         value = array.item() if array.ndim == 0 else array
         attributes = {"value": value, "dtype": self.model.dtype(array.dtype.name)}
         return self.net.append("Constant", [], attributes, [name])[0]
@@ -217,6 +263,10 @@ class GraphReader:
             return self._constant_node(proto, attributes)
         if proto.op_type == "If":
             return read_if(self, proto, attributes)
+        if proto.op_type == "Loop":
+            return read_loop(self, proto, attributes)
+        if proto.op_type in SEQUENCE_OPS or self._hands_on_a_sequence(proto):
+            return read_sequence(self, proto, attributes)
         bound: dict[str, str] = {}
         node = self._small_net(proto, attributes, bound)
         results = list(self.model.rules[op_name(proto)](node))
@@ -235,6 +285,14 @@ class GraphReader:
         self.probes.follow(self.net)
         return None
 
+    def _hands_on_a_sequence(self, proto: NodeProto) -> bool:
+        return proto.op_type == "Identity" and len(proto.input) == 1 and self.sequence(proto.input[0]) is not None
+
+    def add_sequence(self, name: str, parts: Parts) -> None:
+        """Note that a new value is a sequence."""
+        self._check_new([name])
+        self.sequences[name] = parts
+
     def _wanted(self, proto: NodeProto) -> list[str]:
         """Names of a node's results; of a Scan, which must name all of them, those that are read."""
         return [name if proto.op_type != "Scan" or name in self.read_names else "" for name in proto.output]
@@ -243,7 +301,7 @@ class GraphReader:
         (name,) = proto.output
         self._check_new([name])
         value = constant_value(attributes, self.model.float_dtype)
-        self._weight(name, value, LARGE_CONSTANT, name in self.computed_with)
+        self._weight(name, value, LARGE_CONSTANT)
 
     def _small_net(self, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]], bound: dict[str, str]) -> Node:
         net, probes = Net(self.net.name), Probes(self.model.sizes, self.model.float_dtype)
@@ -279,6 +337,10 @@ class GraphReader:
         for op in part.ops:
             for name in filter(None, op.outputs):
                 self._name_inner(name, part, names, prefix)
+            if is_table(op):
+                self._weight(names[op.outputs[0]], np.asarray(op.attributes["value"], self.model.float_dtype), 0)
+                names[op.outputs[0]] = self.blob(names[op.outputs[0]]).name
+                continue
             inputs = tuple(names[name] if name else "" for name in op.inputs)
             self.net.add_op(replace(op, inputs=inputs, outputs=tuple(names[n] if n else "" for n in op.outputs)))
         return names
@@ -290,6 +352,13 @@ class GraphReader:
             around = self._name_inner(home, part, names, prefix) if home in part else prefix
             names[name] = free_name(f"{around}/{rest if home in part else name}", self.taken)
         return names[name]
+
+
+def is_table(op: Op) -> bool:
+    """Whether an op is a Constant of so many floats that it is a parameter, as it is one where it is read again."""
+    return (
+        op.type == "Constant" and op.attributes["dtype"] == FLOAT and np.size(op.attributes["value"]) >= LARGE_CONSTANT
+    )
 
 
 @dataclass
@@ -335,6 +404,11 @@ class InnerReader:
         for name, kinds in known.items():
             reader.probes.give(name, kinds)
         return reader
+
+
+def is_small_integer(value: Array | None) -> TypeGuard[Array]:
+    """Whether a constant may decide shapes, so that every graph that reads it should have it."""
+    return value is not None and value.dtype.kind in "iub" and value.size <= SMALL
 
 
 def results_of(graph: GraphProto) -> set[str]:

@@ -36,7 +36,9 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
     check_ops(model, known)
-    if any(node.op_type == "If" for node in nodes_of(model.graph)):  # its branches are read as parts of one graph
+    if any(
+        node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
+    ):  # whose graphs are read with values around
         check_scopes(model.graph)
     return model, opset_of(model)
 
@@ -72,10 +74,11 @@ def check_ops(model: ModelProto, known: Collection[str]) -> None:
     """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
     foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
     if foreign:
-        came = ", ".join(name if count == 1 else f"{name} ({count} nodes)" for name, count in sorted(foreign.items()))
-        raise OnnxError(
-            "it has ops that rnnops does not have", came=came, hint="docs/onnx.md lists the ops that can be read."
-        )
+        names = sorted(foreign)
+        counts = ", ".join(str(foreign[name]) for name in names)
+        came = f"{', '.join(names)} (nodes of each: {counts})"
+        hint = "docs/onnx.md lists the ops that can be read."
+        raise OnnxError("it has ops that rnnops does not have", came=came, hint=hint)
 
 
 def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:

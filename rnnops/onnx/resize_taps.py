@@ -9,6 +9,7 @@ import numpy as np
 
 from rnnops.types import Array
 
+SAME = 1e-7  # of an axis: float32 numbers closer than this are one
 NEAREST: dict[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -63,6 +64,8 @@ def taps_of(way: Way, size: int, wanted: int, scale: float, region: tuple[float,
         region: first and last of the axis, from 0 to 1, for the transform `"tf_crop_and_resize"`.
     """
     x = sources(way.transform, size, wanted, scale, region)
+    halves = np.round(2 * x) / 2  # where a scale is meant to be 0.6 and is 0.60000002, elements lie on others
+    x = np.where(np.abs(x - halves) < SAME * max(size, 1), halves, x)
     outside = (x < 0) | (x > size - 1) if way.transform == "tf_crop_and_resize" else np.zeros(wanted, bool)
     if way.mode == "nearest":
         places = NEAREST[way.nearest](x)[:, None]

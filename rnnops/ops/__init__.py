@@ -45,6 +45,7 @@ from rnnops.ops.comparison import (
 from rnnops.ops.conv_transpose import conv_transpose as conv_transpose
 from rnnops.ops.convolution import conv as conv
 from rnnops.ops.cumulative import cumsum as cumsum
+from rnnops.ops.cumulative_product import cumprod as cumprod
 from rnnops.ops.einsum import einsum as einsum
 from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (

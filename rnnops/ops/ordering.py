@@ -12,7 +12,7 @@ from rnnops.loops import Expansion, LoopForm
 from rnnops.net import common_net
 from rnnops.ops.base import flag
 from rnnops.ops.comparison import and_, equal, not_, or_, where
-from rnnops.ops.movement import concat, squeeze, unsqueeze
+from rnnops.ops.movement import concat, first_only, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import NUMERIC, Array, Shape, is_float
@@ -81,7 +81,7 @@ class TopK(OpSchema):
 
     Args:
         x: [...] float or integer.
-        k: how many.
+        k: how many, or an int64 blob of one number that follows from shapes and constants.
         axis: along which; negative ones count from the end.
 
     Returns:
@@ -100,27 +100,35 @@ class TopK(OpSchema):
         {'values': array([4., 4.]), 'indices': array([2, 3])}
     """
 
-    inputs = ("X",)
+    inputs = ("X", "k?")
     outputs = ("Values", "Indices")
-    attributes: ClassVar[dict[str, Any]] = {"k": 1, "axis": -1}
+    static = ("k",)
+    attributes: ClassVar[dict[str, Any]] = {"k": None, "axis": -1}
     accepts = NUMERIC
+    same_dtype = (0,)
     keeps = ("Indices",)
 
-    def __call__(self, x: Blob, k: int, axis: int = -1) -> tuple[Blob, Blob]:
-        values, indices = common_net([x]).append(self.name, [x], {"k": k, "axis": axis})
+    def __call__(self, x: Blob, k: Blob | int, axis: int = -1) -> tuple[Blob, Blob]:
+        inputs, given = ([x, k], {}) if isinstance(k, Blob) else ([x], {"k": k})
+        values, indices = common_net([x]).append(self.name, inputs, {**given, "axis": axis})
         return values, indices
 
     def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
         return dtypes[0] or "", "int64"
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
-        shape, axis, k = call.shape(0), call.axis(call.attr("axis"), call.rank(0)), call.attr("k")
+        shape, axis, k = call.shape(0), call.axis(call.attr("axis"), call.rank(0)), self.count(call)
         if not isinstance(k, int) or not 0 <= k <= shape[axis]:
             call.fail("not a number of elements", wanted=f"k from 0 to {shape[axis]}", came=k)
         return ((*shape[:axis], k, *shape[axis + 1 :]),) * 2
 
-    def reference(self, call: Call, x: Array) -> tuple[Array, Array]:
-        axis, k = call.axis(call.attr("axis"), x.ndim), call.attr("k")
+    def count(self, call: Call) -> Any:
+        """The number of elements, whatever was given for it."""
+        value = call.static("k", 1)
+        return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+    def reference(self, call: Call, x: Array, *k_as_array: Array) -> tuple[Array, Array]:
+        axis, k = call.axis(call.attr("axis"), x.ndim), self.count(call)
         backwards = np.flip(x, axis)  # sorted stably, and turned round, so that of equal ones the first comes first
         order = x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)
         indices = np.take(order, np.arange(k), axis)
@@ -128,19 +136,20 @@ class TopK(OpSchema):
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         """What reaches each value goes to its place."""
-        axis, indices, dvalues = call.axis(call.attr("axis"), call.rank(0)), blobs[2], blobs[3]
+        axis, first = call.axis(call.attr("axis"), call.rank(0)), len(call.op.inputs)
+        indices, dvalues = blobs[first + 1], blobs[first + 2]
         here = equal(unsqueeze(indices, [axis]), numbered(dvalues, call.shape(0)[axis], axis, call.rank(0) + 1))
-        return reduce_sum(where(here, unsqueeze(dvalues, [axis]), 0.0), [axis + 1], keepdims=0)
+        return first_only(call, reduce_sum(where(here, unsqueeze(dvalues, [axis]), 0.0), [axis + 1], keepdims=0))
 
     def loop_form(self, call: Call) -> LoopForm | None:
-        return Expansion() if 0 < call.attr("k") <= FEW else None
+        return Expansion() if 0 < self.count(call) <= FEW else None
 
-    def expand(self, call: Call, x: Blob) -> tuple[Blob, Blob]:
+    def expand(self, call: Call, x: Blob, *k_as_blob: Blob) -> tuple[Blob, Blob]:
         """The largest, then the largest of the others: those that were found count as the least number there is."""
         axis = call.axis(call.attr("axis"), call.rank(0))
         places = numbered(x, call.shape(0)[axis], axis, call.rank(0))
         values, indices, taken = list[Blob](), list[Blob](), None
-        for _ in range(call.attr("k")):
+        for _ in range(self.count(call)):
             indices.append(first_largest(call, x, axis, taken))
             here = equal(places, indices[-1])
             values.append(reduce_sum(where(here, x, 0), [axis]))

@@ -13,7 +13,7 @@ from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
 from rnnops.op import Input, some_of
-from rnnops.recurrent.recurrence import Link
+from rnnops.recurrent.recurrence import Features, Link
 from rnnops.scopes import absolute_names
 
 
@@ -95,7 +95,7 @@ class Binder:
         return blob
 
     def states(
-        self, initials: Mapping[str, Blob], links: Mapping[str, str | Link], shapes: Mapping[str, Sequence[int]]
+        self, initials: Mapping[str, Blob], links: Mapping[str, str | Link], shapes: Mapping[str, Sequence[int | None]]
     ) -> tuple[tuple[Any, ...], ...]:
         for name in links:
             if name not in initials:
@@ -117,7 +117,7 @@ class Binder:
                 )
         return rows
 
-    def _state(self, name: str, links: Mapping[str, str | Link], shape: Sequence[int] | None) -> tuple[Any, ...]:
+    def _state(self, name: str, links: Mapping[str, str | Link], shape: Sequence[int | None] | None) -> tuple[Any, ...]:
         if name not in links:
             self.fail(
                 "a state without a link", blob=name, wanted="an entry in links", hint="Say which output it follows."
@@ -140,13 +140,16 @@ class Binder:
             None if shape is None else self._feature_sizes(name, shape),
         )
 
-    def _feature_sizes(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
-        sizes = list(shape) if isinstance(shape, Sequence) else [None]
-        if not all(_is_whole(size) and size >= 0 for size in sizes):
+    def _feature_sizes(self, name: str, shape: Sequence[int | None]) -> Features:
+        sizes = list(shape) if isinstance(shape, Sequence) else [-1]
+        if not all(size is None or (_is_whole(size) and size >= 0) for size in sizes):
             self.fail(
-                "state_shapes gives no sizes", blob=name, wanted="a tuple of integers of 0 or more", came=repr(shape)
+                "state_shapes gives no sizes",
+                blob=name,
+                wanted="a tuple of integers of 0 or more, None for an open size",
+                came=repr(shape),
             )
-        return tuple(operator.index(size) for size in sizes)
+        return tuple(None if size is None else operator.index(size) for size in sizes)
 
     def take_timestep(self, name: str | None) -> None:
         if name is None:

@@ -32,7 +32,7 @@ def recurrent_net(
     references: Mapping[str, Blob] | None = None,
     steps: int | None = None,
     reverse: bool = False,
-    state_shapes: Mapping[str, Sequence[int]] | None = None,
+    state_shapes: Mapping[str, Sequence[int | None]] | None = None,
 ) -> tuple[Blob, ...]:
     """Step a cell over time, as `ro.scan` does: for t = 0..T-1 it reads `xs[t]` and its states, and writes its outputs.
 
@@ -51,7 +51,7 @@ def recurrent_net(
             parameters and `.named` blobs, else become new inputs of the outer net.
         steps: T, where no sequence says it.
         reverse: run from T-1 to 0; `_all[t]` still belongs to time t.
-        state_shapes: state input -> sizes of its feature axes, where they are not one axis `D`.
+        state_shapes: state input -> sizes of its feature axes, where they are not one axis `D`; None for an open one.
 
     Returns:
         `<output>_all [T, N, ...], <output>_last [1, N, ...]` for each state in order, then for other outputs.

@@ -123,7 +123,7 @@ class RecurrentNetwork(OpSchema):
         for state in recurrence.states:
             initial, came = types[state.input], program.types[program.net.output_blobs[state.output]]
             features = recurrence.features(state, initial)
-            if state.features not in (None, features):
+            if not state.has_features(features):
                 recurrence.fail("initial state of other sizes", blob=state.input, wanted=state.features, came=initial)
             wanted = Type(initial.dtype, (batch, *features))
             if came != wanted:

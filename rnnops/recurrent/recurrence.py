@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from rnnops.errors import RecurrentError
 from rnnops.lazy import cached_property
@@ -16,6 +16,8 @@ from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.ops.select import FEATURE_AXES, TIME_MAJOR
 from rnnops.types import Shape, Type
+
+Features: TypeAlias = tuple[int | None, ...]
 
 
 def is_training_form(op: Op) -> bool:
@@ -64,17 +66,26 @@ class Link:
 
 @dataclass(frozen=True)
 class State:
-    """One state: the input that reads it, the output that writes it, its link, its feature sizes where given."""
+    """One state: the input that reads it, the output that writes it, its link, its feature sizes where given.
+
+    Of feature sizes None stands for one that is open."""
 
     input: str
     output: str
     window: int = 1
     offset: int | None = None
-    features: Shape | None = None
+    features: Features | None = None
 
     @property
     def feature_rank(self) -> int:
         return 1 if self.features is None else len(self.features)
+
+    def has_features(self, sizes: Shape) -> bool:
+        """Whether these are its feature sizes, as far as any are given."""
+        given = self.features
+        return given is None or (
+            len(given) == len(sizes) and all(want in (None, size) for want, size in zip(given, sizes, strict=True))
+        )
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def _check_state(recurrence: Recurrence, row: object) -> None:
         recurrence.fail("a link to nothing", blob=name, came=output)
     if not _is_size(window, least=1) or not (offset is None or _is_size(offset)):
         recurrence.fail("a link's window or offset is out of range", blob=name, came=(window, offset))
-    if features is not None and not (isinstance(features, tuple) and all(_is_size(size) for size in features)):
+    if features is not None and not (
+        isinstance(features, tuple) and all(size is None or _is_size(size) for size in features)
+    ):
         recurrence.fail("a state's feature sizes are no sizes", blob=name, came=repr(features))
 
 

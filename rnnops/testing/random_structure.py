@@ -151,8 +151,11 @@ def ordered(builder: Builder) -> None:
     """Sums up to each element, the largest ones, or where they are."""
     item, draw = builder.of_rank(1), builder.draw
     axis = builder.axis(item)
-    choice = draw.integer(0, 3)
-    if choice == 0:
+    choice = draw.integer(0, 4)
+    if choice == 4:
+        blob = ops.cumprod(ops.tanh(item.blob) * 1.2, axis, draw.integer(0, 1), draw.integer(0, 1))
+        builder.add(blob, 1.2 ** item.shape[axis])
+    elif choice == 0:
         blob = ops.cumsum(item.blob, axis, draw.integer(0, 1), draw.integer(0, 1))
         builder.add(blob, item.bound * item.shape[axis])
     elif choice == 1:

@@ -162,9 +162,14 @@ def _binary() -> None:
         case("Mod", f"fmod {fmod}", lambda a, b, f=fmod: ro.mod(a, b, f), top, below)
     for axis, exclusive, reverse in ((0, 0, 0), (1, 1, 0), (-1, 0, 1), (0, 1, 1)):
         build = lambda x, a=axis, e=exclusive, r=reverse: ro.cumsum(x, a, e, r)  # noqa: E731 - a line of the table
+        times = lambda x, a=axis, e=exclusive, r=reverse: ro.cumprod(x, a, e, r)  # noqa: E731 - a line of the table
+        case("CumProd", f"axis {axis}, exclusive {exclusive}, reverse {reverse}", times, apart((3, 4)))
+        zeros = np.array([[0.5, 0.0, 0.7, 0.0], [0.3, 1.2, 0.0, 0.9], [0.0, 0.4, 0.6, 0.8]])
+        case("CumProd", f"zeros, axis {axis}, exclusive {exclusive}, reverse {reverse}", times, zeros)
         case("CumSum", f"axis {axis}, exclusive {exclusive}, reverse {reverse}", build, apart((3, 4)))
     for k, axis in ((1, 0), (2, -1), (3, 0), (0, 1)):
         case("TopK", f"{k} along {axis}", lambda x, k=k, a=axis: ro.topk(x, k, a)[0], apart((3, 4)))
+    case("TopK", "a blob", lambda x: ro.topk(x, sizes(x, 2), 0)[0], apart((3, 4)))
     case("TopK", "many", lambda x: ro.topk(x, 9)[0], apart((2, 11)))
     case("Div", "by itself", lambda a: a / a * a, apart((3,), 0.4, 2.0))
     case("Mul", "by itself", lambda a: a * a, apart((3,)))

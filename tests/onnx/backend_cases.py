@@ -67,7 +67,7 @@ def outcome_of(name: str, folder: Path) -> Outcome:
 
 def fixed_inputs(case: Any, feeds: list[Any]) -> dict[str, Any]:
     """Feeds that may decide shapes: everything but arrays of floats, and the scales of a Resize."""
-    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False)]
+    pairs = [(v, as_array(x)) for v, x in zip(case.model.graph.input, feeds, strict=False) if not isinstance(x, list)]
     resizes = [node for node in case.model.graph.node if node.op_type in ("Resize", "Upsample")]
     scales = {name for node in resizes for name in node.input[1:]}
     return {v.name: as_float(x, "float32") for v, x in pairs if v.name in scales or not is_data(v, x)}
@@ -92,7 +92,13 @@ def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constant
             expected, got = (array.astype(expected.dtype).astype("float32") for array in (expected, got))
         assert got.dtype == expected.dtype, f"{value.name}: {got.dtype}, wanted {expected.dtype}"
         assert got.shape == expected.shape, f"{value.name}: {got.shape}, wanted {expected.shape}"
-        np.testing.assert_allclose(got, expected, rtol=case.rtol, atol=case.atol)
+        np.testing.assert_allclose(got, expected, rtol=case.rtol, atol=case.atol + rounding(case, expected))
+
+
+def rounding(case: Any, expected: np.ndarray) -> float:
+    """What expected values are off by: those of transforms are sums in float32, also where zero is right."""
+    transforms = any(node.op_type == "DFT" for node in case.model.graph.node)
+    return 1e-6 * float(np.abs(expected).max()) if transforms else 0.0
 
 
 def as_float(array: np.ndarray, float_dtype: str) -> np.ndarray:

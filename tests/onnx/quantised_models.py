@@ -65,6 +65,28 @@ def quantised_tagger() -> Any:
     return model
 
 
+def quantised_layers() -> Any:
+    """Two quantised products, the second of weights with a scale for each column, and half precision."""
+    draw = np.random.default_rng(1)
+    weights = {
+        "w": draw.integers(-127, 128, (6, 4)).astype("int8"),
+        "w_scale": np.float32(0.01),
+        "w_zero": np.int8(2),
+        "v": draw.integers(0, 256, (4, 3)).astype("uint8"),
+        "v_scale": draw.uniform(0.01, 0.02, 3).astype("float32"),
+        "v_zero": draw.integers(100, 150, 3).astype("uint8"),
+        "half": draw.normal(size=3).astype("float16"),
+    }
+    nodes = [
+        *dense("x", "w", "h"),
+        helper.make_node("DequantizeLinear", ["v", "v_scale", "v_zero"], ["meant"], axis=1),
+        helper.make_node("MatMul", ["h", "meant"], ["product"]),
+        helper.make_node("Cast", ["half"], ["whole"], to=1),
+        helper.make_node("Add", ["product", "whole"], ["sum"]),
+    ]
+    return model_of(nodes, {"x": np.zeros((3, 6), "float32")}, ["h", "sum"], weights)
+
+
 def lstm_node(x: str, outputs: Sequence[str], **attributes: Any) -> Any:
     """A DynamicQuantizeLSTM with the weights of `lstm_weights`."""
     names = ["w", "r", "b", "", "", "", "", "w_scale", "w_zero", "r_scale", "r_zero"]

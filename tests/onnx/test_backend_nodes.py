@@ -20,7 +20,9 @@ REFUSED = {
     "dropout that is active in inference": r"dropout that is active outside training",
     "op sets before 7": r"version of its op set",
     "float32 and float64 inputs in one graph": r"float32 and float64 inputs",
-    "sequences and optionals": r"an input is no tensor|SequenceConstruct",
+    "sequences and optionals": r"an input is no tensor|a sequence is read where|got Optional",
+    "places and sizes of sequences that a run says": r"in a sequence that is not known|pieces that are not known",
+    "trips of a Loop that data decide": r"data decide how many trips",
     "Scan of op set 8": r"Scan of op set 8",
     "indices of MaxPool": r"MaxPool gives no indices",
     "random numbers, of which a run needs a seed": r"no seed is given",
@@ -32,7 +34,9 @@ ONLY_WRITTEN = {
     "Log1p",
     "Expm1",
 }  # as other ops of ONNX
-YOUNG = {"RMSNormalization": 23}  # ops that older op sets have no name for
+YOUNG = {"CumProd": 26, "RMSNormalization": 23}  # ops that older op sets have no name for
+
+OF_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceErase"}  # see test_sequences.py
 
 
 def reason_of(outcome: Outcome) -> str | None:
@@ -80,7 +84,7 @@ def test_every_recurrent_case_passes(folder: Path) -> None:
 
 def test_every_op_has_a_case() -> None:
     tested = {node.op_type for case in cases().values() for node in case.model.graph.node}
-    assert {name for name in READABLE if "::" not in name} - tested == set()  # others are of other domains
+    assert {name for name in READABLE if "::" not in name} - tested == OF_SEQUENCES  # others are of other domains
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 

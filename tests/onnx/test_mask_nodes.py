@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from one_node import Array, check_node, one_node, read
+from onnx import helper
 
 from rnnops.onnx import OnnxError, load
 
@@ -80,3 +81,22 @@ def test_smallest_of_integers(dtype: str, tmp_path: Path) -> None:
     model = one_node("TopK", {"largest": 0, "axis": 1}, feeds, 11, ["k"], results=2)
     indices = np.argsort(x, 1, kind="stable")[:, :2]
     check_node(model, feeds, tmp_path, [np.take_along_axis(x, indices, 1), indices])
+
+
+def test_all_of_an_axis_sorted(tmp_path: Path) -> None:
+    """As PyTorch writes `sort`: so many as there are, which the file leaves open."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["size"], start=1),
+        helper.make_node("TopK", ["x", "size"], ["y0", "y1"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", 1, ["N", "T"])]
+    outputs = [helper.make_tensor_value_info(name, 0, None) for name in ("y0", "y1")]
+    graph = helper.make_graph(nodes, "sort", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=10)
+    check_node(model, {"x": floats(3, 5) + np.arange(5, dtype="float32") / 16}, tmp_path)
+
+
+def test_a_number_that_a_run_gives_is_refused(tmp_path: Path) -> None:
+    feeds = {"x": floats(3, 5), "k": np.array([2])}
+    with pytest.raises(OnnxError, match="input 'k' decides a shape"):
+        read(one_node("TopK", {}, feeds, 11, results=2), tmp_path / "one.onnx")

@@ -49,7 +49,7 @@ def given(feeds: dict[str, Array | None]) -> list[str]:
 def test_fixed_sizes(transform: str, tmp_path: Path) -> None:
     targets: list[dict[str, Any]] = [
         {"scales": [1, 1, 1.5]},
-        {"scales": [1, 1, 0.6]},
+        {"scales": [1, 1, 0.7]},
         {"sizes": [2, 3, 8]},
         {"sizes": [2, 2, 3]},
     ]
@@ -62,6 +62,13 @@ def test_fixed_sizes(transform: str, tmp_path: Path) -> None:
         check_node(model, feeds, tmp_path, devices=["reference"], gradient=mode == "linear")
 
     check_each(product(FORMS, targets), check, str)
+
+
+def test_a_scale_is_what_it_is_meant_to_be(tmp_path: Path) -> None:
+    """0.6 in float32 is a little more, so that the middle of three elements would lie a little before one of five."""
+    feeds = feeds_of(np.arange(5, dtype="float32"), scales=[0.6])
+    model = one_node("Resize", {"nearest_mode": "floor"}, feeds, 19, given(feeds), open_sizes=False)
+    check_node(model, feeds, tmp_path, [np.array([0, 2, 3], "float32")])
 
 
 def test_some_axes_of_an_image_on_every_device(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rnnops.schema import Call, schema_of
 
 Array = npt.NDArray[Any]
 OPSET = 20
-YOUNGER = {"RMSNormalization": 23}
+YOUNGER = {"CumProd": 26, "RMSNormalization": 23}
 
 
 def onnx_results(call: Call, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -57,7 +57,7 @@ def onnx_inputs(call: Call) -> tuple[list[str], dict[str, Array]]:
 
 def onnx_ports(op: Op) -> list[str]:
     """Names of inputs; those that are attributes alone here by the attribute's name."""
-    others = {"CumSum": ["x", "axis"], "Dropout": ["data", "ratio"], "TopK": ["X", "k"]}
+    others = {"CumProd": ["x", "axis"], "CumSum": ["x", "axis"], "Dropout": ["data", "ratio"], "TopK": ["X", "k"]}
     return others.get(op.type) or [port.rstrip("?*") for port in schema_of(op.type).inputs]
 
 

@@ -380,8 +380,9 @@ def normalization_cases() -> Iterator[Case]:
 def ordering_cases() -> Iterator[Case]:
     for shape, axis in (((7,), 0), ((2, 7), -1), ((2, 7), 0), ((2, 3, 7), 1)):
         for exclusive, reverse in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            build = use(ro.cumsum, axis, exclusive, reverse)
-            yield Case("CumSum", f"{shape} {axis} {exclusive}{reverse}", build, (floats(*shape),))
+            for op in (ro.cumsum, ro.cumprod):
+                build = use(op, axis, exclusive, reverse)
+                yield Case(op.name, f"{shape} {axis} {exclusive}{reverse}", build, (floats(*shape),))
         for keepdims in (0, 1):
             yield Case("ArgMax", f"{shape} {axis}", use(ro.argmax, axis, keepdims), (floats(*shape),))
             yield Case(
@@ -390,8 +391,11 @@ def ordering_cases() -> Iterator[Case]:
         for k in (1, 2):
             yield Case("TopK", f"{shape} {axis} {k}", use(ro.topk, k, axis), (floats(*shape),))
     yield Case("CumSum", "int32", ro.cumsum, (integers(2, 7),))
+    yield Case("CumProd", "empty", use(ro.cumprod, 1, 1), (floats(2, 0),))
+    yield Case("CumProd", "int32", ro.cumprod, (integers(2, 7),))
     yield Case("CumSum", "infinite", ro.cumsum, (np.array([1.0, INF, 2.0, 3.0]),))
     yield Case("TopK", "int64", use(ro.topk, 3), (integers(2, 7, dtype="int64"),))
+    yield Case("TopK", "blob", lambda x: ro.topk(x, int64(x, 3)), (floats(2, 7),))
     yield Case("TopK", "many", use(ro.topk, 20), (floats(2, 21),))
     ties = np.array([[2.0, -INF, 2.0, -INF], [-INF, -INF, -INF, -INF]])
     yield Case(

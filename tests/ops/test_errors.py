@@ -97,6 +97,8 @@ WRONG_TYPES: list[tuple[Build, list[tuple[Any, ...]], str]] = [
     (ro.layer_normalization, [(F, 1, 3), (F, 2, 3)], "scale and bias broadcast"),
     (ro.layer_normalization, [(F, 2, 3), (F, 3), (F, 7, 2, 3)], "scale and bias broadcast"),
     (lambda i: ro.one_hot(i, 3), [(F, 2)], "indices are integers"),
+    (lambda x, k: ro.topk(x, k), [(F, 2), (I, 1)], "'k' decides a shape"),
+    (lambda x: ro.topk(x, x.net.constant([3])), [(F, 2)], "not a number of elements"),
     (ro.scatter_elements, [(F, 2, 3), (I, 2, 3), (F, 2, 2)], "one update for each index"),
     (lambda *b: ro.scatter_elements(*b, axis=1), [(F, 2, 3), (I, 3, 3), (F, 3, 3)], "indices go beyond data"),
     (ro.scatter_elements, [(F, 2, 3), (I, 2), (F, 2)], "indices go beyond data"),

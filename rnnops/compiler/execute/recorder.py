@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.execute.added_rows import added_rows
+from rnnops.compiler.execute.added_rows import added_rows, sizes_of
 from rnnops.compiler.execute.packed_once import packed_once
 from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, Region, held, made_array
 from rnnops.compiler.ir.kernel import Module
@@ -121,7 +121,7 @@ class Recorder(Processor):
         text = added_rows(str(out.dtype), rows, columns)
         if text is None:
             raise NotRecordedError("NumPy adds up rows")
-        sizes = np.array([*(0 for _ in HEADER_SIZES), rows, columns], np.int64)
+        sizes = np.array([*(0 for _ in HEADER_SIZES), *sizes_of(rows, columns)], np.int64)
         work = None, None, sizes, self.flat(array), self.flat(out)
         self.call(self.load(text, None), Team(1), work, may_fail=False)
         return out

@@ -7,13 +7,14 @@ and recurrences stay where they are, as do ops whose results are outputs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rnnops.compiler.rewrite.lay_out_weights import lay_out_weights
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
 from rnnops.schema import schema_of
+from rnnops.scopes import free_name
 from rnnops.types import Array, is_float
 
 
@@ -53,12 +54,23 @@ def split_bound(net: Net, bound: Collection[str]) -> Split | None:
     """A net in two parts; None where nothing follows from bound inputs alone.
 
     rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
+    rewrite: `y = Gemm(x, w, transB=1)`, w bound  -->  `v = Transpose(w)` once, `y = Gemm(x, v)`
     """
     net = lay_out_weights(net, bound)
     follows, constant = set(bound), set[str]()  # blobs
     once, rest = list[Op](), list[Op]()
     outputs = set(net.output_blobs.values())
+    taken = {*net.input_names, *(name for op in net.ops for name in op.outputs)}
     for op in net.ops:
+        if (
+            op.type == "Gemm"
+            and op.attributes.get("transB")
+            and op.inputs[1] in follows
+            and op.inputs[0] not in follows
+        ):
+            turned, op = _turned(op, taken)
+            follows.update(turned.outputs)
+            once.append(turned)
         given = {name for name in op.inputs if name}
         if not given and not schema_of(op.type).uses_context:
             constant.update(op.outputs)
@@ -80,6 +92,14 @@ def split_bound(net: Net, bound: Collection[str]) -> Split | None:
 def _may_run_once(op: Op, outputs: set[str]) -> bool:
     schema = schema_of(op.type)
     return not (schema.random or schema.uses_context or op.holds_net or outputs.intersection(op.outputs))
+
+
+def _turned(gemm: Op, taken: set[str]) -> tuple[Op, Op]:
+    """The transpose of the right side of a Gemm, and the Gemm that reads it; `taken` are names of blobs."""
+    name = free_name(f"{gemm.key}/turned", taken)
+    turned = Op("Transpose", (gemm.inputs[1],), (name,), {"perm": (1, 0)})
+    inputs = (gemm.inputs[0], name, *gemm.inputs[2:])
+    return turned, replace(gemm, inputs=inputs, attributes={**gemm.attributes, "transB": 0})
 
 
 def _constant(name: str, value: Array) -> Op:

@@ -217,7 +217,7 @@ def test_random_numbers_come_from_python() -> None:
     assert (one != other).any()
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (7, 1), (200, 3), (1, 4), (300, 2, 2)])
+@pytest.mark.parametrize("shape", [(5, 3), (7, 1), (8, 1), (31, 1), (128, 1), (200, 3), (1, 4), (300, 2, 2)])
 def test_sums_over_all_rows(shape: tuple[int, ...]) -> None:
     net = ro.Net("rows")
     x, i = net.input("x"), net.input("i", "int8")
@@ -228,11 +228,11 @@ def test_sums_over_all_rows(shape: tuple[int, ...]) -> None:
         check(run, params, {"x": rng.normal(size=shape).astype(dtype), "i": rng.integers(-99, 99, shape, "int8")})
 
 
-def test_sums_in_an_order_of_numpys_run_op_by_op() -> None:
+def test_sums_of_a_column_are_one_native_call() -> None:
+    """Parts of them are added in NumPy's own order (tests/compiler/execute/test_added_rows.py)."""
     net = ro.Net("column")
     net.outputs(ro.reduce_sum(net.input("x"), axes=[0]))
     run, params = bound_run(net)
-    check(run, params, {"x": np.random.default_rng(1).normal(size=(50, 1)).astype("f")}, native=False)
-    assert "NumPy adds up rows" in run.plan(x=(50, 1), backward=False).calls
-    with pytest.raises(ro.DeviceError, match="NumPy adds up rows"):
-        run.export_native("nowhere", x=(50, 1))
+    for rows in (50, 129, 5000):
+        check(run, params, {"x": np.random.default_rng(1).normal(size=(rows, 1)).astype("f")})
+        assert "one native call" in run.plan(x=(rows, 1), backward=False).calls

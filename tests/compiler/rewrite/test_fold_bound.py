@@ -30,6 +30,23 @@ def test_ops_on_bound_inputs_leave() -> None:
     assert "w" in bound
 
 
+def test_a_turned_weight_is_turned_once() -> None:
+    net = ro.Net("dense")
+    x, w, b = net.inputs("x", "w", "b")
+    net.outputs(y=ro.tanh(ro.gemm(x, w, b, transB=1)), z=ro.exp(x))
+    split = split_bound(net, {"w", "b"})
+    assert split is not None
+    assert [op.type for op in split.once.ops] == ["Transpose"]
+    random = np.random.default_rng(0)
+    params = {"w": random.normal(size=(5, 3)).astype("f"), "b": random.normal(size=5).astype("f")}
+    run = ro.compile(net).bind(**params)
+    for x_value in (random.normal(size=(5, 3)).astype("f") for _ in range(4)):
+        wanted = ro.compile(net, device="reference")({**params, "x": x_value})
+        for name, array in run(x=x_value).items():
+            np.testing.assert_allclose(array, wanted[name], rtol=1e-5, atol=1e-6)
+    assert "Transpose" not in str(run.plan(x=(5, 3), backward=False)).split("fused")[0]
+
+
 def test_nothing_to_do() -> None:
     net = ro.Net("plain")
     x, w = net.inputs("x", "w")

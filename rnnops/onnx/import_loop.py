@@ -1,0 +1,378 @@
+"""Loop nodes as Scans, which become recurrences.
+
+Where the number of trips follows from sizes, a Loop is a Scan: carried values are its states, and what a trip reads of
+an array step by step are its scan inputs. Counters are computed from the trip's number and values that never change are
+read from around, so neither is a state; a sequence that collects a step at each trip is a scan output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.import_if import appended, copied, own_names, renamed
+from rnnops.onnx.import_sequences import Part, Parts
+from rnnops.onnx.loop_body import TRIP, LoopBody, Read
+from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.loop_steps import LoopSteps
+from rnnops.onnx.loop_trips import Trips
+from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from rnnops.onnx.probes import Known
+from rnnops.onnx.read_model import nodes_of
+from rnnops.onnx.tensors import element_type
+from rnnops.scopes import free_name
+from rnnops.types import Type
+
+if TYPE_CHECKING:
+    from rnnops.onnx.read_graph import GraphReader
+
+Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
+
+
+def read_loop(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
+    """Read a Loop node."""
+    graph = attributes.get("body", (0, None))[1]
+    carried = len(proto.input) - 2
+    if reader.model.opset < 11:
+        raise OnnxError("a Loop of this op set is not supported", hint="Convert the model to op set 11 or later.")
+    if not isinstance(graph, GraphProto) or len(attributes) != 1 or graph.sparse_initializer or carried < 0:
+        raise OnnxError("a Loop has two inputs or more and a body, and no other attributes")
+    if len(graph.input) != carried + 2 or not carried + 1 <= len(graph.output) == len(proto.output) + 1:
+        raise OnnxError("inputs and outputs of the body do not fit the node", came=f"{len(graph.input)} body inputs")
+    if "" in proto.input[2:]:
+        raise OnnxError("a carried value has no first value")
+    LoopReader(reader, proto, graph).read()
+
+
+@dataclass
+class Carried:
+    """A carried value that is a state: its name in the body, its first value, its next one, what it is afterwards."""
+
+    name: str
+    initial: str
+    result: str
+    final: str
+
+
+@dataclass
+class Plan:
+    """What becomes of a body.
+
+    Args:
+        nodes: of the new body; names: name in the body -> value around the Loop.
+        states: carried values; scanned: (the body's own output, the value of all its steps).
+        reads: name of a step in the body -> what it is a step of.
+        collected: (a sequence, its first value, the value of all steps of what it collects).
+    """
+
+    nodes: list[NodeProto]
+    names: dict[str, str]
+    states: list[Carried] = field(default_factory=list)
+    scanned: list[tuple[str, str]] = field(default_factory=list)
+    reads: dict[str, Read] = field(default_factory=dict)
+    collected: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+class LoopReader:
+    """Reads one Loop into the graph around it."""
+
+    def __init__(self, reader: GraphReader, proto: NodeProto, graph: GraphProto) -> None:
+        self.reader, self.proto, self.graph = reader, proto, graph
+        self.prefix = next(filter(None, proto.output), "Loop")
+        self.around = Around(reader, self.prefix)
+        self.steps = LoopSteps(reader, self.around)
+        names = [value.name for value in graph.input]
+        check_names(graph)
+        self.carried = names[2:]
+        results = [value.name for value in graph.output]
+        check_sources(reader, proto)
+        self.body = LoopBody(
+            reader,
+            graph,
+            self.around,
+            dict(zip(self.carried, proto.input[2:], strict=True)),
+            dict(zip(self.carried, results[1:], strict=False)),
+        )
+        self.finals = dict(zip(self.carried, proto.output, strict=False))
+        self.taken = self.body.own | {n for node in nodes_of(graph) for n in (*node.input, *node.output)}
+        self.new_nodes: list[NodeProto] = []
+        self.new_tensors: list[TensorProto] = []
+
+    def read(self) -> None:
+        """Append what the Loop becomes."""
+        trips = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1]).number()
+        plan = self._plan()
+        rows = self._rows(plan)
+        self._take_steps(plan, rows)
+        if plan.states or plan.scanned:
+            self._write(plan, rows, trips)
+        for sequence, start, every in plan.collected:
+            self.reader.add_sequence(sequence, (*self._parts(start), Part(every, is_run=True)))
+        for name in self.carried:
+            self._write_final(name, trips)
+
+    # -- what becomes of the values -------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        """What is a state, what is scanned, and which nodes are left."""
+        plan = Plan([], dict(self.body.unchanged))
+        n = len(self.carried)
+        scanned = list(zip((value.name for value in self.graph.output[n + 1 :]), self.proto.output[n:], strict=True))
+        plan.scanned = [(own, every) for own, every in scanned if self._is_read(every)]
+        sequences = [name for name in self.carried if self.body.is_sequence(self.body.initial[name])]
+        for name in sequences:
+            self._collect(plan, name)
+        states = [name for name in self.carried if name not in (*self.body.unchanged, *self.body.counters, *sequences)]
+        wanted = self._states_read(states, [own for own, _ in plan.scanned])
+        plan.states = [
+            Carried(name, self.body.initial[name], self.body.results[name], self.finals[name])
+            for name in states
+            if name in wanted
+        ]
+        results = {state.result for state in plan.states} | {own for own, _ in plan.scanned}
+        plan.nodes, read = self.body.needed(list(self.graph.node), results)
+        if lost := read.intersection(sequences) - set(self.body.unchanged):
+            raise OnnxError("a Loop reads a sequence that it collects", blob=min(lost))
+        return plan
+
+    def _is_read(self, name: str) -> bool:
+        return bool(name) and name in self.reader.read_names
+
+    def _states_read(self, states: list[str], results: list[str]) -> set[str]:
+        """The states that anything read follows from."""
+        found = {name for name in states if self._is_read(self.finals[name])}
+        while True:
+            roots = {*results, *(self.body.results[name] for name in found)}
+            _, read = self.body.needed(list(self.graph.node), roots)
+            more = found | read.intersection(states)
+            if more == found:
+                return found
+            found = more
+
+    def _collect(self, plan: Plan, name: str) -> None:
+        """A carried sequence: one that stays as it is, or one that gets one element at each trip."""
+        if name in self.body.unchanged:
+            return
+        node = self.body.makers.get(self.body.handed_on(self.body.results[name]))
+        if node is None or node.op_type != "SequenceInsert" or self.body.handed_on(node.input[0]) != name:
+            raise OnnxError(
+                "a Loop changes a sequence otherwise than by one element more at its end", blob=self.body.results[name]
+            )
+        if len(node.input) > 2 and node.input[2] and not self._is_end(node.input[2], name):
+            raise OnnxError("a Loop puts an element of a sequence elsewhere than at its end", blob=node.input[2])
+        if self._is_read(self.finals[name]):
+            every = free_name(f"{self.finals[name]}/steps", self.reader.taken)
+            self.reader.read_names.add(every)
+            plan.scanned.append((node.input[1], every))
+            plan.collected.append((self.finals[name], self.body.initial[name], every))
+
+    def _is_end(self, place: str, name: str) -> bool:
+        """Whether a place is the length of a sequence at each trip."""
+        made = self.body.makers.get(self.body.handed_on(place))
+        return made is not None and made.op_type == "SequenceLength" and self.body.handed_on(made.input[0]) == name
+
+    def _parts(self, name: str) -> Parts:
+        return self.reader.sequence(name) or ()
+
+    # -- rows and steps -------------------------------------------------------------------------------------------
+
+    def _rows(self, plan: Plan) -> Rows | None:
+        """The first axis that all states share, or without states the first array that is read by steps; else None."""
+        found = {self._first_axis(state.initial) for state in plan.states}
+        if not plan.states:
+            reads = (self.body.read_of(node) for node in plan.nodes)
+            found = {self._step_axis(read) for read in reads if read is not None and self._is_known(read.place)}
+        return found.pop() if len(found) == 1 and not found & {None, ((), ())} else None
+
+    def _first_axis(self, name: str) -> Rows | None:
+        known = self._known(name)
+        return None if known is None else tuple(kind.shape[:1] for kind in known)
+
+    def _step_axis(self, read: Read) -> Rows | None:
+        """The first axis of a step."""
+        known = self._known(read.data)
+        if known is None:
+            return None
+        return tuple((*kind.shape[: read.axis], *kind.shape[read.axis + 1 :])[:1] for kind in known)
+
+    def _known(self, name: str) -> Known | None:
+        value = self.reader.value(name)
+        if value is not None:
+            return (kind := Type(value.dtype.name, value.shape)), kind
+        return self.reader.known(self.reader.blob(name).name)
+
+    def _is_known(self, place: Sum) -> bool:
+        """Whether a place is known before a run, but for the trip's number."""
+        return all(self.reader.unknown_source(name) is None for name in place.factors if name != TRIP)
+
+    def _take_steps(self, plan: Plan, rows: Rows | None) -> None:
+        """Make scan inputs of what is read step by step, as far as it has the rows."""
+        nodes, steps = [], dict[tuple[object, ...], str]()
+        for node in plan.nodes:
+            node = self._of_sequence(node)
+            read = self.body.read_of(node)
+            if read is None or (rows is not None and self._step_axis(read) != rows) or not self._is_known(read.place):
+                nodes.append(node)
+                continue
+            if read.key not in steps:
+                step = free_name(f"{node.output[0]}/step", self.taken) if read.keeps_axis else node.output[0]
+                steps[read.key] = step
+                plan.reads[steps[read.key]] = read
+            nodes.append(self._as_step(node, read, steps[read.key]))
+        plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
+
+    def _of_sequence(self, node: NodeProto) -> NodeProto:
+        """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""
+        outer = self.body.outer(node.input[0]) if node.op_type == "SequenceAt" and len(node.input) == 2 else None
+        parts = None if outer is None else self.reader.sequence(outer)
+        if not parts or len(parts) != 1 or not parts[0].is_run or parts[0].name in self.body.own:
+            return node
+        place = self.body.sum_of(node.input[1])
+        if place is None or place.rank:
+            return node
+        return helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
+
+    def _as_step(self, node: NodeProto, read: Read, step: str) -> NodeProto:
+        """The node that makes a value of the body of a step."""
+        if not read.keeps_axis:
+            return helper.make_node("Identity", [step], node.output)
+        return self._unsqueeze(step, read.axis, node.output[0])
+
+    def _unsqueeze(self, name: str, axis: int, result: str) -> NodeProto:
+        if self.reader.model.opset < 13:
+            return helper.make_node("Unsqueeze", [name], [result], axes=[axis])
+        return helper.make_node("Unsqueeze", [name, self._tensor(np.array([axis]))], [result])
+
+    def _tensor(self, value: np.ndarray[Any, Any]) -> str:
+        """A constant of the body."""
+        name = free_name("constant", self.taken)
+        self.new_tensors.append(numpy_helper.from_array(value, name))
+        return name
+
+    # -- the Scan -------------------------------------------------------------------------------------------------
+
+    def _write(self, plan: Plan, rows: Rows | None, trips: int | str) -> None:
+        """Append the Scan."""
+        results = [state.result for state in plan.states] + [own for own, _ in plan.scanned]
+        nodes, read = self.body.needed(plan.nodes, set(results))
+        sequences = {name: self.steps.sequence(given, trips) for name, given in plan.reads.items() if name in read}
+        directions = [int(given.place.factors[TRIP] < 0) for name, given in plan.reads.items() if name in read]
+        first = self._counting(read)
+        if self.body.trip in read or not sequences:
+            own = free_name("trip/rows", self.taken)
+            sequences[own] = self._trips_of_rows(plan, rows, trips)
+            directions.append(0)
+            first = [*self._trip_nodes(own, rows), *first] if self.body.trip in read else first
+        names = {
+            name: self._reachable(outer) for name, outer in {**plan.names, **self.body.moved}.items() if name in read
+        }
+        self._body_inputs = [state.name for state in plan.states] + list(sequences)
+        body = self._graph([*self._condition(read), *first, *nodes], names, results)
+        node = helper.make_node(
+            "Scan",
+            [*(state.initial for state in plan.states), *sequences.values()],
+            [*(self._named(state.final) for state in plan.states), *(every for _, every in plan.scanned)],
+            body=body,
+            num_scan_inputs=len(sequences),
+            scan_input_directions=directions,
+        )
+        self.reader.read_node(node)
+
+    def _named(self, name: str) -> str:
+        return name or free_name(f"{self.prefix}/unread", self.reader.taken)
+
+    def _graph(self, nodes: list[NodeProto], names: dict[str, str], results: list[str]) -> GraphProto:
+        """The body of the Scan."""
+        body = GraphProto(name=self.graph.name or "body")
+        body.input.extend(helper.make_tensor_value_info(name, 0, None) for name in self._body_inputs)
+        body.initializer.extend(copied(tensor) for tensor in (*self.graph.initializer, *self.new_tensors))
+        body.node.extend(renamed(node, names) for node in nodes)
+        body.output.extend(helper.make_tensor_value_info(names.get(name, name), 0, None) for name in results)
+        return body
+
+    def _reachable(self, outer: str) -> str:
+        """A value around the Loop under a name that nothing in the body has."""
+        if outer not in self.taken or outer not in self.body.own:
+            return outer
+        return appended(self.reader, f"{outer}/around", "Identity", [outer])
+
+    def _condition(self, read: set[str]) -> list[NodeProto]:
+        """The condition, which is true in every trip, where the body reads it."""
+        if self.body.condition not in read:
+            return []
+        return [helper.make_node("Identity", [self._tensor(np.array(True))], [self.body.condition])]
+
+    def _counting(self, read: set[str]) -> list[NodeProto]:
+        """Nodes that make the carried counters that the body reads, of the trip's number."""
+        nodes = [node for name in self.body.counters if name in read for node in self._counter(name)]
+        if nodes:
+            read.add(self.body.trip)
+        return nodes
+
+    def _counter(self, name: str) -> Iterator[NodeProto]:
+        initial, added = self.body.initial[name], self.body.counters[name][1]
+        dtype = self.reader.dtype_of(initial)
+        number, passed = (free_name(f"{name}/{word}", self.taken) for word in ("trip", "passed"))
+        yield helper.make_node("Cast", [self.body.trip], [number], to=element_type(dtype))
+        yield helper.make_node("Mul", [number, self._tensor(np.array(added, dtype))], [passed])
+        yield helper.make_node("Add", [self._reachable(initial), passed], [name])
+
+    def _trip_nodes(self, rows_name: str, rows: Rows | None) -> Iterator[NodeProto]:
+        """The trip's number, which is the same in all rows."""
+        if rows is not None:
+            ends, one = [self._tensor(np.array([place])) for place in (0, 1)], free_name("trip/row", self.taken)
+            yield helper.make_node("Slice", [rows_name, *ends], [one])
+            yield helper.make_node("Reshape", [one, self._tensor(np.array([], "int64"))], [self.body.trip])
+        else:
+            yield helper.make_node("Identity", [rows_name], [self.body.trip])
+
+    def _trips_of_rows(self, plan: Plan, rows: Rows | None, trips: int | str) -> str:
+        """0, 1, ... `[trips]`, or in every row `[trips, N]`."""
+        around = self.around
+        numbers = around.append("Range", [around.named(0), around.named(trips), around.named(1)])
+        if rows is None:
+            return numbers
+        column = around.append("Reshape", [numbers, around.sizes([-1, 1])])
+        shape = around.append("Concat", [around.sizes([1]), self._count_of_rows(plan)], axis=0)
+        return around.append("Expand", [column, shape])
+
+    def _count_of_rows(self, plan: Plan) -> str:
+        """N, as a list of one size."""
+        if plan.states:
+            return self.steps.size(plan.states[0].initial, 0)
+        read = next(iter(plan.reads.values()))
+        return self.steps.size(read.data, 1 if read.axis == 0 else 0)
+
+    # -- what comes out -------------------------------------------------------------------------------------------
+
+    def _write_final(self, name: str, trips: int | str) -> None:
+        """Append what a carried value that is no state is after the last trip."""
+        final, initial = self.finals[name], self.body.initial[name]
+        if not self._is_read(final):
+            return
+        if name in self.body.unchanged:
+            self.reader.read_node(helper.make_node("Identity", [initial], [final]))
+        elif name in self.body.counters:
+            passed = self.around.node("Mul", trips, self.body.counters[name][1])
+            dtype = element_type(self.reader.dtype_of(initial))
+            cast = self.around.append("Cast", [self.around.named(passed)], to=dtype)
+            self.reader.read_node(helper.make_node("Add", [initial, cast], [final]))
+
+
+def check_names(graph: GraphProto) -> None:
+    """Raise OnnxError where two values of a body have one name."""
+    names = list(own_names(graph))
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise OnnxError("two values have this name", blob=twice)
+
+
+def check_sources(reader: GraphReader, proto: NodeProto) -> None:
+    """Raise OnnxError where a Loop reads a value that is not there."""
+    for name in filter(None, proto.input):
+        if reader.sequence(name) is None:
+            reader.dtype_of(name)

@@ -1,0 +1,240 @@
+"""What the values of a Loop's body are from trip to trip: counters, values that never change, steps of an array.
+
+Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rnnops.onnx.import_if import all_inputs, copied
+from rnnops.onnx.loop_numbers import Around, Sum, combined, whole
+from rnnops.onnx.node import attributes_of, constant_value
+from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
+from rnnops.onnx.tensors import read_tensor
+from rnnops.scopes import free_name
+from rnnops.types import Array
+
+if TYPE_CHECKING:
+    from rnnops.onnx.read_graph import GraphReader
+
+TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
+WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
+MOVABLE = (
+    *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
+    *("Cast", "Add", "Sub", "Mul"),
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A step of an array around the Loop that a body reads at each trip.
+
+    Args:
+        data: the array; axis: along which its steps lie; place: which step; keeps_axis: whether an axis of one stays.
+    """
+
+    data: str
+    axis: int
+    place: Sum
+    keeps_axis: bool
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.data, self.axis, self.place.number, tuple(sorted(self.place.factors.items()))
+
+
+class LoopBody:
+    """A body, and what follows from it.
+
+    Args:
+        initial: input of the body -> the value around the Loop that it starts from, for each carried value.
+        results: input of the body -> the body's own output that it is at the next trip.
+    """
+
+    def __init__(
+        self, reader: GraphReader, graph: GraphProto, around: Around, initial: dict[str, str], results: dict[str, str]
+    ) -> None:
+        self.reader, self.graph, self.around, self.initial, self.results = reader, graph, around, initial, results
+        self.trip, self.condition = graph.input[0].name, graph.input[1].name
+        self.makers = {name: node for node in graph.node for name in node.output if name}
+        self.tensors = {tensor.name: tensor for tensor in graph.initializer}
+        self.own = {value.name for value in graph.input} | set(self.makers) | set(self.tensors)
+        self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
+        self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
+        self._asked: set[str] = set()
+        self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
+        for name in initial:
+            self._look_for_counter(name)
+
+    def _look_for_counter(self, name: str) -> None:
+        """Note a carried integer to which each trip adds one constant."""
+        if name in self.unchanged or self.is_sequence(self.initial[name]):
+            return
+        if not self.around.is_integer(self.initial[name]):
+            return
+        first, after = (
+            self.around.sum_of(self.initial[name]),
+            self.sum_of(self.results[name], {name: Sum(0, {name: 1})}),
+        )
+        if first is None or after is None:
+            return
+        added = after.plus(Sum(0, {name: 1}), -1)
+        if not added.factors and first.rank == self.around.rank(self.initial[name]):
+            self.counters[name] = (first, added.number)
+
+    def is_sequence(self, name: str) -> bool:
+        """Whether a value around the Loop is a sequence of arrays."""
+        return self.reader.sequence(name) is not None
+
+    def handed_on(self, name: str) -> str:
+        """The value that Identity nodes hand on under this name."""
+        for _ in range(len(self.makers) + 1):
+            node = self.makers.get(name)
+            if node is None or node.op_type != "Identity" or len(node.input) != 1:
+                break
+            name = node.input[0]
+        return name
+
+    def outer(self, name: str) -> str | None:
+        """The value around the Loop that this is at every trip."""
+        name = self.handed_on(name)
+        if name in self.unchanged:
+            return self.unchanged[name]
+        if name in self.makers:
+            return self._moved_out(name)
+        return None if name in self.own or not self.reader.has(name) else name
+
+    def _moved_out(self, name: str) -> str | None:
+        """The value of a node that makes the same at every trip, moved in front of the Loop; None for another."""
+        if name not in self._asked:
+            self._asked.add(name)
+            node = self.makers[name]
+            if node.op_type in MOVABLE and len(node.output) == 1:
+                inputs = [self._around_of(source) if source else "" for source in node.input]
+                if None not in inputs:
+                    self.moved[name] = self._append(node, inputs)  # type: ignore[arg-type]
+        return self.moved.get(name)
+
+    def _around_of(self, name: str) -> str | None:
+        """A value around the Loop that is what a node reads at every trip, constants of the body included."""
+        around = self.outer(name)
+        value = self.constant(name) if around is None else None
+        if value is None or (value.dtype.kind == "f" and value.size > 1):  # a parameter stays one
+            return around
+        return self.around.append("Constant", [], value=numpy_helper.from_array(np.asarray(value)))
+
+    def _append(self, node: NodeProto, inputs: list[str]) -> str:
+        """Append a node of the body to the graph around the Loop."""
+        moved = copied(node)
+        moved.input[:] = inputs
+        moved.output[0] = free_name(f"{node.output[0]}/around", self.reader.taken)
+        self.reader.read_node(moved)
+        return str(moved.output[0])
+
+    def constant(self, name: str) -> Array | None:
+        """The value of a constant of the body or around it, a small one."""
+        name = self.handed_on(name)
+        if name in self.tensors:
+            tensor = self.tensors[name]
+            return read_tensor(tensor, f"initializer '{name}'") if len(tensor.dims) < 2 else None
+        node = self.makers.get(name)
+        if node is not None:
+            if node.op_type != "Constant":
+                return None
+            return constant_value(attributes_of(node), self.reader.model.float_dtype)
+        around = self.outer(name)
+        if around is None or self.is_sequence(around):
+            return None
+        return self.reader.known_value(around)
+
+    def sum_of(self, name: str, known: dict[str, Sum] | None = None, depth: int = 0) -> Sum | None:
+        """What a value is at each trip, as a sum; None where it is no such thing.
+
+        Args:
+            known: sums that hold for inputs of the body.
+        """
+        name = self.handed_on(name)
+        if known and name in known:
+            return known[name]
+        if name == self.trip:
+            return Sum(0, {TRIP: 1})
+        if name in self.counters:
+            first, added = self.counters[name]
+            return first.plus(Sum(0, {TRIP: added} if added else {}))
+        value = self.constant(name)
+        if value is not None:
+            return whole(value)
+        outer = self.outer(name)
+        if outer is not None:
+            return None if self.is_sequence(outer) else self.around.sum_of(outer)
+        node = self.makers.get(name)
+        return None if node is None or depth > 50 else self._through(node, known, depth + 1)
+
+    def _through(self, node: NodeProto, known: dict[str, Sum] | None, depth: int) -> Sum | None:
+        """The sum that a node makes of its inputs."""
+        if node.op_type in ("Add", "Sub", "Mul", "Neg"):
+            return combined(node.op_type, [self.sum_of(name, known, depth) for name in node.input])
+        if node.op_type not in ("Cast", "Squeeze", "Unsqueeze", "Reshape") or not node.input:
+            return None
+        found = self.sum_of(node.input[0], known, depth)
+        if found is None or node.op_type == "Cast":
+            return found if found and attributes_of(node).get("to", (0, 0))[1] in WHOLE else None
+        rank = self._rank_after(node, found)
+        return None if rank is None else Sum(found.number, found.factors, rank)
+
+    def _rank_after(self, node: NodeProto, found: Sum) -> int | None:
+        """0 or 1, the axes of one number that Squeeze, Unsqueeze or Reshape makes; None for more."""
+        if node.op_type == "Squeeze":
+            return 0
+        if node.op_type == "Unsqueeze":
+            return found.rank + 1 if found.rank == 0 else None
+        shape = self.constant(node.input[1]) if len(node.input) == 2 else None
+        return None if shape is None or shape.ndim != 1 or shape.size > 1 else int(shape.size)
+
+    # -- steps of arrays ------------------------------------------------------------------------------------------
+
+    def read_of(self, node: NodeProto) -> Read | None:
+        """The step of an array around the Loop that a node reads, where it is another one at each trip, in order."""
+        if node.op_type == "Gather":
+            found = self._gathered(node)
+        elif node.op_type == "Slice" and len(node.input) in (4, 5):
+            found = self._sliced(node)
+        else:
+            return None
+        return found if found is not None and found.place.factors.get(TRIP) in (1, -1) else None
+
+    def _gathered(self, node: NodeProto) -> Read | None:
+        data, place = self.outer(node.input[0]), self.sum_of(node.input[1])
+        if data is None or place is None or self.is_sequence(data):
+            return None
+        return self._read(data, attributes_of(node).get("axis", (0, 0))[1], place, bool(place.rank))
+
+    def _sliced(self, node: NodeProto) -> Read | None:
+        """A Slice of one step."""
+        data, first, end = self.outer(node.input[0]), self.sum_of(node.input[1]), self.sum_of(node.input[2])
+        axes = self.constant(node.input[3])
+        step = self.sum_of(node.input[4]) if len(node.input) == 5 else Sum(1)
+        if data is None or first is None or end is None or axes is None or step is None or self.is_sequence(data):
+            return None
+        if axes.size != 1 or axes.ndim > 1 or not end.equals(first.plus(Sum(1))) or not step.equals(Sum(1)):
+            return None
+        return self._read(data, int(axes.item()), first, True)
+
+    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool) -> Read | None:
+        rank = self.around.rank(data)
+        return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
+
+    # -- what is needed -------------------------------------------------------------------------------------------
+
+    def needed(self, nodes: list[NodeProto], results: set[str]) -> tuple[list[NodeProto], set[str]]:
+        """The nodes that results follow from, and all names that these read."""
+        names, found = set(results), list[NodeProto]()
+        for node in reversed(nodes):
+            if names.intersection(node.output) and not self.moved.keys() & set(node.output):
+                names.update(filter(None, all_inputs(node)))
+                found.append(node)
+        return found[::-1], names

@@ -1,0 +1,165 @@
+"""How many trips a Loop makes: from its trip count, and from comparisons of counters with numbers that stay.
+
+A condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least,
+and where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import NoReturn
+
+from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.loop_body import TRIP, LoopBody
+from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.package import NodeProto
+
+ENDLESS = 2**31  # trip counts from here on say that a condition ends the Loop
+ORDER = {"Less": (1, 0, 0), "Greater": (0, 1, 0), "LessOrEqual": (1, 0, 1), "GreaterOrEqual": (0, 1, 1)}
+OPPOSITE = {"Less": "GreaterOrEqual", "Greater": "LessOrEqual", "LessOrEqual": "Greater", "GreaterOrEqual": "Less"}
+HINT = "If it is the same in all runs, give the input that it follows from: load(path, constants={...})."
+
+
+@dataclass
+class Trips:
+    """Finds the number of trips.
+
+    Args:
+        count, condition: the Loop's first two inputs, empty where left out.
+    """
+
+    body: LoopBody
+    around: Around
+    count: str
+    condition: str
+
+    def number(self) -> int | str:
+        """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
+        count = self._count()
+        limits = self._limits(self.body.graph.output[0].name, True)
+        if count is None and not limits:
+            raise OnnxError("a Loop without a trip count, whose condition is true always, never ends")
+        first = self._first_condition()
+        if first is False:
+            return 0
+        begins = first is True or self._is_first_of(limits)
+        numbers = [self._trips(limit, begins and first is not True) for limit in limits]
+        if count is not None:
+            numbers.append(self.around.node("Max", self._computed(count), 0))
+        number = reduce(lambda one, other: self.around.node("Min", one, other), numbers)
+        return number if begins else self._if_begun(number)
+
+    def _count(self) -> Sum | None:
+        """The trip count, None where there is none."""
+        if not self.count:
+            return None
+        value = self.body.reader.known_value(self.count)
+        if value is not None and value.size == 1:
+            return None if value.item() >= ENDLESS else Sum(max(int(value.item()), 0))
+        found = self.around.sum_of(self.count)
+        if found is None:
+            raise OnnxError("the trip count of a Loop is no one integer that is known", blob=self.count)
+        return found
+
+    def _first_condition(self) -> bool | None:
+        """The condition before the first trip, None where it is not known."""
+        value = self.body.reader.known_value(self.condition) if self.condition else None
+        return True if not self.condition else None if value is None or value.size != 1 else bool(value.item())
+
+    def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[Sum]:
+        """Sums all of which are above 0 exactly where a condition is as wanted after a trip."""
+        name = self.body.handed_on(name)
+        value, node = self.body.constant(name), self.body.makers.get(name)
+        if (name == self.body.condition and wanted) or (
+            value is not None and value.size == 1 and value.all() == wanted
+        ):
+            return []
+        if node is None or depth > 50:
+            self._fail(name)
+        if node.op_type == "And" and wanted:
+            return [limit for part in node.input for limit in self._limits(part, True, depth + 1)]
+        if node.op_type == "Not":
+            return self._limits(node.input[0], not wanted, depth + 1)
+        if node.op_type == "Cast" and self._is_bool(node):
+            return self._limits(node.input[0], wanted, depth + 1)
+        limit = compared(
+            node.op_type if wanted else OPPOSITE.get(node.op_type, ""), list(map(self.body.sum_of, node.input))
+        )
+        if limit is None or limit.factors.get(TRIP, 0) >= 0:
+            self._fail(name)
+        return [limit]
+
+    def _is_bool(self, node: NodeProto) -> bool:
+        """Whether a Cast is one of a value that is a bool before."""
+        name = self.body.handed_on(node.input[0])
+        made = self.body.makers.get(name)
+        return name == self.body.condition or (made is not None and made.op_type in (*ORDER, "And", "Not"))
+
+    def _fail(self, name: str) -> NoReturn:
+        node = self.body.makers.get(name)
+        raise OnnxError(
+            "a Loop may end before its last trip",
+            blob=name,
+            wanted="a condition that is true always, or compares a counter with a number that stays as it is",
+            came=f"the result of {node.op_type}" if node is not None else "a value that is not known",
+        )
+
+    def _is_first_of(self, limits: list[Sum]) -> bool:
+        """Whether the condition before the first trip is the one after each trip, of the first numbers."""
+        op = self.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
+        if op is None or len(limits) != 1:
+            return False
+        first = compared(op.type, [self.around.sum_of(name) for name in op.inputs])
+        return first is not None and first.equals(before_first(limits[0]))
+
+    def _trips(self, limit: Sum, may_be_none: bool) -> int | str:
+        """The number of trips until a sum is 0 or less."""
+        slope = -limit.factors[TRIP]
+        base = before_first(limit) if may_be_none else without_trip(limit)
+        number = self.around.node("Max", self._computed(base), 0)
+        if slope > 1:
+            number = self.around.node("Div", self.around.node("Add", number, slope - 1), slope)
+        return number if may_be_none else self.around.node("Add", number, 1)
+
+    def _computed(self, total: Sum) -> int | str:
+        """A sum as nodes. Raises OnnxError where it depends on data."""
+        for name in total.factors:
+            source = self.around.reader.unknown_source(name)
+            if source is not None:
+                raise OnnxError(
+                    "data decide how many trips a Loop makes",
+                    blob=name,
+                    wanted="a number that follows from constants and sizes of arrays",
+                    came=f"what follows from '{source}'",
+                    hint=HINT,
+                )
+        return self.around.computed(total, "trips")
+
+    def _if_begun(self, number: int | str) -> str:
+        """The number, 0 where the condition before the first trip does not hold."""
+        source = self.around.reader.unknown_source(self.condition)
+        if source is not None:
+            came = f"what follows from '{source}'"
+            raise OnnxError("data decide whether a Loop begins", blob=self.condition, came=came, hint=HINT)
+        condition = self.around.append("Reshape", [self.condition, self.around.sizes([])])
+        return self.around.append("Where", [condition, self.around.named(number), self.around.named(0)])
+
+
+def compared(op: str, sides: list[Sum | None]) -> Sum | None:
+    """A sum that is above 0 exactly where a comparison of whole numbers holds."""
+    if op not in ORDER or len(sides) != 2 or sides[0] is None or sides[1] is None:
+        return None
+    small, large, equal = ORDER[op]
+    one, other = (sides[0], sides[1]) if small > large else (sides[1], sides[0])
+    return other.plus(one, -1).plus(Sum(equal))
+
+
+def without_trip(limit: Sum) -> Sum:
+    """A sum at the first trip."""
+    return limit.plus(Sum(0, {TRIP: limit.factors[TRIP]}), -1)
+
+
+def before_first(limit: Sum) -> Sum:
+    """A sum as it would be one trip before the first."""
+    return without_trip(limit).plus(Sum(-limit.factors[TRIP]))
