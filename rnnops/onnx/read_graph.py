@@ -95,6 +95,7 @@ class GraphReader:
         self.taken.update(name for node in graph.node for name in node.output)
         self.read_names = {name for node in nodes_of(graph) for name in node.input} | results_of(graph)
         self.look_ahead(nodes_of(graph), results_of(graph))
+        self.computed_with.update(tensor.name for tensor in graph.initializer if tensor.name not in self.read_names)
         for tensor in graph.initializer:
             self.read_initializer(tensor)
         for node in graph.node:

@@ -272,7 +272,7 @@ def kept(folder: Path, text: str, **changes: Any) -> RealFile:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     right = kept(tmp_path, TEXT.format(op="Tanh"), feeds={"x": {"shape": [2, 3], "normal": 1.0}})
-    wrong = kept(tmp_path, TEXT.format(op="Det"), feeds=right.feeds, file="pack/wrong.onnx")
+    wrong = kept(tmp_path, TEXT.format(op="Asinh"), feeds=right.feeds, file="pack/wrong.onnx")
     missing = replace(ENTRY, file="pack/missing.onnx")
     pip_that(monkeypatch, [], "WARNING: Retrying after connection broken")
     assert run_main(monkeypatch, tmp_path, [right]) == 0
