@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,10 @@ from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import FLOAT, type_of
 
 Array = npt.NDArray[Any]
-
-
+Shapes = list[tuple[Any, ...]]
+INF, NAN = math.inf, math.nan
+SHAPES: Shapes = [(), (0,), (1,), (7,), (2, 7), (0, 2), (2, 1, 7)]
+EDGES = np.array([-INF, -1000.0, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 1000.0, INF, NAN])
 SEED = 3  # of cases that draw random numbers
 
 

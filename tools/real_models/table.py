@@ -22,7 +22,8 @@ class RealFile:
         steps: name of the open size that counts steps, of a file whose states its next call takes.
         refused: a part of the message with which it is refused today; empty for a file that is read.
         tolerance: on outputs, of the largest value; tolerance_because: why it is another than that of most files.
-        difference: step of the differences that gradients are compared with; smaller where slopes are steep or kinks near.
+        difference: step of the differences that gradients are compared with; smaller where slopes are steep or kinks
+            near.
         sized: whether it is written again with the sizes of the feeds, as it gives other names to sizes that must be
             equal, or leaves open what must be a certain number.
     """

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from covering import covered
 from each import check_each
-from op_cases import Array, Case, declare
-from op_table import CASES, INF, INTERNAL_CASES, NAN
+from op_cases import INF, NAN, Array, Case, declare
+from op_table import CASES, INTERNAL_CASES
 
 import rnnops as ro
 from rnnops.compiler.lower.expand_ops import expand_ops
