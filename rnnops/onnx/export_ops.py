@@ -16,10 +16,12 @@ from rnnops.onnx.tensors import element_type, write_tensor
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.windows import geometry_of
 from rnnops.schema import Call, schema_of
+from rnnops.types import is_float
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
 OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
 RMS_SINCE, CUM_PROD_SINCE = 23, 26  # op sets that have RMSNormalization, and CumProd
+FLOAT_MOD_SINCE = 28  # the op set whose Mod of floats may have the sign of `b`
 SINCE = {"Gelu": 20}  # ops younger than the oldest op set that is written
 
 
@@ -203,6 +205,19 @@ def write_expm1(writer: GraphWriter, call: Call) -> None:
     writer.node("Mul", [slope, above], writer.outputs_of(call))
 
 
+def write_mod(writer: GraphWriter, call: Call) -> None:
+    """Before op set 28 that of floats has the sign of `a` (`fmod`): `b` is added where its sign is another one."""
+    if call.attr("fmod") or not is_float(call.dtype(0)) or writer.opset >= FLOAT_MOD_SINCE:
+        return write_plain(writer, call)
+    (a, b), key = writer.inputs_of(call), writer.name(call.op.key)
+    zero = writer.constant(0, call.dtype(0), f"{key}/zero")
+    rest = writer.result("Mod", [a, b], f"{key}/rest", fmod=1)
+    signs = [writer.result("Less", [x, zero], f"{key}/sign") for x in (rest, b)]
+    some = writer.result("Not", [writer.result("Equal", [rest, zero], f"{key}/none")], f"{key}/some")
+    other = writer.result("And", [some, writer.result("Xor", signs, f"{key}/differ")], f"{key}/other")
+    writer.node("Where", [other, writer.result("Add", [rest, b], f"{key}/sum"), rest], writer.outputs_of(call))
+
+
 def write_rms_normalization(writer: GraphWriter, call: Call) -> None:
     """By its name since op set 23; before that `X / Sqrt(ReduceMean(X * X) + epsilon) * scale`."""
     if writer.opset >= RMS_SINCE:
@@ -229,6 +244,7 @@ WRITE_RULES: dict[str, WriteRule] = {
     "Log1p": write_log1p,
     "LpPool": write_pool,
     "MaxPool": write_pool,
+    "Mod": write_mod,
     "Pad": write_pad,
     "RMSNormalization": write_rms_normalization,
     "SelectValid": write_select_valid,

@@ -20,6 +20,7 @@ Case = tuple[ro.Net, dict[str, Any]]
 SKIPPED = {  # random nets that ONNX Runtime has no kernel for
     "Could not find an implementation for OneHot",
     "Pad reflect requires axis length >= 2",
+    "Pad should be smaller than kernel",
 }
 
 
@@ -224,18 +225,36 @@ def test_more_random_nets(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_nets_in_onnx_runtime(seed: int, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    runtime.set_default_logger_severity(4)
     case = ro.testing.random_net(seed)
+    if "RandomUniformLike" in str(case.net):
+        pytest.skip("it draws numbers, other ones there")
     feeds = {key: array.astype("float32") if array.dtype.kind == "f" else array for key, array in case.feeds.items()}
     export(case.net, tmp_path / "net.onnx", shapes=feeds)
+    results = in_onnx_runtime(runtime, tmp_path / "net.onnx", feeds)
+    wanted = ro.compile(case.net, device="reference")(feeds)
+    if not all(map(is_near, results.values(), map(wanted.get, results))):
+        plain = in_onnx_runtime(runtime, tmp_path / "net.onnx", feeds, optimized=False)
+        if not all(map(is_near, results.values(), plain.values())):
+            pytest.skip("ONNX Runtime gives other numbers where it does not optimize")
+    for name, result in results.items():
+        np.testing.assert_allclose(result, wanted[name], rtol=1e-3, atol=1e-4)
+
+
+def is_near(one: Any, other: Any) -> bool:
+    return np.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def in_onnx_runtime(runtime: Any, path: Path, feeds: dict[str, Any], optimized: bool = True) -> dict[str, Any]:
+    """Results of a file by name; a test of what ONNX Runtime has no kernel for is skipped."""
+    options, levels = runtime.SessionOptions(), runtime.GraphOptimizationLevel
+    options.log_severity_level = 4
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     try:
-        session = runtime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         results = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
     except Exception as error:
         pytest.skip(next(reason for reason in SKIPPED if reason in str(error)))  # StopIteration: another reason
-    wanted = ro.compile(case.net, device="reference")(feeds)
-    for value, result in zip(session.get_outputs(), results, strict=True):
-        np.testing.assert_allclose(result, wanted[value.name], rtol=1e-3, atol=1e-4)
+    return {value.name: result for value, result in zip(session.get_outputs(), results, strict=True)}
 
 
 EDGES = np.array([1e-30, -1e-30, 1e-8, -3e-5, 0.0, -0.0, 0.7, -0.999, -1.0, 3.0, 80.0, 1e30, np.inf, -np.inf, np.nan])

@@ -47,6 +47,12 @@ def test_values(device: str, tmp_path: Path) -> None:
     check_each(TEXTS, check)
 
 
+RUNTIME_DIFFERS = {
+    "no trips": "open sizes of results of no trips are 0 there",
+    "results handed through": "a trip's number that is a result is that of the last trip there, at all trips",
+}
+
+
 def test_onnx_runtime_gives_the_same_numbers(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
@@ -58,7 +64,7 @@ def test_onnx_runtime_gives_the_same_numbers(tmp_path: Path) -> None:
             for value, result in zip(session.get_outputs(), session.run(None, feeds), strict=True):
                 np.testing.assert_allclose(out[value.name], result, rtol=1e-5, atol=1e-6)
 
-    check_each(TEXTS, check)
+    check_each([name for name in TEXTS if name not in RUNTIME_DIFFERS], check)
 
 
 def test_gradients(tmp_path: Path) -> None:

@@ -74,12 +74,12 @@ def byte_form(op: str, dtype: str, wanted: Callable[..., Any], weights: tuple[st
     """Of two quantised arrays."""
     inputs = {
         "a": whole(dtype, 3, 4),
-        "a_s": np.float32(0.02),
+        "a_s": np.float32(0.0213),  # of these scales, no result lies between two whole numbers
         "a_z": np.array(5, dtype),
         "b": whole(dtype, 4),
-        "b_s": np.float32(0.03),
+        "b_s": np.float32(0.0317),
         "b_z": np.array(9, dtype),
-        "y_s": np.float32(0.06),
+        "y_s": np.float32(0.0609),
         "y_z": np.array(7, dtype),
     }
     names = ("a_s", "a_z", "b_s", "b_z", "y_s", "y_z", *weights)
