@@ -103,7 +103,11 @@ class TwinArray:
         return self.viewed(self.twin.transpose(*axes))
 
     def strided(self: Self, offset: int, shape: tuple[int, ...], strides: Sequence[int]) -> Self:
-        """The elements of the array, or of a copy without gaps, that lie so: offset and strides count elements."""
+        """The elements of the array, or of a copy, that lie so; offset and strides count elements in order."""
+        found = _steps_through(self.twin, offset, shape, strides)
+        if found is not None:
+            first, steps = found
+            return self.viewed(np.lib.stride_tricks.as_strided(self.twin[first], shape, steps))
         flat = self.contiguous().reshape(-1)
         steps = [stride * self.itemsize for stride in strides]
         return flat.viewed(np.lib.stride_tricks.as_strided(flat.twin[offset:], shape, steps))
@@ -127,3 +131,26 @@ class TwinArray:
 
     def broadcast_to(self: Self, shape: tuple[int, ...]) -> Self:
         return self.viewed(np.broadcast_to(self.twin, shape))
+
+
+def _steps_through(
+    array: Any, offset: int, shape: Sequence[int], strides: Sequence[int]
+) -> tuple[tuple[slice, ...], list[int]] | None:
+    """Slices to the first element, and bytes from each to the next, of what would lie so in an array without gaps.
+
+    None where a step goes on from the end of one axis in another, so that no number of bytes is that of all steps.
+    """
+    if array.size == 0 or 0 in shape or not array.ndim:
+        return None
+    first = np.array(np.unravel_index(offset, array.shape))
+    low, high, steps = first.copy(), first.copy(), list[int]()
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            steps.append(0)
+            continue
+        step = np.array(np.unravel_index(abs(stride), array.shape)) * (1 if stride > 0 else -1)
+        reached = (size - 1) * step
+        low, high = low + np.minimum(reached, 0), high + np.maximum(reached, 0)
+        steps.append(int(step @ array.strides))
+    inside = (low >= 0).all() and (high < array.shape).all()
+    return (tuple(slice(int(start), None) for start in first), steps) if inside else None

@@ -6,7 +6,6 @@ Its loop form is a product of windows with weights; what it is for each channel 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from math import prod
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.loops import Expansion, View
 from rnnops.net import common_net
-from rnnops.ops.arithmetic import add
 from rnnops.ops.base import quiet
 from rnnops.ops.conv_parts import (
     Convolving,
@@ -28,6 +26,7 @@ from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import concat, reshape_to, split, transpose
 from rnnops.ops.products import matmul
 from rnnops.ops.reduction import reduce_sum
+from rnnops.ops.sums import sum_of_products
 from rnnops.ops.windows import FIRST_AXIS, Geometry, Sizes, geometry_of, integers_given, numbers_of, sizes_under
 from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import FLOATS, Array, Shape
@@ -227,9 +226,11 @@ def by_channel(padded: Blob, matrix: Blob, geometry: Geometry, batch: int, weigh
         products = every * reshape_to(matrix, (*ones, taps, groups, times))
         total = reduce_sum(products, [1 + len(ones)], keepdims=0)
     else:
-        factors = split(reshape_to(matrix, (taps, groups, times)), [1] * taps, axis=0)
-        wide = [reshape_to(tap, (batch, *geometry.places, groups, 1)) for tap in geometry.taps(padded)]
-        total = reduce(add, (tap * reshape_to(w, (groups, times)) for tap, w in zip(wide, factors, strict=True)))
+        wide = list(geometry.taps(padded))
+        if times > 1:
+            wide = [reshape_to(tap, (batch, *geometry.places, groups, 1)) for tap in wide]
+        shape = (taps, groups) if times == 1 else (taps, groups, times)
+        total = sum_of_products(wide, split(reshape_to(matrix, shape), [1] * taps, axis=0))
     return reshape_to(total, (batch, prod(geometry.places), weight[0]))
 
 

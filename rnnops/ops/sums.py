@@ -1,13 +1,15 @@
-"""Sum and Mean of any number of operands."""
+"""Sum and Mean of any number of operands, and sums of products."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.ops.base import Variadic, fold, quiet, summed
-from rnnops.schema import Call, Gradients, register
-from rnnops.types import FLOATS, Array
+from rnnops.schema import Call, Gradients, no_gradient, register
+from rnnops.types import FLOATS, Array, Shape
 
 
 class Sum(Variadic):
@@ -87,4 +89,31 @@ class Mean(Variadic):
         return f"({summed(count)}) / {count}"
 
 
-sum, mean = register(Sum()), register(Mean())  # noqa: A001
+class SumOfProducts(Variadic):
+    """The sum of `left[i] * right[i]`, first to last: what a convolution of each channel by itself is.
+
+    One op, so that its operands are read where they lie, however many there are, and its sum stays in a register.
+    """
+
+    accepts = FLOATS
+    internal = True
+    gradient = no_gradient
+
+    def __call__(self, left: Sequence[Blob], right: Sequence[Blob]) -> Blob:  # type: ignore[override]
+        return super().__call__(*left, *right)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if len(call.types) % 2:
+            call.fail("products have two factors each", wanted="as many left ones as right ones", came=len(call.types))
+        return super().shapes(call)
+
+    @quiet
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        pairs = zip(arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :], strict=True)
+        return fold(np.add, [a * b for a, b in pairs])
+
+    def text(self, count: int) -> str:
+        return " + ".join(f"{{{i}}} * {{{count // 2 + i}}}" for i in range(count // 2))
+
+
+sum, mean, sum_of_products = register(Sum()), register(Mean()), register(SumOfProducts())  # noqa: A001

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rnnops.loops import Pointwise, Product
 from rnnops.ops.base import Binary, Unary, Variadic
+from rnnops.ops.sums import SumOfProducts
 from rnnops.schema import REGISTRY, OpSchema
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS
 
@@ -91,6 +92,9 @@ def regular_uses(name: str, schema: OpSchema, dtype: str) -> Iterator[Use]:
     if isinstance(schema, Unary):
         for attributes in ATTRIBUTES.get(name, [{}]):
             yield name, attributes, (special(dtype),)
+    elif isinstance(schema, SumOfProducts):
+        yield name, {}, combined(special(dtype), special(dtype))
+        yield name, {}, combined(*[few(dtype)[::2]] * 4)
     elif isinstance(schema, Variadic):
         yield name, {}, (special(dtype),)
         yield name, {}, combined(few(dtype), few(dtype), few(dtype))
@@ -147,6 +151,8 @@ def uses_of_numbers(name: str, schema: OpSchema, dtype: str) -> Iterator[Use]:
     values = special(dtype)
     if isinstance(schema, Unary):
         yield name, {}, (values[-2],)
+    elif isinstance(schema, SumOfProducts):
+        yield name, {}, (values, values[-2], values[1], values)
     elif isinstance(schema, Variadic):
         yield name, {}, (values, values[-2], values[1])
     elif isinstance(schema, Binary):

@@ -13,6 +13,7 @@ from rnnops.ops.int8_products import scale_columns
 from rnnops.ops.internal import normalize, scatter_add, scatter_slice, sum_to
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.select import mask_rows
+from rnnops.ops.sums import sum_of_products
 
 
 def internal_cases() -> Iterator[Case]:
@@ -57,6 +58,9 @@ def internal_cases() -> Iterator[Case]:
     for axis, shape in ((0, (7,)), (0, (7, 2)), (1, (2, 7)), (1, (2, 7, 3)), (-1, (2, 3, 7))):
         inputs = (floats(*shape), lengths, step)
         yield Case("MaskRows", f"{axis}", use(mask_rows, axis), inputs, use(valid, axis))
+    pairs = (floats(2, 7), floats(3, 2, 7), floats(2, 1), floats(7), floats(7), floats(2, 7))
+    products = lambda a, b, c, x, y, z: (a * x + b * y + c * z,)  # noqa: E731
+    yield Case("SumOfProducts", "", lambda *blobs: sum_of_products(blobs[:3], blobs[3:]), pairs, products)
     check = use(lambda i: i.net.append("CheckLabels", [i], {"classes": 7, "ignore_index": -1}))
     yield Case("CheckLabels", "", check, (integers(7, low=-1),), lambda i: (i,))
 

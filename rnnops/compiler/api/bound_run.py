@@ -30,7 +30,6 @@ from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.fold_bound import split_bound
 from rnnops.compiler.rewrite.int8_weights import int8_weights
 from rnnops.compiler.rewrite.lift_from_cells import lift_from_cells
-from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.compiler.saving.fit_budget import Saved
 from rnnops.compiler.targets.target import PROCESSOR
 from rnnops.errors import DeviceError, FeedError, GradientError
@@ -136,7 +135,7 @@ class BoundRun(Run):
             net, arrays = folded(lift_from_cells(self._live, self._bound), self._bound)
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
-            net, arrays = fold(self._live, self._bound)
+            net, arrays = folded(self._live, self._bound)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, least_work=0, all_ops=True)
@@ -192,14 +191,11 @@ class BoundRun(Run):
             raise
 
 
-def fold(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
-    """A live net without what follows from bound inputs alone, and what is bound in it."""
-    drawing = first_live_random_op(net, training=True)  # whose numbers depend on which ops there are
-    return (net, bound) if drawing else folded(net, bound)
-
-
 def folded(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
-    """The same, whether numbers are drawn or not."""
+    """A live net without what follows from bound inputs alone, and what is bound in it.
+
+    Ops of random numbers stay, in their order, by which they are numbered again: what they draw stays the same.
+    """
     float_dtype = float_dtype_of(net, bound)
     split = None if float_dtype is None else split_bound(net, bound)
     if split is None or float_dtype is None:

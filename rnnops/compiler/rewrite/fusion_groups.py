@@ -31,6 +31,7 @@ LARGEST_VIEW = 1 << 22  # elements
 LARGEST_GROUP = 64  # ops
 MANY_BLOBS = 128  # operands and results of an op that joins groups: each group that it tries lowers all of them
 CANDIDATES = 8  # groups that an op tries to join, the last ones first
+MANY_VIEWS = 4  # of an op that better reads them in place on one thread than copies of them on all
 EXPANDS = 4  # times as large as what it is computed from: such an op is free
 PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
 Types = Mapping[str, Type]
@@ -290,6 +291,8 @@ class _Walk:
                     yield number, group
             new = FusionGroup(self._level_after(read))
             found = new.joined((*before, call), (call,), self.program.types)
+            if found is None and sum(map(_moves_elements, before)) >= MANY_VIEWS:
+                found = new.whole((*before, call), (call,), self.program.types)
             constants = self._free_makers(call, _is_constant)
             alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
             if alone is not None and (self.all_ops or alone.scatters()):
@@ -376,7 +379,7 @@ def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes
     """Rows of new statements; a group without rows gets an axis of the first statement, or what a product folds."""
     types = group.lowered.types
     if group.axes:
-        return _rows_known(statements, types, group.axes)
+        return _unless_across(_rows_known(statements, types, group.axes))
     first = statements[0]
     if not first.extents:
         return None
@@ -386,7 +389,24 @@ def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes
     blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
     if not blocked and leading and first.form == "product":
         return None  # such rows are for products in blocks, and for what is elementwise
-    return blocked[0] if blocked else found[leading]
+    return blocked[0] if blocked else _unless_across(found[leading])
+
+
+def _unless_across(rows: BatchAxes | None) -> BatchAxes | None:
+    """Rows that can be read and written in pieces; None for others."""
+    return None if rows is None or any(map(_is_across, rows.statements)) else rows
+
+
+def _is_across(statement: Statement) -> bool:
+    """Whether rows of an elementwise statement lie side by side, so that no row is read or written in one piece.
+
+    It is far slower to have each row by itself then than to leave the statement to a group of its own, whose rows do.
+    """
+    row, extents = statement.row_axis, statement.extents
+    if statement.form == "product" or statement.fold or row is None or extents[row] == 1:
+        return False
+    inner, outer = prod(extents[row + 1 :]), prod(extents[:row])
+    return inner == 1 and outer > 1
 
 
 def _leading_axis(statement: Statement) -> int:
@@ -464,6 +484,10 @@ def _any_op(call: Call) -> bool:
 def _moves(call: Call) -> bool:
     """Whether elements do not stay in order, so that a view is no array of its own."""
     return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def _moves_elements(call: Call) -> bool:
+    return _is_view(call) and _moves(call)
 
 
 def _computes(call: Call) -> bool:

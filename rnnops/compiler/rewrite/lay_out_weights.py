@@ -12,18 +12,15 @@ from rnnops.scopes import free_name
 
 
 def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
-    """Write out what is made of weights that follow from bound inputs alone.
+    """Write out what is made of weights that follow from bound inputs and constants alone.
 
     rewrite: `y = Gemm(x, w, transB=1)`  -->  `v = Transpose(w); y = Gemm(x, v)`, and
         `y = Conv(x, w, kernel_shape=...)`  -->  `m = ConvMatrix(w); y = MatrixConv(x, m, kernel_shape=...)`
     """
-    fixed, constant, ops = set(bound), set[str](), list[Op]()
+    fixed, ops = set(bound), list[Op]()
     taken = {*net.input_names, *(name for op in net.ops for name in op.outputs)}
     for op in net.ops:
-        given = {name for name in op.inputs if name}
-        if not given and not schema_of(op.type).uses_context:
-            constant.update(op.outputs)
-        elif given <= fixed | constant and given & fixed:
+        if {name for name in op.inputs if name} <= fixed and not schema_of(op.type).uses_context:
             fixed.update(op.outputs)
         elif op.type in ("Conv", "Gemm") and op.inputs[1] in fixed:
             ops += _laid_out(op, taken)

@@ -62,6 +62,34 @@ def test_random_ops_and_recurrences_stay() -> None:
     assert split_bound(net, {"w"}) is None
 
 
+def test_what_is_drawn_stays_the_same() -> None:
+    net = ro.Net("dropped")
+    x, w = net.inputs("x", "w")
+    net.outputs(a=ro.dropout(x @ ro.transpose(w, perm=[1, 0]), 0.5), b=ro.dropout(x, 0.5))
+    split = split_bound(net, {"w"})
+    assert split is not None
+    assert [op.type for op in split.rest] == ["MatMul", "Dropout", "Dropout"]
+    random = np.random.default_rng(0)
+    x_value, weights = random.normal(size=(4, 3)), random.normal(size=(5, 3))
+    run = ro.compile(net)
+    wanted = run(x=x_value, w=weights, seed=3, training=True)
+    for name, array in run.bind(w=weights)(x=x_value, seed=3, training=True).items():
+        np.testing.assert_array_equal(array == 0, wanted[name] == 0)
+        np.testing.assert_allclose(array, wanted[name], rtol=1e-12)
+
+
+def test_large_constants_become_inputs() -> None:
+    net = ro.Net("large")
+    x = net.input("x")
+    table = net.constant(np.arange(2048.0).reshape(32, 64))
+    net.outputs(y=x @ ro.exp(table), z=x * ro.tanh(net.constant(np.arange(32.0))))
+    split = split_bound(net, set())
+    assert split is not None
+    sizes = {name: 64 * 32 if "exp" in name else 32 for name in split.once.output_blobs}
+    _, bound = split.with_bound({name: np.zeros(size, "float32") for name, size in sizes.items()})
+    assert [array.size for array in bound.values()] == [2048]
+
+
 def test_whole_numbers_become_constants() -> None:
     net = ro.Net("sizes")
     x, w = net.inputs("x", "w")

@@ -267,3 +267,48 @@ def test_a_product_of_a_view_with_a_view_of_it(shape: Shape) -> None:
     net.outputs(y=ro.transpose(flat, perm=[1, 0]) @ flat)
     run = lambda one: ro.compile(one, tuning=Options(least_work=0))  # noqa: E731
     ro.testing.check_devices(net, {"x": np.random.default_rng(0).normal(size=shape)}, {"cpu": run})
+
+
+BY_CHANNEL = """
+net n(x, var)
+    c = Constant(value=1e-05, dtype="float")
+    a = Add(var, c)
+    d = Sqrt(a)
+    y = Div(x, d)
+    z = Tanh(y)
+    return z=z
+"""
+
+
+def test_rows_do_not_lie_side_by_side() -> None:
+    """What is computed for each channel does not make channels the rows of what follows from them."""
+    program = typed(BY_CHANNEL, x=(1, 48, 32), var=(32,))
+    assert groups(program)[-1] == "z = Div Tanh(x, d)"
+
+
+WINDOWS = """
+net n(x)
+    a = Slice(x, starts=[0], ends=[7], axes=[1])
+    b = Slice(x, starts=[1], ends=[8], axes=[1])
+    c = Slice(x, starts=[2], ends=[9], axes=[1])
+    d = Slice(x, starts=[3], ends=[10], axes=[1])
+    y = Max(a, b, c, d)
+    return y=y
+"""
+
+
+def test_windows_are_read_in_place() -> None:
+    """By a single row where they overlap, by rows of the batch where there are several."""
+    for rows in (1, 6):
+        shapes = {"x": (rows, 10, 32)}
+        assert groups(typed(WINDOWS, **shapes)) == ["y = Slice Slice Slice Slice Max(x)"]
+        text = str(ro.compile(ro.parse_net(WINDOWS), tuning=Options(least_work=0)).plan(shapes, backward=False))
+        assert ("all rows are one" if rows == 1 else "6 rows") in text
+
+
+@pytest.mark.parametrize("shape", [(1, 10, 32), (6, 10, 32)])
+def test_windows_give_what_the_reference_gives(shape: Shape) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    net = ro.parse_net(WINDOWS)
+    found = ro.compile(net, tuning=Options(least_work=0))(x=x)["y"]
+    np.testing.assert_array_equal(found, ro.compile(net, "reference")(x=x)["y"])

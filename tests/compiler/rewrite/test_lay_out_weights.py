@@ -34,6 +34,19 @@ def test_weights_are_matrices_once() -> None:
     assert [op.type for op in split.rest if op.type != "Constant"] == ["MatrixConv", "Flatten", "Gemm"]
 
 
+def test_weights_that_are_constants_are_laid_out() -> None:
+    net = ro.Net("constant")
+    x, w = net.input("x"), net.constant(np.ones((2, 3, 3)))
+    net.outputs(y=ro.conv(x, w * 2.0, kernel_shape=[3]))
+    split = split_bound(net, set())
+    assert split is not None
+    assert [op.type for op in split.rest if op.type != "Constant"] == ["MatrixConv"]
+    once = {name: np.ones((9, 2), "float32") for name in split.once.output_blobs}
+    rest, bound = split.with_bound(once)
+    assert not bound, "a small array that nothing is bound for is a constant as before"
+    assert rest.input_names == ("x",)
+
+
 def test_others_stay() -> None:
     net = model()
     assert lay_out_weights(net, {"x", "b"}) is net
