@@ -13,11 +13,10 @@ from rnnops.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
-    from rnnops.cli import onnx_runs
-    from rnnops.onnx import outline as outlines
+    from rnnops.cli import onnx_file, onnx_runs
 else:  # other commands do without the package onnx
-    onnx_files, outlines = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.outline")
-    onnx_runs = LazyModule("rnnops.cli.onnx_runs")
+    onnx_files = LazyModule("rnnops.onnx")
+    onnx_file, onnx_runs = LazyModule("rnnops.cli.onnx_file"), LazyModule("rnnops.cli.onnx_runs")
 
 HELP = "say what an ONNX file holds, draw it, and run it beside ONNX Runtime"
 RIGHT, DIFFERENT, NOT_READ = 0, 1, 3
@@ -34,7 +33,7 @@ class OnnxOptions:
 
     Args:
         constants: input -> its value from now on.
-        sizes: name of an open size -> the size; name of an input without axes -> its shape.
+        sizes: name of an open size and the size, or of an input of which the file says no axes and its shape.
         ranges: input -> lowest and highest number that is fed.
         states: output=input, as they were given; steps: the open size that counts steps.
         draw: where a picture goes.
@@ -44,7 +43,7 @@ class OnnxOptions:
 
     file: Path
     constants: Mapping[str, Any]
-    sizes: Mapping[str, tuple[int, ...]]
+    sizes: tuple[tuple[str, tuple[int, ...]], ...]
     ranges: Mapping[str, tuple[float, float]]
     states: tuple[str, ...]
     steps: str | None
@@ -64,7 +63,7 @@ def add_onnx(commands: Any) -> None:
     again = "; may be given again"
     value = f"value of an input that decides sizes or branches: numbers{again}"
     parser.add_argument("--constants", type=_constant, action="append", default=[], metavar="NAME=1,2", help=value)
-    size = f"a size that the file leaves open, by its name, or INPUT.AXIS where it has none{again}"
+    size = f"an open size, by its name, or INPUT.AXIS where it has none: the file is read as though it had it{again}"
     parser.add_argument("--sizes", type=_sizes, action="append", default=[], metavar="NAME=SIZE", help=size)
     bounds = f"lowest and highest number that is fed; else floats are normal, integers 0 or 1{again}"
     parser.add_argument("--range", type=_range, action="append", default=[], metavar="INPUT=LOW,HIGH", help=bounds)
@@ -81,7 +80,7 @@ def _add_work(group: Any) -> None:
     group.add_argument("--stream", action="store_true", help=stream)
     state = "a state: what --stream feeds back; what recurrences begin and end with, if left out; may be given again"
     group.add_argument("--state", action="append", default=[], metavar="OUTPUT=INPUT", help=state)
-    steps = "the open size that counts steps: --stream feeds one at a time, and compares with one call of them all"
+    steps = "the size that counts steps, which stays open: --stream feeds one at a time, beside one call of them all"
     group.add_argument("--steps", metavar="NAME", help=steps)
     limit = "the largest difference that is right, over the largest value (default: %(default)g)"
     group.add_argument("--tolerance", type=_positive, default=TOLERANCE, metavar="X", help=limit)
@@ -90,21 +89,21 @@ def _add_work(group: Any) -> None:
 def read_onnx_options(given: Mapping[str, Any]) -> OnnxOptions:
     """Options from parsed arguments."""
     others = {field.name: given[field.name] for field in fields(OnnxOptions) if field.name in given}
-    others |= {name: dict(given[name]) for name in ("constants", "sizes")}
+    others |= {"constants": dict(given["constants"]), "sizes": tuple(given["sizes"])}
     return OnnxOptions(**others, ranges=dict(given["range"]), states=tuple(given["state"]))
 
 
 def onnx(options: OnnxOptions) -> int:
     """Print the report, do what is asked for, and return the exit code."""
-    proto, outline = outlines.read_outline(options.file)
-    print_outline(options.file, outline)
+    file = onnx_file.read_file(options)
+    print_outline(options.file, file.outline)
     try:
-        model = onnx_files.load_model(options.file, dict(options.constants))
+        model = onnx_files.load_model(options.file, dict(options.constants), file.fixed)
     except onnx_files.OnnxError as error:
-        print_reading(outline, None, str(error))
+        print_reading(file.outline, None, str(error))
         return NOT_READ
-    print_reading(outline, model, "")
-    return RIGHT if onnx_runs.OnnxRuns(options, proto.graph, model).all() else DIFFERENT
+    print_reading(file.outline, model, "")
+    return RIGHT if onnx_runs.OnnxRuns(options, file, model).all() else DIFFERENT
 
 
 def _constant(text: str) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rnnops.cli.onnx_file import OnnxFile, shapes_of_feeds
 from rnnops.cli.onnx_report import plain, print_table, print_times
 from rnnops.cli.onnx_stream import stream
 from rnnops.cli.report import show
@@ -18,9 +19,9 @@ from rnnops.lazy import cached_property
 from rnnops.net import Net
 from rnnops.onnx.beside import THEIRS, call_times
 from rnnops.onnx.difference import distance_of
-from rnnops.onnx.feeds import ChosenSizes, choose_sizes, open_sizes, random_feeds
+from rnnops.onnx.feeds import ChosenSizes, choose_sizes, random_feeds
 from rnnops.onnx.load import OnnxModel, fixed_inputs
-from rnnops.onnx.package import GraphProto
+from rnnops.onnx.open_sizes import open_sizes
 from rnnops.onnx.runtime import Session
 from rnnops.pictures.draw_net import draw_net
 from rnnops.types import FLOAT, Array
@@ -31,16 +32,12 @@ if TYPE_CHECKING:
 
 
 class OnnxRuns:
-    """A file that was read, with feeds.
+    """A file that was read, with feeds."""
 
-    Args:
-        graph: the file's.
-    """
-
-    def __init__(self, options: OnnxOptions, graph: GraphProto, model: OnnxModel) -> None:
-        self.options, self.graph, self.model = options, graph, model
+    def __init__(self, options: OnnxOptions, file: OnnxFile, model: OnnxModel) -> None:
+        self.options, self.file, self.graph, self.model = options, file, file.graph, model
         self.random = np.random.default_rng(options.seed)
-        self.constants = fixed_inputs(graph, options.constants, model.dtype)
+        self.constants = fixed_inputs(file.graph, options.constants, model.dtype)
 
     # -- what is fed -----------------------------------------------------------------------------------------------
 
@@ -53,7 +50,7 @@ class OnnxRuns:
     @cached_property
     def sizes(self) -> ChosenSizes:
         """Shapes of inputs, said once."""
-        sizes = choose_sizes({name: self.model.shapes.get(name) for name in self.types}, self.options.sizes)
+        sizes = choose_sizes(*shapes_of_feeds(self.file, self.types))
         if sizes.open:
             show(f"sizes: {plain(sizes.text(), 400)}")
         return sizes

@@ -14,7 +14,7 @@ from rnnops.compiler import compile as compile_net
 from rnnops.onnx.beside import THEIRS, step_times
 from rnnops.onnx.difference import distance_of
 from rnnops.onnx.errors import MissingPackageError, OnnxError
-from rnnops.onnx.feeds import open_sizes
+from rnnops.onnx.open_sizes import open_sizes
 from rnnops.onnx.open_states import open_states
 from rnnops.onnx.runtime import Session
 from rnnops.onnx.state_pairs import state_pairs

@@ -1,17 +1,15 @@
-"""Random feeds for files: sizes for what a file leaves open, and numbers by dtype.
-
-An open size has the name that the file gives it, else `INPUT.AXIS`, as in `x.0`. Sizes that nobody says are made up.
-"""
+"""Random feeds for files: sizes for what a file leaves open, made up where nobody says them, and numbers by dtype."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
 import numpy as np
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.open_sizes import names_of_open_sizes, open_sizes
 from rnnops.onnx.probes import Dims
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
@@ -36,11 +34,6 @@ class ChosenSizes:
         return ", ".join(f"{name}={size}{' (made up)' * (name in self.made_up)}" for name, size in self.open.items())
 
 
-def open_sizes(name: str, dims: Dims) -> dict[int, str]:
-    """Axes of an input that have no number, and what their sizes are called."""
-    return {axis: dim or f"{name}.{axis}" for axis, dim in enumerate(dims) if not isinstance(dim, int)}
-
-
 def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence[int]]) -> ChosenSizes:
     """Shapes of all inputs.
 
@@ -50,16 +43,21 @@ def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence
 
     Raises OnnxError for other names and numbers, and for an input of which nobody says anything.
     """
-    names = dict.fromkeys(name for one, dims in inputs.items() if dims for name in open_sizes(one, dims).values())
-    shapeless = [name for name, dims in inputs.items() if dims is None]
-    if unknown := sorted(set(given) - {*names, *shapeless}):
-        wanted = ", ".join((*names, *shapeless)) or "none: the file says them all"
-        raise OnnxError("these are no open sizes", wanted=wanted, came=", ".join(unknown))
+    check_names(inputs, given)
+    names = names_of_open_sizes(inputs)
     made_up = tuple(name for name in names if name not in given)
     numbers = dict(zip(made_up, chain(MADE_UP, repeat(MADE_UP[-1])), strict=False))
     sizes = {name: numbers[name] if name in numbers else one_size(name, given[name]) for name in names}
     shapes = {name: shape_of(name, dims, sizes, given) for name, dims in inputs.items()}
     return ChosenSizes(shapes, sizes, made_up)
+
+
+def check_names(inputs: Mapping[str, Dims | None], given: Collection[str]) -> None:
+    """Raise OnnxError for names that are neither open sizes nor inputs of which the file says nothing."""
+    names = [*names_of_open_sizes(inputs), *(name for name, dims in inputs.items() if dims is None)]
+    if unknown := sorted(set(given) - set(names)):
+        wanted = ", ".join(names) or "none: the file says them all"
+        raise OnnxError("these are no open sizes", wanted=wanted, came=", ".join(unknown))
 
 
 def one_size(name: str, sizes: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.open_sizes import OpenBranch
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper
 from rnnops.onnx.probes import Known, fixed_dims
 from rnnops.onnx.read_model import graphs_of
@@ -46,6 +47,8 @@ def read_if(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tupl
         raise OnnxError("an If has one input, a bool", came=", ".join(proto.input))
     known = reader.known_value(proto.input[0])
     likely = reader.likely_value(proto.input[0]) if known is None else known
+    if known is None:
+        reader.model.branches.append(open_branch(reader, proto))
     if likely is None:
         return read_both(reader, proto, branches)
     if likely.size != 1:
@@ -103,12 +106,20 @@ def branch_of(attributes: Mapping[str, tuple[int, Any]], name: str, outputs: int
 
 def read_both(reader: GraphReader, proto: NodeProto, branches: Mapping[bool, GraphProto]) -> None:
     """Both branches, and Where between each two results, which must have one type."""
-    condition = scalar_condition(reader, proto)
+    undecided, condition = reader.model.branches[-1], scalar_condition(reader, proto)
     one, other = (read_branch(reader, proto, branches[taken], BRANCHES[taken]) for taken in (True, False))
     for name, then, otherwise in zip(proto.output, one, other, strict=True):
         if name:
             otherwise = of_one_shape(reader, name, then, otherwise)
             reader.read_node(helper.make_node("Where", [condition, then, otherwise], [name]))
+    if undecided.source is not None:  # it has been read, whatever comes
+        reader.model.branches.remove(undecided)
+
+
+def open_branch(reader: GraphReader, proto: NodeProto) -> OpenBranch:
+    """An If whose condition is not known, for errors to tell of."""
+    source = reader.sizes.source(reader.blob(proto.input[0]).name)
+    return OpenBranch(f"If '{proto.name or next(filter(None, proto.output), '')}'", source)
 
 
 def scalar_condition(reader: GraphReader, proto: NodeProto) -> str:
@@ -133,7 +144,6 @@ def of_one_shape(reader: GraphReader, name: str, then: str, otherwise: str) -> s
             blob=name,
             wanted="two branches whose results have one dtype and one shape",
             came=" and ".join(map(in_words, kinds)),
-            hint="If the condition is the same in all runs, give what it follows from: load(path, constants={...}).",
         )
     if reader.is_certain(then) and reader.is_certain(otherwise):
         return otherwise

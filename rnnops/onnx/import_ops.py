@@ -105,7 +105,7 @@ def check_one_sign(node: Node, mode: str, pads: Sequence[int] | np.ndarray[Any, 
             f"mode '{mode}' fills an axis or cuts it by the signs of input 'pads', which the file leaves open",
             blob=node.reader.bound[node.input(1).name],
             wanted="pads that follow from constants and fixed sizes, or mode='constant'",
-            hint="Export the model with fixed sizes, or give inputs that decide them: load(path, constants={...}).",
+            hint="Give what decides them: load(path, sizes={...}) for open sizes, constants={...} for inputs.",
         )
     if cuts_and_fills(np.ravel(pads)):
         node.fail(

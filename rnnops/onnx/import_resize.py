@@ -114,7 +114,10 @@ def targets(
     dims = [fixed_dims(known)[axis] if known else None for axis in axes]
     wanted = [int(size) for size in sizes or ()]
     if any(not isinstance(dim, int) for dim in dims) or min(wanted, default=0) < 0:
-        node.fail("sizes of an array whose own sizes the file leaves open", hint="Export the model with fixed sizes.")
+        node.fail(
+            "sizes of an array whose own sizes the file leaves open",
+            hint="Give those that are open: load(path, sizes={...}).",
+        )
     ratios = [size / max(int(dim or 0), 1) for size, dim in zip(wanted, dims, strict=True)]
     if policy == "stretch":
         return list(zip(wanted, ratios, strict=True))
@@ -190,7 +193,9 @@ def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any,
 def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: Way) -> Blob:
     """Sizes that follow from shapes, which the file leaves open."""
     if node.attr("keep_aspect_ratio_policy", "string", "stretch") != "stretch":
-        node.fail("an aspect ratio is kept where sizes are open", hint="Export the model with fixed sizes.")
+        node.fail(
+            "an aspect ratio is kept where sizes are open", hint="Give those that are open: load(path, sizes={...})."
+        )
     y, rank = x, node.rank(x)
     for i, axis in enumerate(axes):
         y = resized_open(node, y, rank, axis, (node.input(3), i), way)

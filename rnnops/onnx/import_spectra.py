@@ -134,7 +134,7 @@ def fixed(node: Node, x: Blob, axis: int) -> int:
     dims = fixed_dims(known) if known else ()
     size = dims[axis] if -len(dims) <= axis < len(dims) else None
     if not isinstance(size, int):
-        node.fail("a size decides a table, and the file leaves it open", hint="Export the model with fixed sizes.")
+        node.fail("a size decides a table, and the file leaves it open", hint="Give it: load(path, sizes={...}).")
     return size
 
 

@@ -27,6 +27,7 @@ from rnnops.onnx.import_scatter import SCATTER_RULES
 from rnnops.onnx.import_sequences import SEQUENCE_OPS
 from rnnops.onnx.import_spectra import SPECTRUM_RULES
 from rnnops.onnx.node import Rule
+from rnnops.onnx.open_sizes import dims_of, dims_of_inputs, fix_sizes, with_hints
 from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
 from rnnops.onnx.read_graph import GraphReader, Model
@@ -89,18 +90,25 @@ class OnnxModel:
         return dict(self.params)
 
 
-def load(path: str | os.PathLike[str], constants: Mapping[str, object] | None = None) -> Net:
+def load(
+    path: str | os.PathLike[str],
+    constants: Mapping[str, object] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> Net:
     """The net of an ONNX file; `load_model` gives the values of its parameters, too.
 
     Args:
         path: a file with its data inside.
         constants: graph input -> array that it is from now on, as sizes must be that a file leaves to its caller.
+        sizes: open size of the inputs -> its number from now on, as though the file had it: by the name that the file
+            gives it, else `INPUT.AXIS`, as in `{"x.0": 8}`. A branch of an `If` may follow from it.
 
     Returns:
         A net with the file's names; float initializers are its parameters.
 
     Raises:
-        OnnxError: anything that cannot be read exactly as it is meant; it names file, node and op.
+        OnnxError: anything that cannot be read exactly as it is meant; it names file, node and op. A size that is not
+            open, is no positive whole number, or does not fit the constants or the graph.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -111,14 +119,18 @@ def load(path: str | os.PathLike[str], constants: Mapping[str, object] | None = 
         ...     print(ro.onnx.load(f"{folder}/net.onnx").ops[0].type)
         Tanh
     """
-    return load_model(path, constants).net
+    return load_model(path, constants, sizes).net
 
 
-def load_model(path: str | os.PathLike[str], constants: Mapping[str, object] | None = None) -> OnnxModel:
+def load_model(
+    path: str | os.PathLike[str],
+    constants: Mapping[str, object] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> OnnxModel:
     """The net of an ONNX file, the values of its parameters, and the shapes of its inputs.
 
     Args:
-        path, constants: as `load`'s.
+        path, constants, sizes: as `load`'s.
 
     Returns:
         An `OnnxModel`.
@@ -142,13 +154,24 @@ def load_model(path: str | os.PathLike[str], constants: Mapping[str, object] | N
         raise OnnxError("this is no path of a file", came=type(path).__name__)
     with about(os.fspath(path)), absolute_names():
         model, opset = read_model(Path(path), READABLE)
-        return read_main_graph(model, opset, constants or {})
+        fixed = fix_sizes(model.graph, {} if sizes is None else sizes, constants or {})
+        return read_main_graph(model, opset, constants or {}, fixed)
 
 
-def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, object]) -> OnnxModel:
-    """The graph of a model whose ops are all in the set."""
+def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, object], sizes: dict[str, int]) -> OnnxModel:
+    """The graph of a model whose ops are all in the set.
+
+    Args:
+        sizes: those that were fixed, of which errors tell.
+    """
     graph = proto.graph
     model = Model(RULES, opset, float_dtype_of(graph))
+    with with_hints(dims_of_inputs(graph), sizes, model.branches):
+        return read_graph(graph, model, constants)
+
+
+def read_graph(graph: GraphProto, model: Model, constants: Mapping[str, object]) -> OnnxModel:
+    """A graph as a net, with what comes with it."""
     reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
     reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))
     shapes = declare_inputs(reader, graph, constants)
@@ -200,12 +223,7 @@ def input_type(value: ValueInfoProto) -> tuple[str, Dims | None]:
         raise OnnxError("an input is no tensor", blob=value.name)
     kind = value.type.tensor_type
     dtype = element_dtype(kind.elem_type, f"input '{value.name}'")
-    if not kind.HasField("shape"):
-        return dtype, None
-    return dtype, tuple(
-        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
-        for dim in kind.shape.dim
-    )
+    return dtype, dims_of(value)
 
 
 def float_dtype_of(graph: GraphProto) -> str:

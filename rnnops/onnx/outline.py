@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
-from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.load import READABLE
 from rnnops.onnx.outline_layers import Layer, layers_of
 from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -89,16 +89,14 @@ class Outline:
     unsupported: tuple[Unsupported, ...]
 
 
-def read_outline(path: Path) -> tuple[ModelProto, Outline]:
-    """A file's protobuf and its outline. Raises OnnxError where it is no protobuf of a model."""
-    with about(str(path)):  # also what texts that are no UTF-8 raise
-        if not path.is_file():
-            raise OnnxError("it is no file" if path.exists() else "it does not exist")
-        if path.stat().st_size > MAX_BYTES:
-            raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
-        data = path.read_bytes()
-        model = parse_model(data)
-        return model, outline(model, len(data))
+def read_proto(path: Path) -> tuple[ModelProto, int]:
+    """A file's protobuf and its size in bytes. Raises OnnxError where it is no protobuf of a model."""
+    if not path.is_file():
+        raise OnnxError("it is no file" if path.exists() else "it does not exist")
+    if path.stat().st_size > MAX_BYTES:
+        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
+    data = path.read_bytes()
+    return parse_model(data), len(data)
 
 
 def outline(model: ModelProto, nbytes: int) -> Outline:

@@ -22,6 +22,7 @@ from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_sequences import SEQUENCE_OPS, Parts, read_sequence
 from rnnops.onnx.known_sizes import KnownSizes
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
+from rnnops.onnx.open_sizes import OpenBranch
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
@@ -45,6 +46,7 @@ class Model:
         rules: op type -> its rule; opset: version of the op set; float_dtype: of the float data.
         params: the parameters' values, which reading fills.
         sizes: made-up sizes of what the file leaves open.
+        branches: If nodes whose condition is not known: those by open sizes so far, others while they are read.
     """
 
     rules: Mapping[str, Rule]
@@ -52,6 +54,7 @@ class Model:
     float_dtype: str
     params: dict[str, Array] = field(default_factory=dict)
     sizes: Sizes = field(default_factory=Sizes)
+    branches: list[OpenBranch] = field(default_factory=list)
 
     def dtype(self, name: str) -> str:
         """A dtype as nets have it: the model's own float dtype is `"float"`."""

@@ -49,7 +49,7 @@ def check_way(node: Node, x: Blob, target: Target, way: Way) -> None:
             "an axis whose size the file leaves open is not resized in this way",
             wanted=f"nearest or linear, {' or '.join(TRANSFORMS)}, by a whole number or to sizes that follow",
             came=f"{way.mode}, {way.transform}" + ("" if isinstance(target, tuple) else f", by {target}"),
-            hint="Export the model with fixed sizes.",
+            hint="Give the sizes that are open: load(path, sizes={...}).",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -39,6 +39,21 @@ def tagger(folder: Path) -> Path:
     return folder / "tagger.onnx"
 
 
+def by_window(folder: Path) -> Path:
+    """A GRU with its state as an input and an output, which can be read for windows of 6 or 7 numbers."""
+    text = f"""g (float[N,window] x, float[1,N,2] h) => (float[N,2] y, float[1,rows,2] hn)
+        <float[1,6,3] w = {{{", ".join(["0.5", "-0.25"] * 9)}}}, float[1,6,2] u = {{{", ".join(["0.25"] * 12)}}}> {{
+        width = Shape<start = 1, end = 2>(x) three = Constant<value_ints = [3]>() size = Div(width, three)
+        first = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+        x1 = Slice(x, first, three, one) c = Equal(size, two)
+        y, hn = If(c) <
+            then_branch = t() => (float[N,2] a, float[1,N,2] b) {{
+                s = Unsqueeze(x1, first) all, b = GRU<hidden_size = 2>(s, w, u, "", "", h) a = Squeeze(b, first) }},
+            else_branch = e() => (float[N,2] a, float[1,N,2] b) {{
+                all, b = GRU<hidden_size = 2>(x1, w, u, "", "", h) a = Squeeze(b, first) }}> }}"""
+    return saved(folder / "window.onnx", HEAD + text)
+
+
 def counter(folder: Path, direction: str = "forward") -> Path:
     """Two GRUs that begin with zeros of their own."""
     weights = ", ".join(["0.1", "-0.4", "0.3"] * 9)
@@ -54,9 +69,10 @@ class StandIn:
     """What `rnnops.onnx.runtime.Session` does, by the reference device, its results times `factor`."""
 
     factor = 1.0
+    sizes: ClassVar[dict[str, int]] = {}  # with which it reads files
 
     def __init__(self, path: Path) -> None:
-        model = ro.onnx.load_model(path)
+        model = ro.onnx.load_model(path, sizes=self.sizes)
         self.run = ro.compile(model.net, device="reference").bind(**model.params)
 
     def __call__(self, feeds: Arrays) -> dict[str, np.ndarray]:

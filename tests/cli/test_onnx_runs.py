@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_command_files import HEAD, StandIn, command, counter, saved, tagger
+from onnx_command_files import HEAD, StandIn, by_window, command, counter, saved, tagger
 
 from rnnops.cli import onnx_runs
 from rnnops.onnx import beside, turns
@@ -62,6 +62,8 @@ def test_sizes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for arguments, problem in {
         ("--sizes", "M=4"): "these are no open sizes; wanted T, N; got M",
         ("--sizes", "T=4,5"): "'T' is one size",
+        ("--sizes", "T=4", "--sizes", "T=5"): "'T' is one size; wanted one number; got [4] and [5]",
+        ("--sizes", "T=0"): "size 'T' is wrong; wanted a positive whole number; got 0",
         ("--sizes", "T=99999", "--sizes", "N=99999"): "a feed would be too large",
     }.items():
         assert command(path, "--check", *arguments) == 2
@@ -89,6 +91,50 @@ def test_sizes_that_do_not_fit_are_told_to_be_made_up(tmp_path: Path, capsys: py
     assert command(path, "--speed") == 2
     assert "Sizes are made up: say --sizes N=... --sizes M=..." in capsys.readouterr().err
     assert command(path, "--speed", "--sizes", "M=2") == 0
+
+
+def test_sizes_decide_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    path, sizes = by_window(tmp_path), ("--sizes", "window=6", "--sizes", "N=4")
+    assert command(path) == 3
+    assert "Open sizes decide a branch of If 'y'" in capsys.readouterr().out
+    assert command(path, *sizes[:2]) == 0
+    printed = capsys.readouterr().out
+    assert "  x  float32 [N, 6]\n" in printed
+    assert "  hn  float32 [1, rows, 2]\n" in printed
+    monkeypatch.setattr(StandIn, "sizes", {"window": 6})
+    picture = tmp_path / "net.svg"
+    assert command(path, *sizes, "--check", "--speed", "--stream", "--plan", "--draw", picture) == 0
+    printed = capsys.readouterr().out
+    assert "  x  float32 [4, 6]\n" in printed
+    assert "  y   float32 [4, 2]\n" in printed
+    assert "sizes: N=4, window=6\n" in printed
+    assert "x float32[4, 6]" in printed.partition("plan:")[2]
+    assert "8 calls beside ONNX Runtime" in printed
+    assert "states: hn -> h" in printed
+    assert "[4, 6]" in picture.read_text()
+    assert command(path, "--check", *sizes[:2]) == 0
+    assert "sizes: N=2 (made up), window=6\n" in capsys.readouterr().out
+
+
+def test_the_size_that_counts_steps_stays_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--sizes", "T=5", "--sizes", "N=4")
+    assert command(tagger(tmp_path), "--stream", "--steps", "T", *sizes, "--tolerance", "1e-6") == 0
+    printed = capsys.readouterr().out
+    assert "  x   float32 [T, 4, 3]\n" in printed
+    assert "5 steps beside one call of them all" in printed
+
+
+def test_sizes_of_a_constant(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + "g (float[N] x, int64[K] s) => (float y) { y = Reshape(x, s) }")
+    constant = ("--constants", "s=2,-1")
+    assert command(path, *constant, "--sizes", "K=2", "--sizes", "N=6", "--plan") == 0
+    printed = capsys.readouterr().out
+    assert "  s  int64 [2]" in printed
+    assert "sizes: N=6\n" in printed
+    assert command(path, *constant, "--sizes", "K=3") == 2
+    assert "constants and sizes contradict each other" in capsys.readouterr().err
+    assert command(path, *constant, "--sizes", "N=7") == 3
+    assert "sizes={'N': 7}, which may not fit" in capsys.readouterr().out
 
 
 def test_a_constant_is_fed_to_the_other_one(

@@ -46,6 +46,17 @@ A_SCAN_INSIDE = """(float[T,N,3] x, float[N,3] h0, bool c) => (float[N,3] y) <fl
                                  body = step(float[N,3] w, float[N,3] x_t) => (float[N,3] s, float[N,3] o) {
                                      s = Add(w, x_t) o = Mul(s, w2) }>(h0, x) },
                else_branch = e() => (float[N,3] s) { s = Mul(h0, w) }> }"""
+BY_WINDOW = f"""(float[N,window] x, float[1,N,2] h) => (float[N,2] y, float[1,rows,2] hn)
+    <float[1,6,3] w = {{{", ".join(["0.5", "-0.25"] * 9)}}}, float[1,6,2] u = {{{", ".join(["0.25"] * 12)}}}> {{
+    w1 = Shape<start = 1, end = 2>(x) three = Constant<value_ints = [3]>() size = Div(w1, three)
+    first = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+    x1 = Slice(x, first, three, one) c = Equal(size, two)
+    y, hn = If(c) <
+        then_branch = t() => (float[N,2] a, float[1,N,2] b) {{
+            s = Unsqueeze(x1, first) all, b = GRU<hidden_size = 2>(s, w, u, "", "", h) a = Squeeze(b, first) }},
+        else_branch = e() => (float[N,2] a, float[1,N,2] b) {{
+            all, b = GRU<hidden_size = 2>(x1, w, u, "", "", h) a = Squeeze(b, first) }}> }}"""
+BY_WINDOW_WITHOUT_NAMES = BY_WINDOW.replace("float[N,window] x, float[1,N,2] h", "float[?,?] x, float[1,?,2] h")
 ALL = {
     "by data": BY_DATA,
     "a condition with axes": TWO_AXES,

@@ -15,6 +15,7 @@ import onnx
 import onnx.parser
 import pytest
 from each import check_each
+from if_models import BY_WINDOW, model_of
 from onnx.reference import ReferenceEvaluator
 
 from rnnops.onnx.difference import distance
@@ -159,6 +160,7 @@ def test_the_table_is_whole() -> None:
     for entry in table:
         assert all(sum(kind in rule for kind in KINDS) == 1 for rule in entry.feeds.values()), entry.name
         assert set(entry.constants) <= set(entry.feeds)
+        assert not (entry.refused and entry.sizes), entry.name
     print(Counter(entry.refused or "read" for entry in table))
 
 
@@ -185,6 +187,18 @@ def test_a_right_file_and_wrong_ones(tmp_path: Path) -> None:
     foreign = saved(tmp_path / "b.onnx", TEXT.format(op="Acos"))
     assert check_file(replace(entry, refused="Acos"), foreign, with_the_reference).is_right
     assert check_file(replace(entry, refused="Conv"), foreign, with_the_reference).verdict.startswith("refused: ")
+
+
+def test_a_file_that_is_read_for_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"x": {"shape": [2, 6], "normal": 1.0}, "h": {"shape": [1, 2, 2], "normal": 1.0}}
+    entry, path = replace(ENTRY, feeds=rules, sizes={"window": 6}), tmp_path / "a.onnx"
+    onnx.save(model_of(BY_WINDOW), path)
+    row = check_file(entry, path, with_the_reference)
+    assert row.is_right
+    assert max(row.error, row.again, row.gradient) < 1e-5  # type: ignore[type-var]
+    assert "sizes={'N': ..., 'window': ...}" in check_file(replace(entry, sizes={}), path, with_the_reference).verdict
+    monkeypatch.setattr(speed, "Session", StandIn)
+    assert set(time_file(entry, path, block=0.0, rounds=1).step or ()) == {"rnnops", "ONNX Runtime"}
 
 
 def test_distances() -> None:

@@ -52,7 +52,7 @@ def check_file(entry: RealFile, path: Path, runtime: Runtime) -> Row:
     expected = runtime(path, feeds)
     constants = {name: feeds[name] for name in entry.constants}
     try:
-        model = ro.onnx.load_model(path, constants)
+        model = ro.onnx.load_model(path, constants, entry.sizes)
     except ro.onnx.OnnxError as error:
         listed = entry.refused and entry.refused in str(error)
         return Row(entry.name, "refused as listed" if listed else f"refused: {error}")

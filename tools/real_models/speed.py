@@ -47,7 +47,7 @@ def time_file(entry: RealFile, path: Path, **options: Any) -> Speed:
     graph, session = onnx.load(path, load_external_data=False).graph, Session(path)
     feeds = make_feeds(entry.feeds, input_dtypes(path))
     constants = {name: feeds.pop(name) for name in entry.constants}
-    model = ro.onnx.load_model(path, constants)
+    model = ro.onnx.load_model(path, constants, entry.sizes)
     run = ro.compile(model.net, threads=1).bind(**model.params)
     call = call_times(run, session, feeds, constants, **options)
     links = {output: name for output, name in state_pairs(graph).items() if name in feeds}

@@ -19,6 +19,7 @@ class RealFile:
         what: a line for people; quantised: whether its products are of integers.
         feeds: input -> a rule of `tools.real_models.feeds`.
         constants: inputs that decide what the graph is, so that reading needs their values.
+        sizes: open sizes that decide a branch, so that reading needs their numbers: those of the feeds.
         steps: name of the open size that counts steps, of a file whose states its next call takes.
         refused: a part of the message with which it is refused today; empty for a file that is read.
         tolerance: on outputs, of the largest value; tolerance_because: why it is another than that of most files.
@@ -37,6 +38,7 @@ class RealFile:
     quantised: bool
     feeds: dict[str, dict[str, Any]]
     constants: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
     steps: str = ""
     refused: str = ""
     tolerance: float = 1e-4

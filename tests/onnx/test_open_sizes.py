@@ -1,0 +1,223 @@
+"""Sizes that a caller gives for those that a file leaves open: branches by them, shapes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from devices import DEVICES
+from each import check_each
+from if_models import BY_OPEN_SIZE, BY_WINDOW, BY_WINDOW_WITHOUT_NAMES, model_of
+from onnx.reference import ReferenceEvaluator
+from rejection import rejects
+
+import rnnops as ro
+from rnnops.errors import FeedError, RnnopsError
+from rnnops.onnx import OnnxError, export, load, load_model
+
+ONE, OTHER = {"N": 2, "window": 6}, {"x.0": 2, "x.1": 6, "h.1": 2}
+
+
+def written(graph: str, folder: Path) -> Path:
+    """A file with a graph."""
+    onnx.save(model_of(graph), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def feeds_of(rows: int = 2, window: int = 6) -> dict[str, np.ndarray[Any, Any]]:
+    """Random feeds for the models of windows."""
+    random = np.random.default_rng(0)
+    return {
+        "x": random.normal(size=(rows, window)).astype("float32"),
+        "h": random.normal(size=(1, rows, 2)).astype("float32"),
+    }
+
+
+def wanted_of(path: Path, feeds: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """What ONNX's own evaluator computes."""
+    evaluator = ReferenceEvaluator(str(path))
+    return dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
+
+
+READ = {"all": (BY_WINDOW, ONE), "one": (BY_WINDOW, {"window": 6}), "no names": (BY_WINDOW_WITHOUT_NAMES, OTHER)}
+
+
+@pytest.mark.parametrize("device", ["reference", "plain"])
+def test_a_branch_by_a_size(device: str, tmp_path: Path) -> None:
+    def check(name: str) -> None:
+        text, sizes = READ[name]
+        path, feeds = written(text, tmp_path), feeds_of()
+        model = load_model(path, sizes=sizes)
+        out = DEVICES[device](model.net)(model.params, feeds)
+        for key, wanted in wanted_of(path, feeds).items():
+            np.testing.assert_allclose(out[key], wanted, rtol=1e-5, atol=1e-6)
+
+    check_each(READ, check)
+
+
+def test_gradients(tmp_path: Path) -> None:
+    def check(name: str) -> None:
+        text, sizes = READ[name]
+        model = load_model(written(text, tmp_path), sizes=sizes)
+        arrays = {**model.params, **feeds_of()}
+        ro.testing.check_gradient(model.net, {key: array.astype("float64") for key, array in arrays.items()})
+
+    check_each(READ, check)
+
+
+def test_shapes_have_the_numbers(tmp_path: Path) -> None:
+    path = written(BY_WINDOW, tmp_path)
+    assert load_model(path, sizes={"window": 6}).shapes == {"x": ("N", 6), "h": (1, "N", 2)}
+    model = load_model(path, None, {"window": np.int64(6), "N": 2})
+    assert model.shapes == {"x": (2, 6), "h": (1, 2, 2)}
+    assert [spec.shape for spec in model.net.input_specs if spec.name in "xh"] == [(2, 6), (1, 2, 2)]
+    rejects(FeedError, lambda: ro.compile(model.net)(model.params, feeds_of(window=5)), "'x'", "[2, 6]", "[2, 5]")
+    assert str(load(path, sizes=ONE)) == str(model.net)
+
+
+def test_it_is_as_though_the_file_had_them(tmp_path: Path) -> None:
+    fixed = BY_WINDOW.replace("window", "6").replace("N", "2")
+    nets = [load(written(text, tmp_path), sizes=sizes) for text, sizes in ((BY_WINDOW, ONE), (fixed, None))]
+    assert str(nets[0]) == str(nets[1])
+
+
+def test_a_branch_by_a_size_in_an_input_that_stays_open_is_guarded(tmp_path: Path) -> None:
+    """Other sizes are right where they take the same branch, and refused where they do not."""
+    path = written(BY_WINDOW, tmp_path)
+    model = load_model(path, sizes={"window": 6})
+    for rows, window in ((1, 6), (3, 6), (2, 7)):
+        feeds = feeds_of(rows, window)
+        out = ro.compile(model.net, device="reference")(model.params, feeds)
+        np.testing.assert_allclose(out["hn"], wanted_of(path, feeds)["hn"], rtol=1e-5, atol=1e-6)
+    with pytest.raises(RnnopsError, match="guarded"):
+        ro.compile(model.net, device="reference")(model.params, feeds_of(2, 9))
+
+
+def test_the_other_branch(tmp_path: Path) -> None:
+    path = written(BY_OPEN_SIZE, tmp_path)
+    x = np.ones((1, 3), "float32")
+    assert ro.compile(load(path, sizes={"N": 1}), device="reference")(x=x)["y"].shape == (3,)
+    assert "Squeeze" not in {op.type for op in load(path, sizes={"N": 4}).ops}
+
+
+def test_steps_are_one_call(tmp_path: Path) -> None:
+    model, feeds = load_model(written(BY_WINDOW, tmp_path), sizes=ONE), feeds_of()
+    run = ro.compile(model.net).bind(**model.params)
+    stream = run.stream({"hn": "h"}, shapes=model.shapes, initial={"h": feeds["h"]})
+    state = feeds["h"]
+    for _ in range(3):
+        wanted = run(x=feeds["x"], h=state)
+        np.testing.assert_array_equal(stream({"x": feeds["x"]})["y"], wanted["y"])
+        state = wanted["hn"]
+    np.testing.assert_array_equal(stream.states["h"], state)
+
+
+def test_written_again_with_the_sizes(tmp_path: Path) -> None:
+    path, feeds = written(BY_WINDOW, tmp_path), feeds_of()
+    for sizes in (ONE, {"window": 6}):
+        model = load_model(path, sizes=sizes)
+        export(model, tmp_path / "again.onnx")
+        again = load_model(tmp_path / "again.onnx")
+        assert (again.shapes, str(again.net)) == (model.shapes, str(model.net))
+        np.testing.assert_allclose(wanted_of(tmp_path / "again.onnx", feeds)["y"], wanted_of(path, feeds)["y"], 1e-5)
+
+
+THERE = "wanted N, window"
+REFUSED: dict[str, tuple[dict[Any, Any] | list[str], tuple[str, ...]]] = {
+    "no such name": ({"M": 3, "K": 1}, ("these are no open sizes", THERE, "got K, M", "model.shapes", "INPUT.AXIS")),
+    "an axis with a name": ({"x.1": 6}, (THERE, "got x.1")),
+    "an axis with a number": ({"h.0": 1}, (THERE, "got h.0")),
+    "a name of an output": ({"rows": 2}, (THERE, "got rows")),
+    "no name": ({6: 6}, (THERE, "got 6")),
+    "zero": ({"N": 0}, ("size 'N' is wrong", "positive whole number; got 0", "open sizes N, window")),
+    "negative": ({"N": -3}, ("positive whole number; got -3",)),
+    "a float": ({"N": 2.0}, ("positive whole number; got 2.0",)),
+    "a text": ({"N": "2"}, ("positive whole number; got '2'",)),
+    "a bool": ({"N": True}, ("positive whole number; got True",)),
+    "too large": ({"N": 2**63}, ("positive whole number; got 9223372036854775808",)),
+    "two of them": ({"N": (2, 3)}, ("positive whole number; got (2, 3)",)),
+    "no dict": (["N"], ("sizes is no dict", "got list")),
+    "another branch": (
+        {"window": 9},
+        ("wrong number of axes", "sizes={'N': ...}", "sizes={'window': 9}, which may not fit"),
+    ),
+    "another branch, nothing open": ({**ONE, "window": 9}, ("wrong number of axes", "sizes={'N': 2, 'window': 9}")),
+}
+
+
+def test_refused(tmp_path: Path) -> None:
+    path = written(BY_WINDOW, tmp_path)
+
+    def check(name: str) -> None:
+        sizes, mentioned = REFUSED[name]
+        rejects(OnnxError, lambda: load(path, sizes=sizes), "model.onnx", *mentioned)  # type: ignore[arg-type]
+
+    check_each(REFUSED, check)
+    rejects(
+        OnnxError,
+        lambda: load(written("(float[2] x) => (float[2] y) { y = Neg(x) }", tmp_path), sizes={"N": 2}),
+        "wanted none: the file says them all",
+    )
+
+
+def test_sizes_that_contradict_a_constant_or_the_graph(tmp_path: Path) -> None:
+    path = written("(float[N] x, int64[K] s) => (float y) { y = Reshape(x, s) }", tmp_path)
+    constants = {"s": [2, -1]}
+    rejects(
+        OnnxError,
+        lambda: load(path, constants, {"K": 3}),
+        "contradict",
+        "'s'",
+        "K=3",
+        "sizes [2]",
+        "Give K the number 2",
+    )
+    assert load_model(path, constants, {"K": 2, "N": 6}).shapes == {"x": (6,)}
+    rejects(OnnxError, lambda: load(path, constants, {"N": 7}), "'y' (Reshape)", "sizes={'N': 7}", "may not fit")
+
+
+def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:
+    path = written(BY_WINDOW, tmp_path)
+    rejects(
+        OnnxError,
+        lambda: load(path),
+        "wrong number of axes",
+        "Open sizes decide a branch of If 'y'",
+        "sizes={'N': ..., 'window': ...}",
+    )
+    text = """(float[N] x, float[M] z) => (float y) { s = Add(x, z) n = Shape(s) one = Constant<value_ints = [1]>()
+        c = Equal(n, one) y = If(c) <then_branch = t() => (float r) { r = Neg(x) },
+                                     else_branch = e() => (float r) { r = Shape(z) }> }"""
+    rejects(
+        OnnxError,
+        lambda: load(written(text, tmp_path)),
+        "branches give results of different types",
+        "sizes={'N': ..., 'M': ...}",
+    )
+    load(written(text, tmp_path), sizes={"N": 1, "M": 1})
+
+
+def test_what_fails_by_an_input_says_so(tmp_path: Path) -> None:
+    """Such as a rate of samples that chooses a branch, each of which needs its own window."""
+    text = BY_WINDOW.replace("float[1,N,2] h", "float[1,N,2] h, int64 rate").replace(
+        "c = Equal(size, two)", "many = Constant<value_int = 16000>() c = Equal(rate, many)"
+    )
+    path = written(text, tmp_path)
+    rejects(OnnxError, lambda: load(path, sizes=ONE), "wrong number of axes", "If 'y'", "constants={'rate': ...}")
+    model, feeds = load_model(path, {"rate": 16000}, ONE), feeds_of()
+    out = ro.compile(model.net)(model.params, feeds)
+    wanted = wanted_of(path, {**feeds, "rate": np.array(16000)})
+    np.testing.assert_allclose(out["hn"], wanted["hn"], rtol=1e-5, atol=1e-6)
+    assert set(model.net.input_names) - set(model.params) == {"x", "h"}
+    rejects(OnnxError, lambda: load(path, {"rate": 8000}, ONE), "wrong number of axes", "sizes={'N': 2, 'window': 6}")
+
+
+def test_no_hint_of_an_If_that_is_read(tmp_path: Path) -> None:
+    text = """(float[2] x, bool c) => (float y) { z = If(c) <then_branch = t() => (float[2] r) { r = Neg(x) },
+        else_branch = e() => (float[2] r) { r = Abs(x) }> y = Neg<odd = 7>(z) }"""
+    error = rejects(OnnxError, lambda: load(written(text, tmp_path)))
+    assert "If 'z'" not in str(error)
+    assert "sizes=" not in str(error)
