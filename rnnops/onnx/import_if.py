@@ -19,7 +19,7 @@ from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.open_sizes import OpenBranch
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper
 from rnnops.onnx.probes import Known, fixed_dims
-from rnnops.onnx.read_model import graphs_of
+from rnnops.onnx.walk import graphs_of
 from rnnops.scopes import free_name
 from rnnops.types import BOOL
 

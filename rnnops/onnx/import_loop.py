@@ -22,8 +22,8 @@ from rnnops.onnx.loop_steps import LoopSteps
 from rnnops.onnx.loop_trips import Trips
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from rnnops.onnx.probes import Known
-from rnnops.onnx.read_model import nodes_of
 from rnnops.onnx.tensors import element_type
+from rnnops.onnx.walk import nodes_of
 from rnnops.scopes import free_name
 from rnnops.types import Type
 

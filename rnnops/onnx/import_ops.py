@@ -225,9 +225,15 @@ def max_pool(node: Node) -> Sequence[Blob]:
 
 
 def range_(node: Node) -> Sequence[Blob]:
-    """`stash_type` is about half precision."""
+    """`stash_type` is about half precision. An array of one number, which ONNX's own definitions write, is that."""
     node.attr("stash_type", "int")
-    return append(node)
+    return (node.net.append("Range", [number(node, i) for i in range(3)])[0],)
+
+
+def number(node: Node, i: int) -> Blob:
+    """The i-th input; the number in it where it is an array of one axis that is known to have one."""
+    value = node.known_value(i)
+    return node.input(i) if value is None or value.shape != (1,) else reshape(node.input(i), [])
 
 
 def einsum_(node: Node) -> Sequence[Blob]:

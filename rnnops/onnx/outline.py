@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.inline_functions import inline_functions
 from rnnops.onnx.load import READABLE
 from rnnops.onnx.outline_layers import Layer, layers_of
 from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
-from rnnops.onnx.read_model import MAX_BYTES, MAX_DEPTH, OWN_DOMAINS, check_ops, graphs_of, parse_model
+from rnnops.onnx.read_model import MAX_BYTES, check_ops, opset_of, parse_model
 from rnnops.onnx.tensors import ELEMENT_TYPES
+from rnnops.onnx.walk import MAX_DEPTH, graphs_of, op_name
 
 FIRST = 3  # names of nodes that are told of an op that is not supported
 BYTES = {"complex128": 16, "complex64": 8}
@@ -117,13 +119,8 @@ def outline(model: ModelProto, nbytes: int) -> Outline:
         parameters=parameters,
         others=others,
         ops=Counter(op_name(node) for node, _ in nodes),
-        unsupported=tuple(unsupported_of(nodes)),
+        unsupported=tuple(unsupported_of(list(placed_nodes(as_read(model).graph)))),
     )
-
-
-def op_name(node: NodeProto) -> str:
-    """An op's type, with its domain where that is not ONNX's own."""
-    return node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}"
 
 
 def placed_nodes(graph: GraphProto, places: Places = ()) -> Iterator[tuple[NodeProto, Places]]:
@@ -182,6 +179,14 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
             yield from (attribute.t for attribute in node.attribute if attribute.type == AttributeProto.TENSOR)
         for inner in graphs_of(node):
             yield from all_tensors(inner)
+
+
+def as_read(model: ModelProto) -> ModelProto:
+    """The model with functions written out as reading does it; as it is where they cannot be."""
+    try:
+        return inline_functions(model, opset_of(model), READABLE)
+    except OnnxError:
+        return model
 
 
 def unsupported_of(nodes: list[tuple[NodeProto, Places]]) -> Iterator[Unsupported]:

@@ -7,16 +7,20 @@ from rnnops.onnx.errors import MissingPackageError
 try:
     from onnx import (
         AttributeProto as AttributeProto,
+        FunctionProto as FunctionProto,
         GraphProto as GraphProto,
         ModelProto as ModelProto,
         NodeProto as NodeProto,
         TensorProto as TensorProto,
+        TypeProto as TypeProto,
         ValueInfoProto as ValueInfoProto,
         checker as checker,
         helper as helper,
         numpy_helper as numpy_helper,
     )
-    from onnx.defs import onnx_opset_version as onnx_opset_version
+    from onnx.defs import get_schema as get_schema, onnx_opset_version as onnx_opset_version
+    from onnx.inliner import inline_local_functions as inline_local_functions
+    from onnx.shape_inference import infer_shapes as infer_shapes
 except ImportError as error:
     raise MissingPackageError(
         "the package onnx is missing", hint="Install it by pip install 'rnnops[onnx]'."

@@ -26,8 +26,8 @@ from rnnops.onnx.open_sizes import OpenBranch
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
-from rnnops.onnx.read_model import graphs_of, nodes_of, op_name
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
+from rnnops.onnx.walk import graphs_of, nodes_of, op_name
 from rnnops.op import Op
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune

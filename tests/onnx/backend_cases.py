@@ -17,6 +17,10 @@ from rnnops.onnx import load_model
 from rnnops.onnx.load import READABLE
 
 HALVES = ("float16", "bfloat16")
+DEFINED = (  # ops that ONNX defines by simpler ones, and that are read as these
+    *("AffineGrid", "Attention", "CastLike", "CausalConvWithState", "CenterCropPad", "LinearAttention"),
+    *("NegativeLogLikelihoodLoss", "RotaryEmbedding", "SwiGLU"),
+)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
@@ -30,7 +34,7 @@ def cases() -> dict[str, Any]:
 
 
 def mine(node: NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in READABLE
+    return node.domain in ("", "ai.onnx") and node.op_type in (*READABLE, *DEFINED)
 
 
 @dataclass
@@ -92,7 +96,10 @@ def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constant
             expected, got = (array.astype(expected.dtype).astype("float32") for array in (expected, got))
         assert got.dtype == expected.dtype, f"{value.name}: {got.dtype}, wanted {expected.dtype}"
         assert got.shape == expected.shape, f"{value.name}: {got.shape}, wanted {expected.shape}"
-        np.testing.assert_allclose(got, expected, rtol=case.rtol, atol=case.atol + rounding(case, expected))
+        tolerances = {"rtol": case.rtol, "atol": case.atol + rounding(case, expected)}
+        if "attention" in case.name and "bf16" in case.name:  # whose expected values are rounded after each of many ops
+            tolerances = {"rtol": 2**-6, "atol": 2**-7}
+        np.testing.assert_allclose(got, expected, **tolerances)
 
 
 def rounding(case: Any, expected: np.ndarray) -> float:

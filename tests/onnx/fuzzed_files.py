@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from function_models import ATTENTION, FUNCTIONS, LINEAR, parsed
 from if_models import ALL as IF_MODELS, model_of as model_of_if
 from loop_models import TEXTS as LOOP_MODELS, evaluate, loop_model
 from onnx import helper, load_model_from_string, numpy_helper
@@ -49,6 +50,11 @@ def seeds() -> dict[str, bytes]:
         found[f"Loop {name}"] = loop_model(LOOP_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
     found["ops around recurrences"] = sequence_ops_model().SerializeToString()
+    for name, text in FUNCTIONS.items():
+        found[f"a function {name}"] = parsed(text).SerializeToString()
+    attention = ATTENTION.replace(", is_causal = 1", "")  # 2 is false as ONNX defines it, and true in `onnx.reference`
+    for name, text in {"attention": attention, "linear attention": LINEAR}.items():
+        found[name] = parsed(text).SerializeToString()
     found["quantised ops"] = quantised_layers().SerializeToString()
     return found
 
