@@ -16,8 +16,8 @@ import numpy as np
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.import_if import appended, copied, own_names, renamed
 from rnnops.onnx.import_sequences import Part, Parts
-from rnnops.onnx.loop_body import TRIP, LoopBody, Read
-from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.loop_body import LoopBody, Read
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum
 from rnnops.onnx.loop_steps import LoopSteps
 from rnnops.onnx.loop_trips import Trips
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
@@ -30,6 +30,7 @@ from rnnops.types import Type
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
+TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
 Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
 
 
@@ -104,7 +105,9 @@ class LoopReader:
 
     def read(self) -> None:
         """Append what the Loop becomes."""
-        trips = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1]).number()
+        counted = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1])
+        trips = counted.number()
+        self.body.look_closer(Sum(trips) if isinstance(trips, int) else counted.most)
         plan = self._plan()
         rows = self._rows(plan)
         self._take_steps(plan, rows)
@@ -216,14 +219,25 @@ class LoopReader:
             node = self._of_sequence(node)
             read = self.body.read_of(node)
             if read is None or (rows is not None and self._step_axis(read) != rows) or not self._is_known(read.place):
-                nodes.append(node)
+                nodes.append(self._plain(node))
                 continue
             if read.key not in steps:
                 step = free_name(f"{node.output[0]}/step", self.taken) if read.keeps_axis else node.output[0]
                 steps[read.key] = step
                 plan.reads[steps[read.key]] = read
-            nodes.append(self._as_step(node, read, steps[read.key]))
+            nodes += self._as_step(node, read, steps[read.key])
         plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
+
+    def _plain(self, node: NodeProto) -> NodeProto:
+        """A node with constants in place of what is the same at every trip, where its rule has to know that."""
+        places = [i for i in TAKEN_AS_FIXED.get(node.op_type, ()) if i < len(node.input) and node.input[i]]
+        found = {i: value for i in places if (value := self.body.fixed(node.input[i])) is not None}
+        if not found:
+            return node
+        plain = copied(node)
+        for i, value in found.items():
+            plain.input[i] = self._tensor(value)
+        return plain
 
     def _of_sequence(self, node: NodeProto) -> NodeProto:
         """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""
@@ -236,11 +250,18 @@ class LoopReader:
             return node
         return helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
 
-    def _as_step(self, node: NodeProto, read: Read, step: str) -> NodeProto:
-        """The node that makes a value of the body of a step."""
+    def _as_step(self, node: NodeProto, read: Read, step: str) -> Iterator[NodeProto]:
+        """Nodes that make a value of the body of a step."""
         if not read.keeps_axis:
-            return helper.make_node("Identity", [step], node.output)
-        return self._unsqueeze(step, read.axis, node.output[0])
+            yield helper.make_node("Identity", [step], node.output)
+        elif not read.rest:
+            yield self._unsqueeze(step, read.axis, node.output[0])
+        else:
+            whole = free_name(f"{node.output[0]}/whole", self.taken)
+            yield self._unsqueeze(step, read.axis, whole)
+            numbers = [(cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in read.rest]
+            lists = [self._tensor(np.array(column)) for column in zip(*numbers, strict=True)]
+            yield helper.make_node("Slice", [whole, *lists], node.output)
 
     def _unsqueeze(self, name: str, axis: int, result: str) -> NodeProto:
         if self.reader.model.opset < 13:

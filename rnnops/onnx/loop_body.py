@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnops.onnx.import_if import all_inputs, copied
-from rnnops.onnx.loop_numbers import Around, Sum, combined, whole
+from rnnops.onnx.loop_elements import FAR, Elements, each, is_number
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum, combined, whole
 from rnnops.onnx.node import attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
+from rnnops.onnx.probes import fixed_dims
 from rnnops.onnx.tensors import read_tensor
 from rnnops.scopes import free_name
 from rnnops.types import Array
@@ -21,7 +23,6 @@ from rnnops.types import Array
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
-TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
 WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
 MOVABLE = (
     *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
@@ -30,17 +31,43 @@ MOVABLE = (
 
 
 @dataclass(frozen=True)
+class Cut:
+    """What a Slice takes along one axis."""
+
+    axis: int
+    start: Sum
+    end: Sum
+    step: Sum
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is another part at each trip."""
+        return TRIP in self.start.factors
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is the whole axis, whatever its size."""
+        return self.start == Sum() and self.step == Sum(1) and not self.end.factors and self.end.number >= FAR
+
+    @property
+    def is_fixed(self) -> bool:
+        return not (self.start.factors or self.end.factors or self.step.factors)
+
+
+@dataclass(frozen=True)
 class Read:
     """A step of an array around the Loop that a body reads at each trip.
 
     Args:
         data: the array; axis: along which its steps lie; place: which step; keeps_axis: whether an axis of one stays.
+        rest: what is cut out of a step along other axes.
     """
 
     data: str
     axis: int
     place: Sum
     keeps_axis: bool
+    rest: tuple[Cut, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -66,6 +93,7 @@ class LoopBody:
         self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
         self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
         self._asked: set[str] = set()
+        self._elements: Elements | None = None  # from when the number of trips is known
         self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
         for name in initial:
             self._look_for_counter(name)
@@ -174,10 +202,33 @@ class LoopBody:
         node = self.makers.get(name)
         return None if node is None or depth > 50 else self._through(node, known, depth + 1)
 
+    def look_closer(self, trips: Sum | None) -> None:
+        """Compare numbers with each other from now on, as the number of trips is never above this one."""
+        self._elements = Elements(self, trips)
+
+    def fixed(self, name: str) -> Array | None:
+        """A small array of integers or truth values that is computed and comes out the same at every trip."""
+        found = None if self._elements is None or self.constant(name) is not None else self._elements.of(name)
+        if found is None or not found.size:
+            return None
+        if all(isinstance(element, bool) for element in found.flat):
+            return found.astype(bool)
+        whole = all(is_number(element) for element in found.flat)
+        return each(lambda element: element.number, found).astype(np.int64) if whole else None
+
+    def _chosen(self, name: str) -> Sum | None:
+        """The one number that Where, Max or Min gives."""
+        found = None if self._elements is None else self._elements.of(name)
+        if found is None or found.size != 1 or found.ndim > 1 or not isinstance(found.item(), Sum):
+            return None
+        return Sum(found.item().number, found.item().factors, found.ndim)
+
     def _through(self, node: NodeProto, known: dict[str, Sum] | None, depth: int) -> Sum | None:
         """The sum that a node makes of its inputs."""
         if node.op_type in ("Add", "Sub", "Mul", "Neg"):
             return combined(node.op_type, [self.sum_of(name, known, depth) for name in node.input])
+        if node.op_type in ("Where", "Max", "Min", "Concat"):
+            return self._chosen(node.output[0])
         if node.op_type not in ("Cast", "Squeeze", "Unsqueeze", "Reshape") or not node.input:
             return None
         found = self.sum_of(node.input[0], known, depth)
@@ -201,7 +252,7 @@ class LoopBody:
         """The step of an array around the Loop that a node reads, where it is another one at each trip, in order."""
         if node.op_type == "Gather":
             found = self._gathered(node)
-        elif node.op_type == "Slice" and len(node.input) in (4, 5):
+        elif node.op_type == "Slice" and len(node.input) > 2:
             found = self._sliced(node)
         else:
             return None
@@ -215,18 +266,52 @@ class LoopBody:
 
     def _sliced(self, node: NodeProto) -> Read | None:
         """A Slice of one step."""
-        data, first, end = self.outer(node.input[0]), self.sum_of(node.input[1]), self.sum_of(node.input[2])
-        axes = self.constant(node.input[3])
-        step = self.sum_of(node.input[4]) if len(node.input) == 5 else Sum(1)
-        if data is None or first is None or end is None or axes is None or step is None or self.is_sequence(data):
+        data, cuts = self.outer(node.input[0]), self._cuts(node)
+        if data is None or self.is_sequence(data):
             return None
-        if axes.size != 1 or axes.ndim > 1 or not end.equals(first.plus(Sum(1))) or not step.equals(Sum(1)):
+        moving = [cut for cut in cuts if cut.moves]
+        rest = tuple(cut for cut in cuts if not cut.moves and not cut.is_all)
+        if len(moving) != 1 or not self._is_one(moving[0]) or not all(cut.is_fixed for cut in rest):
             return None
-        return self._read(data, int(axes.item()), first, True)
+        return self._read(data, moving[0].axis, moving[0].start, True, rest)
 
-    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool) -> Read | None:
+    def _cuts(self, node: NodeProto) -> list[Cut]:
+        """What a Slice takes along each of its axes; nothing where that is not known."""
+        assert self._elements is not None
+        given = [self._elements.of(name) for name in node.input[1:3]]
+        axes = self.constant(node.input[3]) if len(node.input) > 3 and node.input[3] else None
+        if any(array is None or array.ndim != 1 for array in given):
+            return []
+        starts, ends = (list(array) for array in given if array is not None)
+        places = list(range(len(starts))) if axes is None else [int(axis) for axis in axes.flat]
+        steps = [Sum(1)] * len(starts) if len(node.input) < 5 else self._elements.of(node.input[4])
+        if steps is None or not len(places) == len(starts) == len(ends) == len(steps):
+            return []
+        found = list(zip(places, starts, ends, steps, strict=True))
+        return [Cut(*cut) for cut in found] if all(isinstance(part, Sum) for cut in found for part in cut[1:]) else []
+
+    def _is_one(self, cut: Cut) -> bool:
+        """Whether it is one element: up to the next place, or in steps beyond the end."""
+        if cut.step == Sum(1):
+            return cut.end.equals(cut.start.plus(Sum(1)))
+        is_after = cut.end.number >= FAR or cut.end.equals(cut.start.plus(Sum(1)))
+        return is_after and not cut.step.factors and cut.step.number >= FAR
+
+    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool, rest: tuple[Cut, ...] = ()) -> Read | None:
         rank = self.around.rank(data)
-        return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
+        return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis, rest)
+
+    def sizes_of_step(self, node: NodeProto) -> tuple[int, ...] | None:
+        """The sizes of a step that a node reads, where they are fixed; None for any other node."""
+        read = self.read_of(node)
+        value = None if read is None else self.reader.value(read.data)
+        known = None if read is None or value is not None else self.reader.known(self.reader.blob(read.data).name)
+        if read is None or read.rest or known is None:
+            return None
+        sizes = fixed_dims(known)
+        around = (sizes[: read.axis], sizes[read.axis + 1 :])
+        found = (*around[0], *((1,) if read.keeps_axis else ()), *around[1])
+        return found if None not in found else None  # type: ignore[return-value]
 
     # -- what is needed -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ the cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
@@ -130,7 +130,7 @@ class GraphReader:
         if (again := self._again(name, blob.name)) is not None:
             return again
         self.captured[name] = blob.name
-        self.probes.give(name, self.outer.known(blob.name))
+        self.probes.give(name, self.outer.known(blob.name), self.outer.probes.is_certain(blob.name))
         return self.net.input(name, blob.dtype)
 
     def _again(self, name: str, outer: str) -> Blob | None:
@@ -384,7 +384,8 @@ class InnerReader:
             self.probes.declare(own, blob.dtype, value.shape)
             self.probes.give_value(own, value)
         else:
-            self.probes.give(own, self.around.known(self.around.blob(name).name))
+            outer = self.around.blob(name).name
+            self.probes.give(own, self.around.known(outer), self.around.probes.is_certain(outer))
         return blob
 
     def twin(self, blob: Blob) -> Blob | None:
@@ -398,11 +399,15 @@ class InnerReader:
             return self.net.constant(array, FLOAT)
         return self.outer_blob(self.around.parameter(self.names[i], array, meaning))
 
-    def body(self, cell: Net, known: Mapping[str, Known | None]) -> GraphReader:
-        """A reader of a graph inside the node, into a net whose inputs have these types."""
+    def body(self, cell: Net, known: Mapping[str, Known | None], certain: Collection[str]) -> GraphReader:
+        """A reader of a graph inside the node, into a net whose inputs have these types.
+
+        Args:
+            certain: those inputs whose types depend on no made-up size.
+        """
         reader = GraphReader(self.around.model, cell, self.around)
         for name, kinds in known.items():
-            reader.probes.give(name, kinds)
+            reader.probes.give(name, kinds, name in certain)
         return reader
 
 
