@@ -234,10 +234,8 @@ class LoopReader:
         found = {i: value for i in places if (value := self.body.fixed(node.input[i])) is not None}
         if not found:
             return node
-        plain = copied(node)
-        for i, value in found.items():
-            plain.input[i] = self._tensor(value)
-        return plain
+        inputs = [self._tensor(found[i]) if i in found else name for i, name in enumerate(node.input)]
+        return helper.make_node(node.op_type, inputs, node.output)
 
     def _of_sequence(self, node: NodeProto) -> NodeProto:
         """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""

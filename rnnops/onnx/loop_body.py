@@ -304,14 +304,13 @@ class LoopBody:
     def sizes_of_step(self, node: NodeProto) -> tuple[int, ...] | None:
         """The sizes of a step that a node reads, where they are fixed; None for any other node."""
         read = self.read_of(node)
-        value = None if read is None else self.reader.value(read.data)
-        known = None if read is None or value is not None else self.reader.known(self.reader.blob(read.data).name)
-        if read is None or read.rest or known is None:
+        if read is None or read.rest or self.reader.value(read.data) is not None:
             return None
-        sizes = fixed_dims(known)
-        around = (sizes[: read.axis], sizes[read.axis + 1 :])
-        found = (*around[0], *((1,) if read.keeps_axis else ()), *around[1])
-        return found if None not in found else None  # type: ignore[return-value]
+        known = self.reader.known(self.reader.blob(read.data).name)
+        sizes = [] if known is None else list(fixed_dims(known))
+        sizes[read.axis : read.axis + 1] = [1] if read.keeps_axis else []
+        found = tuple(size for size in sizes if isinstance(size, int))
+        return found if known is not None and len(found) == len(sizes) else None
 
     # -- what is needed -------------------------------------------------------------------------------------------
 

@@ -211,7 +211,7 @@ class GraphReader:
         """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
         is_value = name in self.taken_as_values and name not in self.computed_with
-        if not array.ndim or not is_data or is_value or array.size < least:
+        if not array.ndim or not is_data or is_value or array.size < least or is_no_weight(array):
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -332,9 +332,11 @@ class GraphReader:
 
         Returns the names that its blobs have in the graph.
         """
-        names = {own: self.blob(bound[own]).name for own in inputs_read(part)}
+        read = inputs_read(part)
+        names = {own: self.blob(bound[own]).name for own in read if bound[own] not in self.constants}
         names.update(results)
         for op in part.ops:
+            names.update((own, self.blob(bound[own]).name) for own in op.inputs if own in bound and own not in names)
             for name in filter(None, op.outputs):
                 self._name_inner(name, part, names, prefix)
             if is_table(op):
@@ -414,6 +416,11 @@ class InnerReader:
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
     """Whether a constant may decide shapes, so that every graph that reads it should have it."""
     return value is not None and value.dtype.kind in "iub" and value.size <= SMALL
+
+
+def is_no_weight(array: Array) -> bool:
+    """Whether a small array has no finite number, as what `jnp.var` gives where there is nothing to take it of."""
+    return 0 < array.size <= SMALL and array.dtype.kind == "f" and not np.isfinite(array).any()
 
 
 def results_of(graph: GraphProto) -> set[str]:
