@@ -225,7 +225,7 @@ class LoopReader:
                 step = free_name(f"{node.output[0]}/step", self.taken) if read.keeps_axis else node.output[0]
                 steps[read.key] = step
                 plan.reads[steps[read.key]] = read
-            nodes += self._as_step(node, read, steps[read.key])
+            nodes.append(self._as_step(node, read, steps[read.key]))
         plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
 
     def _plain(self, node: NodeProto) -> NodeProto:
@@ -248,18 +248,11 @@ class LoopReader:
             return node
         return helper.make_node("Gather", [parts[0].name, node.input[1]], node.output, axis=0)
 
-    def _as_step(self, node: NodeProto, read: Read, step: str) -> Iterator[NodeProto]:
-        """Nodes that make a value of the body of a step."""
+    def _as_step(self, node: NodeProto, read: Read, step: str) -> NodeProto:
+        """The node that makes a value of the body of a step."""
         if not read.keeps_axis:
-            yield helper.make_node("Identity", [step], node.output)
-        elif not read.rest:
-            yield self._unsqueeze(step, read.axis, node.output[0])
-        else:
-            whole = free_name(f"{node.output[0]}/whole", self.taken)
-            yield self._unsqueeze(step, read.axis, whole)
-            numbers = [(cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in read.rest]
-            lists = [self._tensor(np.array(column)) for column in zip(*numbers, strict=True)]
-            yield helper.make_node("Slice", [whole, *lists], node.output)
+            return helper.make_node("Identity", [step], node.output)
+        return self._unsqueeze(step, read.axis, node.output[0])
 
     def _unsqueeze(self, name: str, axis: int, result: str) -> NodeProto:
         if self.reader.model.opset < 13:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnops.onnx.import_if import all_inputs, copied
-from rnnops.onnx.loop_elements import FAR, Elements, each, is_number
+from rnnops.onnx.loop_cuts import Cut, cuts_of
+from rnnops.onnx.loop_elements import Elements, each, is_number
 from rnnops.onnx.loop_numbers import TRIP, Around, Sum, combined, whole
 from rnnops.onnx.node import attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
@@ -31,43 +32,17 @@ MOVABLE = (
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What a Slice takes along one axis."""
-
-    axis: int
-    start: Sum
-    end: Sum
-    step: Sum
-
-    @property
-    def moves(self) -> bool:
-        """Whether it is another part at each trip."""
-        return TRIP in self.start.factors
-
-    @property
-    def is_all(self) -> bool:
-        """Whether it is the whole axis, whatever its size."""
-        return self.start == Sum() and self.step == Sum(1) and not self.end.factors and self.end.number >= FAR
-
-    @property
-    def is_fixed(self) -> bool:
-        return not (self.start.factors or self.end.factors or self.step.factors)
-
-
-@dataclass(frozen=True)
 class Read:
     """A step of an array around the Loop that a body reads at each trip.
 
     Args:
         data: the array; axis: along which its steps lie; place: which step; keeps_axis: whether an axis of one stays.
-        rest: what is cut out of a step along other axes.
     """
 
     data: str
     axis: int
     place: Sum
     keeps_axis: bool
-    rest: tuple[Cut, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -93,6 +68,9 @@ class LoopBody:
         self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
         self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
         self._asked: set[str] = set()
+        self._parts: dict[
+            tuple[str, tuple[object, ...]], str
+        ] = {}  # of arrays around -> the value in front of the Loop
         self._elements: Elements | None = None  # from when the number of trips is known
         self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
         for name in initial:
@@ -266,45 +244,39 @@ class LoopBody:
 
     def _sliced(self, node: NodeProto) -> Read | None:
         """A Slice of one step."""
-        data, cuts = self.outer(node.input[0]), self._cuts(node)
-        if data is None or self.is_sequence(data):
+        data = self.outer(node.input[0])
+        if data is None or self.is_sequence(data) or self._elements is None:
             return None
+        cuts = cuts_of(self._elements, node)
         moving = [cut for cut in cuts if cut.moves]
-        rest = tuple(cut for cut in cuts if not cut.moves and not cut.is_all)
-        if len(moving) != 1 or not self._is_one(moving[0]) or not all(cut.is_fixed for cut in rest):
+        rest = tuple(cut for cut in cuts if not cut.moves and not cut.is_whole(self._size(data, cut.axis)))
+        if len(moving) != 1 or not moving[0].is_one or not all(cut.is_fixed for cut in rest):
             return None
-        return self._read(data, moving[0].axis, moving[0].start, True, rest)
+        return self._read(self._part(data, rest), moving[0].axis, moving[0].start, True)
 
-    def _cuts(self, node: NodeProto) -> list[Cut]:
-        """What a Slice takes along each of its axes; nothing where that is not known."""
-        assert self._elements is not None
-        given = [self._elements.of(name) for name in node.input[1:3]]
-        axes = self.constant(node.input[3]) if len(node.input) > 3 and node.input[3] else None
-        if any(array is None or array.ndim != 1 for array in given):
-            return []
-        starts, ends = (list(array) for array in given if array is not None)
-        places = list(range(len(starts))) if axes is None else [int(axis) for axis in axes.flat]
-        steps = [Sum(1)] * len(starts) if len(node.input) < 5 else self._elements.of(node.input[4])
-        if steps is None or not len(places) == len(starts) == len(ends) == len(steps):
-            return []
-        found = list(zip(places, starts, ends, steps, strict=True))
-        return [Cut(*cut) for cut in found] if all(isinstance(part, Sum) for cut in found for part in cut[1:]) else []
+    def _part(self, data: str, cuts: tuple[Cut, ...]) -> str:
+        """What is cut out of an array around the Loop at every trip, cut out in front of it."""
+        numbers = tuple((cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in cuts)
+        if cuts and (data, numbers) not in self._parts:
+            lists = [self.around.sizes(list(column)) for column in zip(*numbers, strict=True)]
+            self._parts[data, numbers] = self.around.append("Slice", [data, *lists])
+        return self._parts[data, numbers] if cuts else data
 
-    def _is_one(self, cut: Cut) -> bool:
-        """Whether it is one element: up to the next place, or in steps beyond the end."""
-        if cut.step == Sum(1):
-            return cut.end.equals(cut.start.plus(Sum(1)))
-        is_after = cut.end.number >= FAR or cut.end.equals(cut.start.plus(Sum(1)))
-        return is_after and not cut.step.factors and cut.step.number >= FAR
+    def _size(self, data: str, axis: int) -> int | str | None:
+        """One size of an array around the Loop, None where it is open."""
+        value = self.reader.value(data)
+        known = None if value is not None else self.reader.known(self.reader.blob(data).name)
+        sizes = value.shape if value is not None else () if known is None else fixed_dims(known)
+        return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
 
-    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool, rest: tuple[Cut, ...] = ()) -> Read | None:
+    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool) -> Read | None:
         rank = self.around.rank(data)
-        return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis, rest)
+        return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
 
     def sizes_of_step(self, node: NodeProto) -> tuple[int, ...] | None:
         """The sizes of a step that a node reads, where they are fixed; None for any other node."""
         read = self.read_of(node)
-        if read is None or read.rest or self.reader.value(read.data) is not None:
+        if read is None or self.reader.value(read.data) is not None:
             return None
         known = self.reader.known(self.reader.blob(read.data).name)
         sizes = [] if known is None else list(fixed_dims(known))
