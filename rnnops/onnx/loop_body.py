@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rnnops.onnx.import_if import all_inputs, copied
+from rnnops.onnx.graphs import copied
+from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_cuts import Cut, cuts_of
 from rnnops.onnx.loop_elements import Elements, each, is_number
 from rnnops.onnx.loop_numbers import TRIP, Around, Sum, combined, whole

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.graphs import MAX_DEPTH, OWN_DOMAINS, graphs_of
 from rnnops.onnx.load import READABLE
+from rnnops.onnx.model_functions import put_functions_in_place
 from rnnops.onnx.outline_layers import Layer, layers_of
 from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
-from rnnops.onnx.read_model import MAX_BYTES, MAX_DEPTH, OWN_DOMAINS, check_ops, graphs_of, parse_model
+from rnnops.onnx.read_model import MAX_BYTES, check_ops, parse_model
 from rnnops.onnx.tensors import ELEMENT_TYPES
 
 FIRST = 3  # names of nodes that are told of an op that is not supported
@@ -98,6 +101,8 @@ def read_outline(path: Path) -> tuple[ModelProto, Outline]:
             raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
         data = path.read_bytes()
         model = parse_model(data)
+        with suppress(OnnxError):  # the reader says what is wrong with functions
+            put_functions_in_place(model)
         return model, outline(model, len(data))
 
 

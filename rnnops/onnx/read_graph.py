@@ -17,6 +17,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.graphs import graphs_of, nodes_of, op_name
 from rnnops.onnx.import_if import read_if
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_sequences import SEQUENCE_OPS, Parts, read_sequence
@@ -25,7 +26,6 @@ from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
-from rnnops.onnx.read_model import graphs_of, nodes_of, op_name
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
 from rnnops.op import Op
 from rnnops.ops.comparison import identity

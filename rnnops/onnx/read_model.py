@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.package import (
-    NEWEST_OPSET,
-    OLDEST_OPSET,
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    onnx_opset_version,
-)
+from rnnops.onnx.graphs import OWN_DOMAINS, graphs_of, nodes_of, op_name
+from rnnops.onnx.model_functions import put_functions_in_place
+from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, GraphProto, ModelProto, onnx_opset_version
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit
-MAX_DEPTH = 8  # of graphs inside graphs
-OWN_DOMAINS = ("", "ai.onnx")
 
 
 def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
@@ -35,6 +27,7 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
+    put_functions_in_place(model)
     check_ops(model, known)
     if any(
         node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
@@ -63,11 +56,6 @@ def opset_of(model: ModelProto) -> int:
         wanted, came = f"one of {OLDEST_OPSET} to {newest}", sorted(versions) or "none"
         raise OnnxError("the version of its op set is not supported", wanted=wanted, came=came)
     return int(min(versions))
-
-
-def op_name(node: NodeProto) -> str:
-    """An op with its domain, where that is not ONNX's own: `com.microsoft::QuickGelu`."""
-    return str(node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}")
 
 
 def check_ops(model: ModelProto, known: Collection[str]) -> None:
@@ -102,21 +90,3 @@ def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:
     for name in names:
         if name and not any(name in scope for scope in scopes):
             raise OnnxError("a value is read that nothing before makes", blob=name)
-
-
-def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
-    """All nodes, those of graphs inside graphs included. Raises OnnxError where they lie too deep."""
-    if depth > MAX_DEPTH:
-        raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
-    for node in graph.node:
-        yield node
-        for inner in graphs_of(node):
-            yield from nodes_of(inner, depth + 1)
-
-
-def graphs_of(node: NodeProto) -> list[GraphProto]:
-    """The graphs in a node's attributes."""
-    found: list[GraphProto] = []
-    for attribute in node.attribute:
-        found += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-    return found
