@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnops.errors import TypeRuleError
 from rnnops.infer import infer
 from rnnops.net import Net
 from rnnops.onnx.export_ops import write_op
@@ -40,11 +41,25 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
         for spec in net.input_specs:
             dtype = float_dtype if spec.dtype == FLOAT else spec.dtype
             found[spec.name] = Type(dtype, tuple(pair[k] for pair in pairs[spec.name]))
-        by_key = infer(net, found, float_dtype)
+        by_key = inferred(net, found, shapes, float_dtype)
         for call in by_key.values():
             found.update(zip(call.op.outputs, call.output_types, strict=True))
         calls.append(tuple(by_key[op.key] for op in net.ops))
     return Typed(net, calls[0], types, sizes, float_dtype)
+
+
+def inferred(net: Net, found: Mapping[str, Type], shapes: Mapping[str, Dims], float_dtype: str) -> Mapping[str, Call]:
+    """Every op with its types. Raises TypeRuleError where shapes do not fit the net."""
+    try:
+        return infer(net, found, float_dtype)
+    except TypeRuleError as error:
+        names = sorted({dim for dims in shapes.values() for dim in dims if isinstance(dim, str)})
+        if len(names) > 1 and not error.hint:
+            error.hint = (
+                f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}."
+            )
+            raise error.again() from error
+        raise
 
 
 def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphProto:

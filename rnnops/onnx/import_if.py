@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.graphs import copied, graphs_of
 from rnnops.onnx.open_sizes import OpenBranch
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper
 from rnnops.onnx.probes import Known, fixed_dims
-from rnnops.onnx.walk import graphs_of
 from rnnops.scopes import free_name
 from rnnops.types import BOOL
 
@@ -221,10 +221,3 @@ def all_inputs(node: NodeProto) -> Iterable[str]:
         yield from (value.name for value in graph.output)
         for inner in graph.node:
             yield from all_inputs(inner)
-
-
-def copied(proto: Any) -> Any:
-    """A protobuf of the same contents."""
-    found = type(proto)()
-    found.CopyFrom(proto)
-    return found

@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.import_if import appended, copied, own_names, renamed
+from rnnops.onnx.graphs import copied, nodes_of
+from rnnops.onnx.import_if import appended, own_names, renamed
 from rnnops.onnx.import_sequences import Part, Parts
-from rnnops.onnx.loop_body import TRIP, LoopBody, Read
-from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.loop_body import LoopBody, Read
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum
 from rnnops.onnx.loop_steps import LoopSteps
 from rnnops.onnx.loop_trips import Trips
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from rnnops.onnx.probes import Known
 from rnnops.onnx.tensors import element_type
-from rnnops.onnx.walk import nodes_of
 from rnnops.scopes import free_name
 from rnnops.types import Type
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
+TAKEN_AS_FIXED = {"NonZero": (0,), "Slice": (2, 4)}  # inputs that decide sizes
 Rows = tuple[tuple[int, ...], ...]  # the first axis of a value, for both choices of sizes
 
 
@@ -104,7 +105,9 @@ class LoopReader:
 
     def read(self) -> None:
         """Append what the Loop becomes."""
-        trips = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1]).number()
+        counted = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1])
+        trips = counted.number()
+        self.body.look_closer(Sum(trips) if isinstance(trips, int) else counted.most)
         plan = self._plan()
         rows = self._rows(plan)
         self._take_steps(plan, rows)
@@ -216,7 +219,7 @@ class LoopReader:
             node = self._of_sequence(node)
             read = self.body.read_of(node)
             if read is None or (rows is not None and self._step_axis(read) != rows) or not self._is_known(read.place):
-                nodes.append(node)
+                nodes.append(self._plain(node))
                 continue
             if read.key not in steps:
                 step = free_name(f"{node.output[0]}/step", self.taken) if read.keeps_axis else node.output[0]
@@ -224,6 +227,15 @@ class LoopReader:
                 plan.reads[steps[read.key]] = read
             nodes.append(self._as_step(node, read, steps[read.key]))
         plan.nodes = [node for node in nodes if node.op_type != "Identity" or node.input[0] != node.output[0]]
+
+    def _plain(self, node: NodeProto) -> NodeProto:
+        """A node with constants in place of what is the same at every trip, where its rule has to know that."""
+        places = [i for i in TAKEN_AS_FIXED.get(node.op_type, ()) if i < len(node.input) and node.input[i]]
+        found = {i: value for i in places if (value := self.body.fixed(node.input[i])) is not None}
+        if not found:
+            return node
+        inputs = [self._tensor(found[i]) if i in found else name for i, name in enumerate(node.input)]
+        return helper.make_node(node.op_type, inputs, node.output)
 
     def _of_sequence(self, node: NodeProto) -> NodeProto:
         """SequenceAt of a sequence around the Loop as a Gather, where it is in one array."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.blob import Blob
+from rnnops.onnx.import_slices import moving_slice
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.tensors import LIMITS, element_dtype, read_tensor
 from rnnops.ops.arithmetic import abs as abs_, sign
@@ -82,7 +83,8 @@ def clip(node: Node) -> Sequence[Blob]:
 def slice_(node: Node) -> Sequence[Blob]:
     """Everything but the data was an attribute before op set 10."""
     if node.opset >= 10:
-        return append(node)
+        found = moving_slice(node)
+        return append(node) if found is None else (found,)
     starts, ends = node.required("starts", "ints"), node.required("ends", "ints")
     return append(node, starts=starts, ends=ends, axes=node.attr("axes", "ints"))
 

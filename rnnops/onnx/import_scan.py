@@ -175,7 +175,8 @@ class Step:
         for k, (name, blob) in enumerate(blobs.items()):
             cell.input(name, blob.dtype)
             known[name] = known[name] if k < self.form.states else one_step(known[name])
-        reader: GraphReader = self.node.reader.body(cell, known)
+        certain = {name for name, blob in blobs.items() if self.node.probes.is_certain(blob.name)}
+        reader: GraphReader = self.node.reader.body(cell, known, certain)
         return reader
 
     def _check_carried(self, reader: GraphReader, names: Sequence[str], results: Sequence[Blob]) -> None:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rnnops.onnx.import_if import all_inputs, copied
-from rnnops.onnx.loop_numbers import Around, Sum, combined, whole
+from rnnops.onnx.graphs import copied
+from rnnops.onnx.import_if import all_inputs
+from rnnops.onnx.loop_cuts import Cut, cuts_of
+from rnnops.onnx.loop_elements import Elements, each, is_number
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum, combined, whole
 from rnnops.onnx.node import attributes_of, constant_value
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
+from rnnops.onnx.probes import fixed_dims
 from rnnops.onnx.tensors import read_tensor
 from rnnops.scopes import free_name
 from rnnops.types import Array
@@ -21,7 +25,6 @@ from rnnops.types import Array
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
 
-TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
 WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
 MOVABLE = (
     *("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Transpose", "Concat"),
@@ -66,6 +69,10 @@ class LoopBody:
         self.unchanged = {name: start for name, start in initial.items() if self.handed_on(results[name]) == name}
         self.moved: dict[str, str] = {}  # what is the same at every trip -> the value in front of the Loop
         self._asked: set[str] = set()
+        self._parts: dict[
+            tuple[str, tuple[object, ...]], str
+        ] = {}  # of arrays around -> the value in front of the Loop
+        self._elements: Elements | None = None  # from when the number of trips is known
         self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
         for name in initial:
             self._look_for_counter(name)
@@ -174,10 +181,33 @@ class LoopBody:
         node = self.makers.get(name)
         return None if node is None or depth > 50 else self._through(node, known, depth + 1)
 
+    def look_closer(self, trips: Sum | None) -> None:
+        """Compare numbers with each other from now on, as the number of trips is never above this one."""
+        self._elements = Elements(self, trips)
+
+    def fixed(self, name: str) -> Array | None:
+        """A small array of integers or truth values that is computed and comes out the same at every trip."""
+        found = None if self._elements is None or self.constant(name) is not None else self._elements.of(name)
+        if found is None or not found.size:
+            return None
+        if all(isinstance(element, bool) for element in found.flat):
+            return found.astype(bool)
+        whole = all(is_number(element) for element in found.flat)
+        return each(lambda element: element.number, found).astype(np.int64) if whole else None
+
+    def _chosen(self, name: str) -> Sum | None:
+        """The one number that Where, Max or Min gives."""
+        found = None if self._elements is None else self._elements.of(name)
+        if found is None or found.size != 1 or found.ndim > 1 or not isinstance(found.item(), Sum):
+            return None
+        return Sum(found.item().number, found.item().factors, found.ndim)
+
     def _through(self, node: NodeProto, known: dict[str, Sum] | None, depth: int) -> Sum | None:
         """The sum that a node makes of its inputs."""
         if node.op_type in ("Add", "Sub", "Mul", "Neg"):
             return combined(node.op_type, [self.sum_of(name, known, depth) for name in node.input])
+        if node.op_type in ("Where", "Max", "Min", "Concat"):
+            return self._chosen(node.output[0])
         if node.op_type not in ("Cast", "Squeeze", "Unsqueeze", "Reshape") or not node.input:
             return None
         found = self.sum_of(node.input[0], known, depth)
@@ -201,7 +231,7 @@ class LoopBody:
         """The step of an array around the Loop that a node reads, where it is another one at each trip, in order."""
         if node.op_type == "Gather":
             found = self._gathered(node)
-        elif node.op_type == "Slice" and len(node.input) in (4, 5):
+        elif node.op_type == "Slice" and len(node.input) > 2:
             found = self._sliced(node)
         else:
             return None
@@ -215,18 +245,45 @@ class LoopBody:
 
     def _sliced(self, node: NodeProto) -> Read | None:
         """A Slice of one step."""
-        data, first, end = self.outer(node.input[0]), self.sum_of(node.input[1]), self.sum_of(node.input[2])
-        axes = self.constant(node.input[3])
-        step = self.sum_of(node.input[4]) if len(node.input) == 5 else Sum(1)
-        if data is None or first is None or end is None or axes is None or step is None or self.is_sequence(data):
+        data = self.outer(node.input[0])
+        if data is None or self.is_sequence(data) or self._elements is None:
             return None
-        if axes.size != 1 or axes.ndim > 1 or not end.equals(first.plus(Sum(1))) or not step.equals(Sum(1)):
+        cuts = cuts_of(self._elements, node)
+        moving = [cut for cut in cuts if cut.moves]
+        rest = tuple(cut for cut in cuts if not cut.moves and not cut.is_whole(self._size(data, cut.axis)))
+        if len(moving) != 1 or not moving[0].is_one or not all(cut.is_fixed for cut in rest):
             return None
-        return self._read(data, int(axes.item()), first, True)
+        return self._read(self._part(data, rest), moving[0].axis, moving[0].start, True)
+
+    def _part(self, data: str, cuts: tuple[Cut, ...]) -> str:
+        """What is cut out of an array around the Loop at every trip, cut out in front of it."""
+        numbers = tuple((cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in cuts)
+        if cuts and (data, numbers) not in self._parts:
+            lists = [self.around.sizes(list(column)) for column in zip(*numbers, strict=True)]
+            self._parts[data, numbers] = self.around.append("Slice", [data, *lists])
+        return self._parts[data, numbers] if cuts else data
+
+    def _size(self, data: str, axis: int) -> int | str | None:
+        """One size of an array around the Loop, None where it is open."""
+        value = self.reader.value(data)
+        known = None if value is not None else self.reader.known(self.reader.blob(data).name)
+        sizes = value.shape if value is not None else () if known is None else fixed_dims(known)
+        return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
 
     def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool) -> Read | None:
         rank = self.around.rank(data)
         return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
+
+    def sizes_of_step(self, node: NodeProto) -> tuple[int, ...] | None:
+        """The sizes of a step that a node reads, where they are fixed; None for any other node."""
+        read = self.read_of(node)
+        if read is None or self.reader.value(read.data) is not None:
+            return None
+        known = self.reader.known(self.reader.blob(read.data).name)
+        sizes = [] if known is None else list(fixed_dims(known))
+        sizes[read.axis : read.axis + 1] = [1] if read.keeps_axis else []
+        found = tuple(size for size in sizes if isinstance(size, int))
+        return found if known is not None and len(found) == len(sizes) else None
 
     # -- what is needed -------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
     from rnnops.op import Op
 
+TRIP = "<trip>"  # no name of a value: those that a sum is computed of are integers around the Loop
 MOST = 2**40  # beyond any number of trips; numbers stay far below what int64 holds
 VIEWS = ("Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape")  # ops that hand on the one number that they read
 NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that a number of trips fits into

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rnnops.onnx.loop_body import TRIP, Read
-from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.loop_body import Read
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum
 from rnnops.onnx.loop_trips import without_trip
 
 if TYPE_CHECKING:

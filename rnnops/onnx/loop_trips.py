@@ -11,8 +11,8 @@ from functools import reduce
 from typing import NoReturn
 
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.loop_body import TRIP, LoopBody
-from rnnops.onnx.loop_numbers import Around, Sum
+from rnnops.onnx.loop_body import LoopBody
+from rnnops.onnx.loop_numbers import TRIP, Around, Sum
 from rnnops.onnx.package import NodeProto
 
 ENDLESS = 2**31  # trip counts from here on say that a condition ends the Loop
@@ -27,12 +27,14 @@ class Trips:
 
     Args:
         count, condition: the Loop's first two inputs, empty where left out.
+        most: what the number of trips is never above; `number` finds it.
     """
 
     body: LoopBody
     around: Around
     count: str
     condition: str
+    most: Sum | None = None
 
     def number(self) -> int | str:
         """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
@@ -45,10 +47,16 @@ class Trips:
             return 0
         begins = first is True or self._is_first_of(limits)
         numbers = [self._trips(limit, begins and first is not True) for limit in limits]
+        self.most = self._most(count, limits if begins and first is not True else [])
         if count is not None:
             numbers.append(self.around.node("Max", self._computed(count), 0))
         number = reduce(lambda one, other: self.around.node("Min", one, other), numbers)
         return number if begins else self._if_begun(number)
+
+    def _most(self, count: Sum | None, limits: list[Sum]) -> Sum | None:
+        """A number that the number of trips is never above, where one is written: the trip count, or of a condition."""
+        found = [before_first(limit) for limit in limits if limit.factors[TRIP] == -1]
+        return next((total for total in (count, *found) if total is not None), None)
 
     def _count(self) -> Sum | None:
         """The trip count, None where there is none."""

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
+from rnnops.onnx.definitions import put_definitions_in_place
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.inline_functions import inline_functions
+from rnnops.onnx.graphs import MAX_DEPTH, copied, graphs_of, op_name
 from rnnops.onnx.load import READABLE
+from rnnops.onnx.model_functions import put_functions_in_place
 from rnnops.onnx.outline_layers import Layer, layers_of
 from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from rnnops.onnx.probes import Dims
 from rnnops.onnx.read_model import MAX_BYTES, check_ops, opset_of, parse_model
 from rnnops.onnx.tensors import ELEMENT_TYPES
-from rnnops.onnx.walk import MAX_DEPTH, graphs_of, op_name
 
 FIRST = 3  # names of nodes that are told of an op that is not supported
 BYTES = {"complex128": 16, "complex64": 8}
@@ -103,7 +105,7 @@ def read_proto(path: Path) -> tuple[ModelProto, int]:
 
 def outline(model: ModelProto, nbytes: int) -> Outline:
     """The outline of a model. Raises OnnxError where graphs lie too deep inside each other."""
-    graph = model.graph
+    graph = as_read(model).graph
     nodes = list(placed_nodes(graph))
     valued = {tensor.name for tensor in graph.initializer}
     parameters, others = tensors_of(graph)
@@ -119,7 +121,7 @@ def outline(model: ModelProto, nbytes: int) -> Outline:
         parameters=parameters,
         others=others,
         ops=Counter(op_name(node) for node, _ in nodes),
-        unsupported=tuple(unsupported_of(list(placed_nodes(as_read(model).graph)))),
+        unsupported=tuple(unsupported_of(nodes)),
     )
 
 
@@ -182,11 +184,12 @@ def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def as_read(model: ModelProto) -> ModelProto:
-    """The model with functions written out as reading does it; as it is where they cannot be."""
-    try:
-        return inline_functions(model, opset_of(model), READABLE)
-    except OnnxError:
-        return model
+    """The model with functions and definitions in their places, as reading has it; as it is where they cannot be."""
+    read: ModelProto = copied(model)
+    with suppress(OnnxError):  # the reader says what is wrong
+        put_functions_in_place(read)
+        put_definitions_in_place(read, opset_of(read), READABLE)
+    return read
 
 
 def unsupported_of(nodes: list[tuple[NodeProto, Places]]) -> Iterator[Unsupported]:

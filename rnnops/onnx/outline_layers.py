@@ -12,8 +12,8 @@ from math import prod
 from typing import Any, TypeAlias
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.graphs import MAX_DEPTH
 from rnnops.onnx.package import AttributeProto, GraphProto, NodeProto
-from rnnops.onnx.walk import MAX_DEPTH
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")

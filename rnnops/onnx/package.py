@@ -19,7 +19,6 @@ try:
         numpy_helper as numpy_helper,
     )
     from onnx.defs import get_schema as get_schema, onnx_opset_version as onnx_opset_version
-    from onnx.inliner import inline_local_functions as inline_local_functions
     from onnx.shape_inference import infer_shapes as infer_shapes
 except ImportError as error:
     raise MissingPackageError(

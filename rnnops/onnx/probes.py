@@ -68,10 +68,12 @@ class Probes:
         if all(isinstance(dim, int) for dim in dims):
             self._certain.add(name)
 
-    def give(self, name: str, known: Known | None) -> None:
-        """Say what an input is, both times."""
+    def give(self, name: str, known: Known | None, certain: bool = False) -> None:
+        """Say what an input is, both times, and whether that depends on no made-up size."""
         for types, kind in zip(self._types, known or (), strict=False):
             types[name] = kind
+        if certain:
+            self._certain.add(name)
 
     def give_value(self, name: str, value: Array) -> None:
         """Say what a constant input holds."""

@@ -8,7 +8,7 @@ the cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
@@ -17,6 +17,7 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.graphs import graphs_of, nodes_of, op_name
 from rnnops.onnx.import_if import read_if
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_sequences import SEQUENCE_OPS, Parts, read_sequence
@@ -27,7 +28,6 @@ from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.probes import Known, Probes, Sizes
 from rnnops.onnx.quantised import FOLDED, NARROW
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
-from rnnops.onnx.walk import graphs_of, nodes_of, op_name
 from rnnops.op import Op
 from rnnops.ops.comparison import identity
 from rnnops.prune import prune
@@ -133,7 +133,7 @@ class GraphReader:
         if (again := self._again(name, blob.name)) is not None:
             return again
         self.captured[name] = blob.name
-        self.probes.give(name, self.outer.known(blob.name))
+        self.probes.give(name, self.outer.known(blob.name), self.outer.probes.is_certain(blob.name))
         return self.net.input(name, blob.dtype)
 
     def _again(self, name: str, outer: str) -> Blob | None:
@@ -214,7 +214,7 @@ class GraphReader:
         """A parameter where an array is of numbers to compute with, and no fewer than the least; else a constant."""
         is_data = array.dtype.name == self.model.float_dtype or (array.dtype.name in NARROW and array.ndim > 1)
         is_value = name in self.taken_as_values and name not in self.computed_with
-        if not array.ndim or not is_data or is_value or array.size < least:
+        if not array.ndim or not is_data or is_value or array.size < least or is_no_weight(array):
             self.constants[name] = array
         elif self.outer is None:
             self._parameter(name, array)
@@ -335,9 +335,11 @@ class GraphReader:
 
         Returns the names that its blobs have in the graph.
         """
-        names = {own: self.blob(bound[own]).name for own in inputs_read(part)}
+        read = inputs_read(part)
+        names = {own: self.blob(bound[own]).name for own in read if bound[own] not in self.constants}
         names.update(results)
         for op in part.ops:
+            names.update((own, self.blob(bound[own]).name) for own in op.inputs if own in bound and own not in names)
             for name in filter(None, op.outputs):
                 self._name_inner(name, part, names, prefix)
             if is_table(op):
@@ -387,7 +389,8 @@ class InnerReader:
             self.probes.declare(own, blob.dtype, value.shape)
             self.probes.give_value(own, value)
         else:
-            self.probes.give(own, self.around.known(self.around.blob(name).name))
+            outer = self.around.blob(name).name
+            self.probes.give(own, self.around.known(outer), self.around.probes.is_certain(outer))
         return blob
 
     def twin(self, blob: Blob) -> Blob | None:
@@ -401,17 +404,26 @@ class InnerReader:
             return self.net.constant(array, FLOAT)
         return self.outer_blob(self.around.parameter(self.names[i], array, meaning))
 
-    def body(self, cell: Net, known: Mapping[str, Known | None]) -> GraphReader:
-        """A reader of a graph inside the node, into a net whose inputs have these types."""
+    def body(self, cell: Net, known: Mapping[str, Known | None], certain: Collection[str]) -> GraphReader:
+        """A reader of a graph inside the node, into a net whose inputs have these types.
+
+        Args:
+            certain: those inputs whose types depend on no made-up size.
+        """
         reader = GraphReader(self.around.model, cell, self.around)
         for name, kinds in known.items():
-            reader.probes.give(name, kinds)
+            reader.probes.give(name, kinds, name in certain)
         return reader
 
 
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
     """Whether a constant may decide shapes, so that every graph that reads it should have it."""
     return value is not None and value.dtype.kind in "iub" and value.size <= SMALL
+
+
+def is_no_weight(array: Array) -> bool:
+    """Whether a small array has no finite number, as what `jnp.var` gives where there is nothing to take it of."""
+    return 0 < array.size <= SMALL and array.dtype.kind == "f" and not np.isfinite(array).any()
 
 
 def results_of(graph: GraphProto) -> set[str]:

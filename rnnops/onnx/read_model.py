@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from rnnops.onnx.definitions import put_definitions_in_place
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.inline_functions import inline_functions
+from rnnops.onnx.graphs import OWN_DOMAINS, graphs_of, nodes_of, op_name
+from rnnops.onnx.model_functions import put_functions_in_place
 from rnnops.onnx.package import NEWEST_OPSET, OLDEST_OPSET, GraphProto, ModelProto, onnx_opset_version
-from rnnops.onnx.walk import OWN_DOMAINS, graphs_of, nodes_of, op_name
 
 MAX_BYTES = 2**31 - 1  # protobuf's own limit
 
@@ -27,13 +28,15 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
-    model = inline_functions(model, opset_of(model), known)
+    put_functions_in_place(model)
+    opset = opset_of(model)
+    put_definitions_in_place(model, opset, known)
     check_ops(model, known)
     if any(
         node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
     ):  # whose graphs are read with values around
         check_scopes(model.graph)
-    return model, opset_of(model)
+    return model, opset
 
 
 def parse_model(data: bytes) -> ModelProto:

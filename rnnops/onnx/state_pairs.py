@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.graphs import MAX_DEPTH, graphs_of
 from rnnops.onnx.outline_layers import CELLS, LOOPS
 from rnnops.onnx.package import GraphProto, NodeProto, ValueInfoProto
-from rnnops.onnx.walk import MAX_DEPTH, graphs_of
 
 LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
 LAYOUT |= {"Unsqueeze"}

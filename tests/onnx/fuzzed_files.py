@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from function_models import ATTENTION, FUNCTIONS, LINEAR, parsed
+from defined_models import ALL as DEFINED
 from if_models import ALL as IF_MODELS, model_of as model_of_if
 from loop_models import TEXTS as LOOP_MODELS, evaluate, loop_model
 from onnx import helper, load_model_from_string, numpy_helper
+from onnx.parser import parse_model
 from onnx.reference import ReferenceEvaluator
 from quantised_models import quantised_layers
 from recurrent_models import Variant, feeds_of, model_of
@@ -32,6 +33,13 @@ from rnnops.types import FLOAT, Type
 Array = np.ndarray[Any, Any]
 CLAIM, SECONDS, FREE = 2**24, 10, 2**23
 LOOPS = ("counters and values that stay", "an axis kept", "stacked", "in a Loop", "joined")
+FUNCTIONS = """
+    <ir_version: 9, opset_import: ["" : 17, "own" : 1]>
+    g (float[4, 3, 2] x) => (float[4, 3, 2] y) { a = own.twice (x) y = own.scaled <by = 0.5> (a) }
+    <domain: "own", opset_import: ["" : 17]> twice (x) => (y) { y = Add (x, x) }
+    <domain: "own", opset_import: ["" : 17, "own" : 1]> scaled <by> (x) => (y)
+    { a = own.twice (x) f = Constant <value_float: float = @by> () y = Mul (a, f) }
+"""
 SIZES = {"T": 4, "N": 3, "K": 2, None: 3}
 
 
@@ -50,11 +58,9 @@ def seeds() -> dict[str, bytes]:
         found[f"Loop {name}"] = loop_model(LOOP_MODELS[name]).SerializeToString()
     found["plain ops"] = plain_model().SerializeToString()
     found["ops around recurrences"] = sequence_ops_model().SerializeToString()
-    for name, text in FUNCTIONS.items():
-        found[f"a function {name}"] = parsed(text).SerializeToString()
-    attention = ATTENTION.replace(", is_causal = 1", "")  # 2 is false as ONNX defines it, and true in `onnx.reference`
-    for name, text in {"attention": attention, "linear attention": LINEAR}.items():
-        found[name] = parsed(text).SerializeToString()
+    for name, text in DEFINED.items():  # is_causal of 2 is false as ONNX defines it, and true in `onnx.reference`
+        found[name] = parse_model(text.replace(", is_causal = 1", "")).SerializeToString()
+    found["functions"] = parse_model(FUNCTIONS).SerializeToString()
     found["quantised ops"] = quantised_layers().SerializeToString()
     return found
 

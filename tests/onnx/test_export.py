@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from rejection import rejects
 from scan_models import evaluate
@@ -389,3 +390,13 @@ def test_a_cell_whose_name_lies_is_written_as_a_scan(tmp_path: Path) -> None:
     assert [node.op_type for node in onnx.load(tmp_path / "net.onnx").graph.node if node.op_type != "Identity"] == [
         "Scan"
     ]
+
+
+def test_sizes_that_a_file_names_differently_may_be_given_one_name(tmp_path: Path) -> None:
+    """tf2onnx gives each open size of each input a name of its own."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[unk1, 3] x, float[unk2, 3] z) => (float[unk3, 3] y)'
+    onnx.save(onnx.parser.parse_model(f"{text} {{ y = Add (x, z) }}"), tmp_path / "names.onnx")
+    model = load_model(tmp_path / "names.onnx")
+    rejects(OnnxError, lambda: export(model, tmp_path / "again.onnx"), "Sizes of different names (unk1, unk2) differ")
+    export(model, tmp_path / "again.onnx", shapes={"x": ("N", 3), "z": ("N", 3)})
+    assert load_model(tmp_path / "again.onnx").shapes == {"x": ("N", 3), "z": ("N", 3)}

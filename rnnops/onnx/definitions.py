@@ -1,88 +1,44 @@
-"""Functions become the nodes that they stand for: those of a file, and ops that ONNX itself defines by simpler ones.
+"""Ops that ONNX itself defines by simpler ones, in the places where they stand.
 
-Such ops are Attention, LinearAttention (a Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package
-`onnx` says what they are for the types that they are given, and puts the nodes in. A file whose functions call each
-other in a circle, or stand for more than `MOST_NODES`, is refused before.
+They are Attention, LinearAttention (a Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package
+`onnx` says what they stand for, given the types of their inputs. What cannot be told stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.graphs import OWN_DOMAINS, graphs_of, nodes_of, op_name
+from rnnops.onnx.model_functions import put_functions_in_place
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
-    GraphProto,
     ModelProto,
     NodeProto,
     TypeProto,
     get_schema,
     helper,
     infer_shapes,
-    inline_local_functions,
 )
-from rnnops.onnx.walk import OWN_DOMAINS, graphs_of, nodes_of, op_name
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
-MOST_NODES = 1_000_000  # of all functions of a file together, written out
 DEEPEST = 4  # definitions in definitions: those of ONNX go two deep
 
 
-def inline_functions(model: ModelProto, opset: int, known: Collection[str]) -> ModelProto:
-    """A model without functions, and without ops that can be read only as what they stand for.
+def put_definitions_in_place(model: ModelProto, opset: int, known: Collection[str]) -> None:
+    """Replace ops that are not known by what ONNX says that they stand for; others stay.
 
     Args:
         opset: version of the model's op set.
         known: names of the ops that can be read as they are.
-
-    Raises OnnxError where functions cannot be written out. Ops without a definition stay.
     """
-    if model.functions:
-        model = written_out(model)
     for _ in range(DEEPEST):
-        if not any(is_defined(node, opset, known) for node in nodes_of(model.graph)):
-            break
-        model = written_out(with_definitions(model, opset, known))
-    return model
-
-
-def written_out(model: ModelProto) -> ModelProto:
-    """The model with the nodes of its functions in the place of their calls."""
-    try:
-        check_functions(model)
-        inlined: ModelProto = inline_local_functions(model)
-    except OnnxError:
-        raise
-    except Exception as error:  # of which class it is if a function does not fit, the package does not say
-        raise OnnxError(f"its functions cannot be written out ({str(error)[:200]})") from error
-    return inlined
-
-
-def check_functions(model: ModelProto) -> None:
-    """Raise OnnxError where functions stand for too many nodes, or for themselves; RecursionError where very deep."""
-    functions = {(one.domain, one.name): one for one in model.functions}
-    sizes: dict[tuple[str, str], int] = {}
-    open_ones: set[tuple[str, str]] = set()
-
-    def size_of(node: NodeProto) -> int:
-        key = node.domain, node.op_type
-        if key not in functions or key in sizes:
-            return sizes.get(key, 1)
-        if key in open_ones:
-            raise OnnxError("a function stands for itself", came="::".join(key))
-        open_ones.add(key)
-        sizes[key] = count(functions[key])
-        return sizes[key]
-
-    def count(nodes: FunctionProto | GraphProto) -> int:
-        size = sum(map(size_of, nodes_of(nodes)))
-        if size > MOST_NODES:
-            raise OnnxError("its functions stand for too many nodes", wanted=f"at most {MOST_NODES}", came=size)
-        return size
-
-    count(model.graph)
+        defined = [node for node in nodes_of(model.graph) if is_defined(node, opset, known)]
+        if not defined:
+            return
+        define(model, opset, defined)
+        put_functions_in_place(model)
 
 
 def schema_of(node: NodeProto, opset: int) -> Any:
@@ -101,22 +57,20 @@ def is_defined(node: NodeProto, opset: int, known: Collection[str]) -> bool:
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def with_definitions(model: ModelProto, opset: int, known: Collection[str]) -> ModelProto:
-    """The model with a function of its own for each op that is defined."""
-    made, types = ModelProto(), types_of(model)
-    made.CopyFrom(model)
-    for number, node in enumerate([one for one in nodes_of(made.graph) if is_defined(one, opset, known)]):
+def define(model: ModelProto, opset: int, nodes: Sequence[NodeProto]) -> None:
+    """Give a model a function of its own for each of some of its nodes, as far as ONNX says what they stand for."""
+    types = types_of(model)
+    del model.functions[:]  # which are in place already
+    for number, node in enumerate(nodes):
         function = definition_of(node, opset, types)
         if function is None:
             continue
         function.domain, function.name = DEFINITIONS, f"{node.op_type}_{number}"
         del function.opset_import[:]
         function.opset_import.append(helper.make_opsetid("", opset))
-        made.functions.append(function)
+        model.functions.append(function)
         node.attribute.extend(defaults_of(node, opset))
         node.domain, node.op_type = function.domain, function.name
-    made.opset_import.append(helper.make_opsetid(DEFINITIONS, 1))
-    return made
 
 
 def definition_of(node: NodeProto, opset: int, types: Mapping[str, TypeProto]) -> FunctionProto | None:

@@ -1,0 +1,280 @@
+"""Small arrays in a Loop's body element by element: `[0, i]` where `i` counts trips, and what is compared with sizes.
+
+JAX's and TensorFlow's exporters write the place of a step as a list of places along all axes, and compare it with 0 and
+sizes before they use it. An element is a `Sum`, a truth value, or None where it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rnnops.onnx.loop_numbers import TRIP, Sum, combined
+from rnnops.onnx.node import attributes_of
+from rnnops.onnx.package import NodeProto, TensorProto
+from rnnops.onnx.probes import fixed_dims
+from rnnops.types import Array
+
+if TYPE_CHECKING:
+    from rnnops.onnx.loop_body import LoopBody
+
+Element: TypeAlias = "Sum | bool | None"
+FAR = 10**9  # beyond the end of any axis, as tf2onnx writes it
+MOST = 64  # elements of an array that is looked at
+
+
+class Elements:
+    """Finds the elements of values of a body.
+
+    Args:
+        trips: a number that the number of trips is never above, None where none is known.
+    """
+
+    def __init__(self, body: LoopBody, trips: Sum | None) -> None:
+        self.body, self.trips = body, trips
+        self._found: dict[str, Array | None] = {}
+
+    def of(self, name: str) -> Array | None:
+        """An array of elements, None where a value is no such small array."""
+        name = self.body.handed_on(name)
+        if name not in self._found:
+            self._found[name] = None  # what is asked for again while it is looked at is not known
+            found = self._look(name)
+            self._found[name] = None if found is None or found.size > MOST else found
+        return self._found[name]
+
+    def numbers(self, name: str) -> list[int] | None:
+        """The elements of a value without or with one axis, where they are whole numbers."""
+        found = self.of(name)
+        if found is None or found.ndim > 1 or not all(is_number(element) for element in found.flat):
+            return None
+        return [element.number for element in found.flat]
+
+    def _look(self, name: str) -> Array | None:
+        value = self.body.constant(name)
+        if value is not None:
+            return elements_of(value) if value.size <= MOST else None
+        found = self.body.sum_of(name)
+        if found is not None:
+            return boxed(np.full((1,) * found.rank, plain(found), object))
+        node = self.body.makers.get(name)
+        rule = None if node is None else RULES.get(node.op_type)
+        if node is None or rule is None:
+            return None
+        if (sizes := self.body.sizes_of_step(node)) is not None:
+            return np.full(sizes, None, object) if np.prod(sizes) <= MOST else None
+        try:
+            return rule(self, node)
+        except (ValueError, IndexError):  # shapes that do not fit, which another refuses
+            return None
+
+    # -- what is true at all trips ----------------------------------------------------------------------------------
+
+    def least(self, total: Sum) -> int | None:
+        """The smallest number that a sum is at any trip, None where it does not follow."""
+        slope = total.factors.get(TRIP, 0)
+        if slope < 0 and self.trips is None:
+            return None
+        last = Sum() if slope >= 0 or self.trips is None else self.trips.plus(Sum(-1))
+        found = total.plus(Sum(0, {TRIP: slope} if slope else {}), -1).plus(last, slope)
+        return found.number if not found.factors else None
+
+    def is_above(self, one: Sum, other: Sum) -> bool | None:
+        """Whether a sum is above another one at all trips, True, or at none, False; else None."""
+        least, below = self.least(one.plus(other, -1)), self.least(other.plus(one, -1))
+        return True if least is not None and least > 0 else False if below is not None and below >= 0 else None
+
+    # -- ops --------------------------------------------------------------------------------------------------------
+
+    def inputs(self, node: NodeProto) -> list[Array]:
+        """The node's inputs. Raises ValueError for one that is no small array."""
+        return [self.input(node, i) for i in range(len(node.input))]
+
+    def input(self, node: NodeProto, i: int) -> Array:
+        found = self.of(node.input[i]) if i < len(node.input) else None
+        if found is None:
+            raise ValueError("no small array")
+        return found
+
+    def listed(self, node: NodeProto, i: int, name: str = "axes") -> tuple[int, ...]:
+        """Whole numbers that are an input of the node, or in older op sets an attribute."""
+        given = attributes_of(node).get(name, (0, None))[1]
+        numbers = given if given is not None else self.numbers(node.input[i]) if i < len(node.input) else None
+        if numbers is None:
+            raise ValueError("no known numbers")
+        return tuple(numbers)
+
+    def compared(self, op: str, one: Element, other: Element) -> Element:
+        """What a comparison of two elements gives."""
+        if not isinstance(one, Sum) or not isinstance(other, Sum):
+            return None
+        if op == "Equal":
+            apart = self.is_above(one, other) or self.is_above(other, one)
+            return True if one.equals(other) else False if apart else None
+        above = self.is_above(one, other) if op in ("Greater", "LessOrEqual") else self.is_above(other, one)
+        return above if above is None or op in ("Less", "Greater") else not above
+
+    def extreme(self, op: str, one: Element, other: Element) -> Element:
+        """The larger or smaller of two elements."""
+        for far, near in ((one, other), (other, one)):
+            if is_far(far) and not is_far(near):  # no place in an array is as far
+                return far if op == "Max" else near
+        if not isinstance(one, Sum) or not isinstance(other, Sum):
+            return None
+        above = self.is_above(one, other)
+        return None if above is None else one if above == (op == "Max") else other
+
+    def shape(self, node: NodeProto) -> Array | None:
+        """The sizes of a small array, or of a carried value where they are fixed."""
+        name = self.body.handed_on(node.input[0])
+        found = self.of(name)
+        if found is not None:
+            return elements_of(np.array(found.shape, np.int64)) if not node.attribute else None
+        start, reader = self.body.initial.get(name), self.body.reader
+        if start is None or self.body.is_sequence(start) or node.attribute or not reader.is_certain(start):
+            return None
+        known = reader.known(reader.blob(start).name)
+        return None if known is None else elements_of(np.array(fixed_dims(known), np.int64))
+
+
+def is_far(element: Element) -> bool:
+    """Whether an element is a place beyond the end of any axis."""
+    return isinstance(element, Sum) and not element.factors and element.number >= FAR
+
+
+def is_number(element: Element) -> bool:
+    """Whether an element is a number that is the same at all trips."""
+    return isinstance(element, Sum) and not element.factors
+
+
+def plain(total: Sum) -> Sum:
+    """A sum as an element, whatever axes it has."""
+    return Sum(total.number, total.factors)
+
+
+def boxed(array: Any) -> Array:
+    """An array of elements; a single one as an array without axes."""
+    if isinstance(array, np.ndarray):
+        return array
+    box = np.empty((), object)
+    box[()] = array
+    return box
+
+
+def elements_of(value: Array) -> Array:
+    """The elements of a constant."""
+    return each(lambda number: number if value.dtype.kind == "b" else as_sum(number), value)
+
+
+def as_sum(number: float) -> Sum | None:
+    """A whole number as a sum."""
+    return Sum(int(number)) if np.isfinite(number) and number == int(number) else None
+
+
+def each(function: Callable[..., Element], *arrays: Array) -> Array:
+    """A function of elements on arrays of them."""
+    if all(array.size for array in arrays):
+        objects = [array.astype(object) for array in arrays]
+        return boxed(np.frompyfunc(function, len(arrays), 1)(*objects))
+    return np.empty(np.broadcast_shapes(*(array.shape for array in arrays)), object)
+
+
+def chosen(condition: Element, one: Element, other: Element) -> Element:
+    """One of two elements."""
+    if condition is None:
+        return one if isinstance(one, Sum) and isinstance(other, Sum) and one.equals(other) else None
+    return one if condition else other
+
+
+def both(one: Element, other: Element) -> Element:
+    """Whether both hold, also where one of them that does not is all that is known."""
+    return False if one is False or other is False else None if one is None or other is None else True
+
+
+def either(one: Element, other: Element) -> Element:
+    return True if one is True or other is True else None if one is None or other is None else False
+
+
+def changed(to: int, element: Element) -> Element:
+    """An element in another dtype."""
+    if to == TensorProto.BOOL:
+        return element if not is_number(element) else bool(element.number)  # type: ignore[union-attr]
+    if to not in (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE):
+        return None
+    return Sum(int(element)) if isinstance(element, bool) else element
+
+
+def arithmetic(elements: Elements, node: NodeProto) -> Array:
+    """Add, Sub, Mul, Neg."""
+
+    def result(*terms: Element) -> Element:
+        sums = [term if isinstance(term, Sum) else None for term in terms]
+        return combined(node.op_type, sums)
+
+    return each(result, *elements.inputs(node))
+
+
+def comparison(elements: Elements, node: NodeProto) -> Array:
+    return each(lambda one, other: elements.compared(node.op_type, one, other), *elements.inputs(node))
+
+
+def extremes(elements: Elements, node: NodeProto) -> Array:
+    return each(lambda one, other: elements.extreme(node.op_type, one, other), *elements.inputs(node))
+
+
+def cast(elements: Elements, node: NodeProto) -> Array:
+    to = attributes_of(node)["to"][1]
+    return each(lambda element: changed(to, element), elements.input(node, 0))
+
+
+def squeeze(elements: Elements, node: NodeProto) -> Array:
+    return boxed(np.squeeze(elements.input(node, 0), elements.listed(node, 1)))
+
+
+def reshape(elements: Elements, node: NodeProto) -> Array:
+    return elements.input(node, 0).reshape(elements.listed(node, 1, "shape"))
+
+
+def expand(elements: Elements, node: NodeProto) -> Array:
+    array, shape = elements.input(node, 0), elements.listed(node, 1, "shape")
+    return np.array(np.broadcast_to(array, np.broadcast_shapes(array.shape, shape)), object)
+
+
+def gather(elements: Elements, node: NodeProto) -> Array:
+    array, places = elements.inputs(node)
+    if not all(is_number(place) for place in places.flat):
+        raise ValueError("not known which")
+    axis = attributes_of(node).get("axis", (0, 0))[1]
+    return boxed(np.take(array, each(lambda place: place.number, places).astype(int), axis))
+
+
+def cut(elements: Elements, node: NodeProto) -> Array:
+    """Slice."""
+    array, starts, ends = elements.input(node, 0), elements.listed(node, 1, "starts"), elements.listed(node, 2, "ends")
+    axes = elements.listed(node, 3) if len(node.input) > 3 and node.input[3] else range(len(starts))
+    steps = elements.listed(node, 4, "steps") if len(node.input) > 4 else (1,) * len(starts)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        array = np.moveaxis(np.moveaxis(array, axis, 0)[start:end:step], 0, axis)
+    return array
+
+
+RULES: dict[str, Callable[[Elements, NodeProto], Array | None]] = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Neg"), arithmetic),
+    **dict.fromkeys(("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"), comparison),
+    **dict.fromkeys(("Max", "Min"), extremes),
+    "And": lambda elements, node: each(both, *elements.inputs(node)),
+    "Or": lambda elements, node: each(either, *elements.inputs(node)),
+    "Not": lambda elements, node: each(lambda one: None if one is None else not one, *elements.inputs(node)),
+    "Where": lambda elements, node: each(chosen, *elements.inputs(node)),
+    "Cast": cast,
+    "Concat": lambda elements, node: np.concatenate(elements.inputs(node), attributes_of(node)["axis"][1]),
+    "Expand": expand,
+    "Gather": gather,
+    "Reshape": reshape,
+    "Shape": Elements.shape,
+    "Slice": cut,
+    "Squeeze": squeeze,
+    "Unsqueeze": lambda elements, node: np.expand_dims(elements.input(node, 0), elements.listed(node, 1)),
+}

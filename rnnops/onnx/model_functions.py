@@ -1,0 +1,158 @@
+"""Functions of a model in the places where they are called: jax2onnx writes one for each module that is marked so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from rnnops.onnx.errors import OnnxError, about
+from rnnops.onnx.graphs import OWN_DOMAINS, copied, graphs_of, nodes_of
+from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, helper
+
+MAX_NODES, MAX_BYTES = 2**17, 2**31 - 1  # of a graph in which all functions are in place
+MAX_CALLS = 32  # of functions from inside each other
+
+Key: TypeAlias = tuple[str, str, str]  # domain, name, overload
+
+
+def put_functions_in_place(model: ModelProto) -> None:
+    """Replace calls of a model's functions by their nodes. Raises OnnxError for one that calls itself."""
+    if not model.functions:
+        return
+    functions = {key_of(function, function.name): function for function in model.functions}
+    versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAINS}
+    for function in functions.values():
+        own = {entry.version for entry in function.opset_import if entry.domain in OWN_DOMAINS}
+        if not own <= versions:
+            problem = f"its function '{function.name}' is of another op set"
+            raise OnnxError(problem, wanted=sorted(versions), came=sorted(own))
+    Places(functions, set(prefixes(model.graph))).fill(model.graph)
+
+
+def key_of(proto: Any, name: str) -> Key:
+    """What a function is found by; its overload since IR version 10."""
+    return ("" if proto.domain in OWN_DOMAINS else proto.domain), name, getattr(proto, "overload", "")
+
+
+def prefixes(graph: GraphProto) -> Iterator[str]:
+    """What stands in front of a slash in names of values, and the names."""
+    names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    for node in nodes_of(graph):
+        names.update(node.output)
+        for inner in graphs_of(node):
+            names.update(value.name for value in inner.input)
+            names.update(tensor.name for tensor in inner.initializer)
+    for name in names:
+        parts = name.split("/")
+        yield from ("/".join(parts[:k]) for k in range(1, len(parts) + 1))
+
+
+@dataclass
+class Places:
+    """Puts functions in place.
+
+    Args:
+        taken: names, and what stands in front of slashes in them.
+    """
+
+    functions: Mapping[Key, Any]
+    taken: set[str]
+    nodes: int = 0
+    nbytes: int = 0
+    inside: list[Key] = field(default_factory=list)
+
+    def fill(self, graph: GraphProto) -> None:
+        """Replace the calls in a graph, and in graphs inside it."""
+        nodes = [new for node in graph.node for new in self._nodes(node)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _nodes(self, node: NodeProto) -> list[NodeProto]:
+        """A node, or what it becomes."""
+        self.nodes, self.nbytes = self.nodes + 1, self.nbytes + node.ByteSize()
+        if self.nodes > MAX_NODES or self.nbytes > MAX_BYTES:
+            raise OnnxError("its functions make too many nodes", wanted=f"at most {MAX_NODES}, of {MAX_BYTES} bytes")
+        key = key_of(node, node.op_type)
+        if key not in self.functions:
+            for inner in graphs_of(node):
+                self.fill(inner)
+            return [node]
+        with about(f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"):
+            return self._called(node, key)
+
+    def _called(self, node: NodeProto, key: Key) -> list[NodeProto]:
+        """The nodes of a function under the names of a call."""
+        if key in self.inside or len(self.inside) >= MAX_CALLS:
+            raise OnnxError("a function of the model calls itself, or calls lie too deep inside each other")
+        function = self.functions[key]
+        call = Call(node, function, self._prefix(node))
+        self.inside.append(key)
+        found = [new for inner in function.node for new in self._nodes(call.placed(inner))]
+        self.inside.pop()
+        return [*found, *call.handed_through()]
+
+    def _prefix(self, node: NodeProto) -> str:
+        """What the names inside a call begin with."""
+        wanted = node.name or next(filter(None, node.output), node.op_type)
+        prefix, k = wanted, 1
+        while prefix in self.taken:
+            prefix, k = f"{wanted}_{k}", k + 1
+        self.taken.add(prefix)
+        return prefix
+
+
+class Call:
+    """A call of a function: what its names and attributes stand for."""
+
+    def __init__(self, node: NodeProto, function: Any, prefix: str) -> None:
+        if len(node.input) > len(function.input) or len(node.output) > len(function.output):
+            raise OnnxError("inputs and outputs do not fit the function", came=f"{len(node.input)} inputs")
+        self.prefix = prefix
+        given = [*node.input, *[""] * (len(function.input) - len(node.input))]
+        self.names = dict(zip(function.input, given, strict=True))
+        self.copies: list[tuple[str, str]] = []  # of outputs that are an input or another output
+        for own, name in zip(function.output, node.output, strict=False):
+            if name and self.names.setdefault(own, name) != name:
+                self.copies.append((own, name))
+        self.attributes = {one.name: one for one in (*function.attribute_proto, *node.attribute)}
+
+    def named(self, name: str) -> str:
+        """The name that a value of the function has where it is called."""
+        return self.names.get(name, f"{self.prefix}/{name}") if name else ""
+
+    def placed(self, node: NodeProto) -> NodeProto:
+        """A node of the function."""
+        found: NodeProto = copied(node)
+        found.name = f"{self.prefix}/{node.name}" if node.name else ""
+        for values in (found.input, found.output):
+            values[:] = list(map(self.named, values))
+        attributes = [new for attribute in node.attribute for new in self._attribute(attribute)]
+        del found.attribute[:]
+        found.attribute.extend(attributes)
+        return found
+
+    def _attribute(self, attribute: AttributeProto) -> Iterator[AttributeProto]:
+        """An attribute, or the one of the call that it refers to; nothing where that is left out."""
+        if not attribute.ref_attr_name:
+            found: AttributeProto = copied(attribute)
+            for graph in [found.g] if found.type == AttributeProto.GRAPH else found.graphs:
+                self._rename(graph)
+            yield found
+        elif attribute.ref_attr_name in self.attributes:
+            found = copied(self.attributes[attribute.ref_attr_name])
+            found.name = attribute.name
+            yield found
+
+    def _rename(self, graph: GraphProto) -> None:
+        """Give names to what is in a graph inside the function."""
+        for value in (*graph.input, *graph.output, *graph.initializer):
+            value.name = self.named(value.name)
+        nodes = list(map(self.placed, graph.node))
+        del graph.node[:], graph.value_info[:]
+        graph.node.extend(nodes)
+
+    def handed_through(self) -> Iterator[NodeProto]:
+        """Nodes for outputs that are an input or another output."""
+        for own, name in self.copies:
+            yield helper.make_node("Identity", [self.names[own]], [name])
