@@ -19,6 +19,7 @@ try:
         numpy_helper as numpy_helper,
     )
     from onnx.defs import get_schema as get_schema, onnx_opset_version as onnx_opset_version
+    from onnx.external_data_helper import load_external_data_for_tensor as load_external_data_for_tensor
     from onnx.shape_inference import infer_shapes as infer_shapes
 except ImportError as error:
     raise MissingPackageError(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from rnnops.onnx.beside_file import read_beside
 from rnnops.onnx.definitions import put_definitions_in_place
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.graphs import OWN_DOMAINS, graphs_of, nodes_of, op_name
@@ -28,6 +29,7 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
+    read_beside(model, path.parent)
     put_functions_in_place(model)
     opset = opset_of(model)
     put_definitions_in_place(model, opset, known)

@@ -58,7 +58,8 @@ HUGE = 2**40
 BODY = nested_scans(0).graph
 EXTERNAL = [StringStringEntryProto(key="location", value="/etc/passwd")]
 FILES: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "another file's data": (add_weight(data_location=TensorProto.EXTERNAL, external_data=EXTERNAL), ("another file",)),
+    "another file's data": (
+        add_weight(data_location=TensorProto.EXTERNAL, external_data=EXTERNAL), ("outside", "/etc/passwd")),
     "fewer bytes than claimed": (add_weight(dims=[HUGE, 2]), ("claims", "w")),
     "negative sizes": (add_weight(dims=[-1, -2]), ("w", "sizes")),
     "bytes that end within an element": (add_weight(raw_data=b"abc"), ("w", "bytes")),
