@@ -130,8 +130,9 @@ class Probes:
                 raise
             return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
         for name, kind, value in zip(call.op.outputs, call.output_types, folded, strict=True):
-            types[name] = kind
-            if value is not None:
+            if name:  # results without one are not to be taken for inputs that are left out
+                types[name] = kind
+            if name and value is not None:
                 values[name] = value
 
 

@@ -197,16 +197,28 @@ def test_steps_and_rows_are_open(tmp_path: Path) -> None:
     np.testing.assert_allclose(*runs, rtol=1e-6, atol=1e-7)
 
 
+def oldest_opset(net: ro.Net, path: Path, feeds: dict[str, Any]) -> int:
+    """The default op set, or the one that an error asks for: 22 tells where last windows of pools begin."""
+    try:
+        export(net, path, shapes=feeds)
+    except OnnxError as error:
+        if "wanted opset=22 or later" in str(error):
+            return 22
+        raise
+    return 20
+
+
 def check_random_net(seed: int, path: Path) -> None:
     case = ro.testing.random_net(seed)
     feeds = {key: array.astype("float32") if array.dtype.kind == "f" else array for key, array in case.feeds.items()}
     wanted = ro.compile(case.net, device="reference")(feeds, seed=seed)
-    export(case.net, path, shapes=feeds)
+    opset = oldest_opset(case.net, path, feeds)
+    export(case.net, path, shapes=feeds, opset=opset)
     again = load_model(path)
     out = ro.compile(again.net, device="reference")(feeds, seed=seed)
     for key, array in wanted.items():
         np.testing.assert_allclose(out[key], array, rtol=1e-4, atol=1e-5)
-    export(again, path)
+    export(again, path, opset=opset)
     assert str(load(path)) == str(again.net)
 
 

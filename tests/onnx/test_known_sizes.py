@@ -179,3 +179,15 @@ def test_what_is_refused_can_be_given(tmp_path: Path) -> None:
 def test_what_fits_only_some_sizes_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, ") => (float y) { s = Constant<value_ints = [2, 12]>() y = Reshape(x, s) }")
     assert ran(path, (2, 3, 4)).shape == (2, 12)
+
+
+def test_a_result_that_nobody_reads_is_no_input_that_is_left_out(tmp_path: Path) -> None:
+    """Both have the empty name: bools of a Scan were taken for the lower bound of a Clip."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 3, 4] x, float[3, 4] h) => (float[3, 4] y) {
+        most = Constant<value = float {2}>()
+        l, unread = Scan<num_scan_inputs = 1, body = b (float[3, 4] s, float[3, 4] e) => (float[3, 4] n, bool[3, 4] o)
+            { n = Add(s, e) o = Less(s, e) }>(h, x)
+        y = Clip(l, , most) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    feeds = {"x": np.ones((2, 3, 4), "float32"), "h": np.ones((3, 4), "float32")}
+    assert DEVICES["reference"](load(tmp_path / "model.onnx"))(feeds)["y"].max() == 2
