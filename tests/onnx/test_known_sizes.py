@@ -179,3 +179,18 @@ def test_what_is_refused_can_be_given(tmp_path: Path) -> None:
 def test_what_fits_only_some_sizes_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, ") => (float y) { s = Constant<value_ints = [2, 12]>() y = Reshape(x, s) }")
     assert ran(path, (2, 3, 4)).shape == (2, 12)
+
+
+def test_a_table_of_places_is_cut_to_the_steps(tmp_path: Path) -> None:
+    graph = """) => (float y) {
+        begin = Constant<value_ints = [0]>() axis = Constant<value_ints = [1]>() steps = Shape<start = 1, end = 2>(x)
+        most = Constant<value_ints = [1, 5, 4]>() table = ConstantOfShape<value = float[1] {3}>(most)
+        cut = Slice(table, begin, steps, axis)
+        placed = Add(x, cut)
+        back = Constant<value = int64[1, 1, 4] {-1, -1, -1, -1}>() rows = Shape<start = 0, end = 1>(x)
+        rest = Constant<value_ints = [1, 4]>() shape = Concat<axis = 0>(rows, rest) last = Expand(back, shape)
+        y = GatherElements<axis = 1>(placed, last) }"""
+    path = written(tmp_path, graph)
+    for shape in ((2, 3, 4), (3, 5, 4), (2, 1, 4)):
+        x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        np.testing.assert_array_equal(ran(path, shape), x[:, -1:] + 3)
