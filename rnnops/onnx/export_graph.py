@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnops.errors import RnnopsError
 from rnnops.infer import infer
 from rnnops.net import Net
 from rnnops.onnx.export_ops import write_op
@@ -40,11 +41,25 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
         for spec in net.input_specs:
             dtype = float_dtype if spec.dtype == FLOAT else spec.dtype
             found[spec.name] = Type(dtype, tuple(pair[k] for pair in pairs[spec.name]))
-        by_key = infer(net, found, float_dtype)
+        by_key = inferred(net, found, sizes, float_dtype)
         for call in by_key.values():
             found.update(zip(call.op.outputs, call.output_types, strict=True))
         calls.append(tuple(by_key[op.key] for op in net.ops))
     return Typed(net, calls[0], types, sizes, float_dtype)
+
+
+def inferred(net: Net, types: Mapping[str, Type], sizes: Sizes, float_dtype: str) -> dict[str, Call]:
+    """All calls of a net. Raises what they raise, with a hint where sizes are made up."""
+    try:
+        return infer(net, types, float_dtype)
+    except RnnopsError as error:
+        if error.hint or not sizes.made_up:
+            raise
+        told = error.again()
+        told.hint = (
+            "Sizes that are open are made up here; those that must fit the net are given as numbers: shapes={...}."
+        )
+        raise told.again() from error
 
 
 def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphProto:

@@ -389,3 +389,24 @@ def test_a_cell_whose_name_lies_is_written_as_a_scan(tmp_path: Path) -> None:
     assert [node.op_type for node in onnx.load(tmp_path / "net.onnx").graph.node if node.op_type != "Identity"] == [
         "Scan"
     ]
+
+
+def test_bools_are_chosen_where_onnx_runtime_runs_them(tmp_path: Path) -> None:
+    net = ro.Net("net")
+    x = net.input("x", shape=(2, 3))
+    net.outputs(y=ro.where(x > 0.0, x < 0.5, ro.reduce_max(x, [1]) > 0.9))
+    export(net, tmp_path / "net.onnx")
+    feeds = {"x": np.array([[-1.0, 0.2, 0.7], [-1.0, 0.2, 1.0]], "float32")}
+    made = onnx.load(tmp_path / "net.onnx")
+    assert not {node.op_type for node in made.graph.node} & {"Where"}
+    wanted = np.array([[False, True, False], [True, True, False]])
+    np.testing.assert_array_equal(evaluate(made, feeds)["y"], wanted)
+    np.testing.assert_array_equal(ro.compile(load(tmp_path / "net.onnx"), device="reference")(feeds)["y"], wanted)
+
+
+def test_sizes_that_must_fit_are_asked_for(tmp_path: Path) -> None:
+    net = ro.Net("net")
+    net.outputs(y=net.input("x") + net.constant(np.ones((5, 2), "float32")))
+    hint = "those that must fit the net are given as numbers: shapes={...}"
+    rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes={"x": ("T", 2)}), "do not broadcast", hint)
+    export(net, tmp_path / "net.onnx", shapes={"x": (5, 2)})
