@@ -240,6 +240,9 @@ def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     assert command(tagger(tmp_path), "--check", "--speed", "--stream") == 0
     printed = capsys.readouterr().out
     assert printed.count("ratio") == 2
+    text = "g (float[N] x, float[M] z) => (float y) { y = Add(x, z) }"
+    assert command(saved(tmp_path / "a.onnx", HEAD + text), "--check") == 2
+    assert re.search("a.onnx: it fails; got running Add node.* 2 by 7", capsys.readouterr().err)
     path = tagger(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"Split", b"Splot"))
     assert command(path) == 3
