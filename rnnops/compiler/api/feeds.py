@@ -30,6 +30,7 @@ def check_bound(net: Net, name: str) -> None:
     """Raise FeedError for what is to be bound and is no input."""
     if name not in net.input_names:
         wanted, hint = ", ".join(net.input_names), _meant(name, net.input_names)
+        hint = "A dict is unpacked: bind(**params)." if name == "params" else hint
         raise FeedError("bind names no input", net=net.name, blob=name, wanted=wanted, hint=hint)
 
 
