@@ -121,7 +121,9 @@ def test_opened_states_go_on_where_they_stopped(tmp_path: Path) -> None:
 
 
 def test_what_has_no_states_to_open(tmp_path: Path) -> None:
-    rejects(OnnxError, lambda: open_states(read("reverse", tmp_path)[0]), "backwards", "RecurrentNetwork")
+    rejects(
+        OnnxError, lambda: open_states(read("reverse", tmp_path)[0]), "backwards", "RecurrentNetwork", "whole sequences"
+    )
     net = ro.Net("n")
     net.outputs(y=net.input("x") * 2.0)
     rejects(OnnxError, lambda: open_states(net), "no recurrence")
