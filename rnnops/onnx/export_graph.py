@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rnnops.errors import RnnopsError
@@ -20,6 +21,8 @@ from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
 from rnnops.types import FLOAT, Array, Type
 
+SMALL = ((24, 26), (6, 7))  # the first open size, twice
+
 
 @dataclass
 class Typed:
@@ -33,8 +36,22 @@ class Typed:
 
 
 def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
-    """Infer all types twice. Raises TypeRuleError where shapes do not fit the net."""
-    sizes, calls = Sizes(), []
+    """Infer all types, with smaller sizes where large ones are more than a table has, say.
+
+    Raises TypeRuleError where shapes do not fit the net.
+    """
+    try:
+        return typed_with(Sizes(), net, shapes, float_dtype)
+    except RnnopsError:
+        for first in SMALL:
+            with suppress(RnnopsError):
+                return typed_with(Sizes(first, (2, 2)), net, shapes, float_dtype)
+        raise
+
+
+def typed_with(sizes: Sizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
+    """Infer all types twice."""
+    calls = []
     types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
     pairs = {name: [sizes.pair(dim) for dim in dims] for name, dims in shapes.items()}
     for k, found in enumerate(types):

@@ -32,10 +32,14 @@ FIRST, STEP = (12 * 101, 12 * 151), (12 * 2, 12 * 3)  # multiples of 12, so that
 
 
 class Sizes:
-    """The made-up sizes of one model, by name."""
+    """The made-up sizes of one model, by name.
 
-    def __init__(self) -> None:
-        self._numbers = (count(FIRST[0], STEP[0]), count(FIRST[1], STEP[1]))
+    Args:
+        first, step: numbers of the first size, and how much more those of the next are.
+    """
+
+    def __init__(self, first: tuple[int, int] = FIRST, step: tuple[int, int] = STEP) -> None:
+        self._numbers = (count(first[0], step[0]), count(first[1], step[1]))
         self._named: dict[str, tuple[int, int]] = {}
         self.made_up: set[int] = set()  # the first number of each open size
 

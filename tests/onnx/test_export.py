@@ -404,6 +404,22 @@ def test_bools_are_chosen_where_onnx_runtime_runs_them(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ro.compile(load(tmp_path / "net.onnx"), device="reference")(feeds)["y"], wanted)
 
 
+@pytest.mark.parametrize("places", [40, 9])
+def test_open_sizes_may_have_a_limit(places: int, tmp_path: Path) -> None:
+    """As a table of places has it, of which a sequence takes the first ones."""
+    net = ro.Net("net")
+    x, table = net.input("x"), net.parameter("table", (places, 2))
+    net.outputs(y=x + ro.slice(table, [0], ro.shape(x, 0, 1), [0]))
+    params = {"table": np.arange(places * 2, dtype="float32").reshape(places, 2)}
+    export(net, tmp_path / "net.onnx", params=params, shapes={"x": ("T", 2)})
+    read = load_model(tmp_path / "net.onnx")
+    assert read.shapes == {"x": ("T", 2)}
+    for steps in (1, 5, places):
+        x = np.ones((steps, 2), "float32")
+        made = ro.compile(read.net, device="reference")(read.params, x=x)["y"]
+        np.testing.assert_array_equal(made, x + params["table"][:steps])
+
+
 def test_sizes_that_must_fit_are_asked_for(tmp_path: Path) -> None:
     net = ro.Net("net")
     net.outputs(y=net.input("x") + net.constant(np.ones((5, 2), "float32")))
