@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -111,6 +111,9 @@ def _check_call(
         is_op = function.__name__ == "__call__"  # of an op, which is told by its own name and not by its base's
         called = type(args[0]).__name__ if is_op and args else function.__qualname__
         hint = hint or (getattr(args[0], "call_hint", None) if is_op and args else None)
+        kinds = {parameter.kind: name for name, parameter in shape.parameters.items()}
+        if not unknown and Parameter.VAR_KEYWORD in kinds and any(isinstance(given, Mapping) for given in args):
+            hint = hint or f"A dict is unpacked: {function.__name__}(**{kinds[Parameter.VAR_KEYWORD]})."
         raise ArgumentError(f"{called}: {error}", wanted=f"({', '.join(names)})", hint=hint) from cause
 
 

@@ -154,7 +154,8 @@ def _foldable(schema: OpSchema, call: Call) -> bool:
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
     """Whether an op computes what may be known before a run, as ConstantOfShape without inputs does.
 
-    A size that is cast to a float is among it: a Range over floats ends at one.
+    A size that is cast to a float is among it: a Range over floats ends at one. So are floats that are put together, as
+    scales are.
 
     Args:
         dtypes: of its outputs.
@@ -162,7 +163,7 @@ def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str])
     """
     schema = schema_of(op.type)
     follows = all(name in known for name in op.inputs if name) and not (schema.random or schema.uses_context)
-    return follows and (op.type == "Cast" or not any(is_float(dtype) for dtype in dtypes))
+    return follows and (op.type in ("Cast", "Concat") or not any(is_float(dtype) for dtype in dtypes))
 
 
 def _is_small(kind: Type) -> bool:

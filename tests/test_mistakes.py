@@ -179,8 +179,10 @@ def test_arguments_of_runs() -> None:
     start: Any = ro.init_params
     params = start(net, seed=0)
     runs: list[Any] = [ro.compile(net), ro.compile(net, device="reference"), ro.compile(net, check_numerics=True)]
+    unpacked = "A dict is unpacked: bind(**params)."
     for run in runs:
-        rejects(ro.ArgumentError, lambda run=run: run.bind(params), "bind: too many positional arguments")
+        rejects(ro.ArgumentError, lambda run=run: run.bind(params), "bind: too many positional arguments", unpacked)
+        rejects(ro.FeedError, lambda run=run: run.bind(params=params), "bind names no input", unpacked)
         rejects(ro.ArgumentError, lambda run=run: run.stream({"y": "x"}, row=2), "Did you mean rows?")
     rejects(ro.ArgumentError, lambda: start(net, 0, dtyp="float64"), "Did you mean dtype?")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnops.cli.exported_model import ReadModel, read_model
+from rnnops.cli.onnx_command import constant
 from rnnops.cli.report import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import FeedError, SaveError
@@ -26,7 +27,7 @@ class ExportOptions:
     """The command line of `rnnops export`.
 
     Args:
-        shapes: of inputs, by name.
+        shapes: of inputs, by name; constants: input of an ONNX file -> its value from now on.
         states: output=input, as they were given.
         weights: what weights of products are kept as; None for floats.
     """
@@ -35,6 +36,7 @@ class ExportOptions:
     folder: Path
     name: str | None
     shapes: Mapping[str, tuple[int, ...]]
+    constants: Mapping[str, Any]
     states: tuple[str, ...]
     source: str
     weights: str | None
@@ -48,6 +50,8 @@ def add_export(commands: Any) -> None:
     parser.add_argument("--name", metavar="NAME", help="that files and functions begin with (default: the net's)")
     shape = "sizes of an input, where the file leaves them open; may be given again"
     parser.add_argument("--shape", type=_shape, action="append", default=[], metavar="INPUT=1,1,40", help=shape)
+    value = "value of an input of an ONNX file that decides sizes or branches: numbers; may be given again"
+    parser.add_argument("--constants", type=constant, action="append", default=[], metavar="NAME=1,2", help=value)
     state = "an output that the next call takes as an input: both stay in memory; may be given again"
     parser.add_argument("--state", action="append", default=[], metavar="OUTPUT=INPUT", help=state)
     source = "code for this processor, or C99 for others (default: %(default)s)"
@@ -59,13 +63,13 @@ def add_export(commands: Any) -> None:
 def read_export_options(given: Mapping[str, Any]) -> ExportOptions:
     """Options from parsed arguments."""
     shapes, states = dict(given["shape"]), tuple(given["state"])
-    others = given["source"], given["weights"]
-    return ExportOptions(given["model"], given["folder"], given["name"], shapes, states, *others)
+    files = given["model"], given["folder"], given["name"]
+    return ExportOptions(*files, shapes, dict(given["constants"]), states, given["source"], given["weights"])
 
 
 def export(options: ExportOptions) -> int:
     """Write the files, say how they are used, and return the exit code."""
-    model = read_model(options.model)
+    model = read_model(options.model, options.shapes, options.constants)
     shapes = {**model.shapes, **options.shapes}
     _check_shapes(model, shapes)
     states = dict(_state(model, text) for text in options.states)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from rnnops.cells import CELLS
 from rnnops.cli.corpus import DEFAULT_BYTES
 from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
+from rnnops.cli.hints import in_options
 from rnnops.cli.onnx_command import add_onnx, onnx, read_onnx_options
 from rnnops.cli.session import Options
 from rnnops.cli.settings import DTYPES, Settings, option
@@ -22,7 +24,7 @@ from rnnops.errors import RnnopsError
 from rnnops.version import VERSION
 
 DEFAULT_TIME_LIMIT, DEFAULT_SAMPLE = 150.0, 400
-INTERRUPTED, WRONG = 130, 2
+INTERRUPTED, NOT_READ_ON, WRONG = 130, 141, 2
 
 TRAIN_HELP = "train a character language model on text files, directories of them, or Python's own sources"
 EXIT_CODES = """\
@@ -41,8 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return onnx(read_onnx_options(given))
         return export(read_export_options(given)) if command == "export" else train(read_options(given), started)
     except RnnopsError as error:
-        print(f"rnnops: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"rnnops: error: {in_options(' '.join(str(error).split()), command)}", file=sys.stderr)
         return WRONG
+    except BrokenPipeError:  # nobody reads any more, as behind `| head`; nor does Python try again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_READ_ON
     except KeyboardInterrupt:
         print("rnnops: interrupted", file=sys.stderr)
         return INTERRUPTED

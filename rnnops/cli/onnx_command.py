@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rnnops.cli.hints import in_options
 from rnnops.cli.onnx_report import print_outline, print_reading
 from rnnops.lazy import LazyModule
 
@@ -62,7 +63,7 @@ def add_onnx(commands: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="an ONNX file")
     again = "; may be given again"
     value = f"value of an input that decides sizes or branches: numbers{again}"
-    parser.add_argument("--constants", type=_constant, action="append", default=[], metavar="NAME=1,2", help=value)
+    parser.add_argument("--constants", type=constant, action="append", default=[], metavar="NAME=1,2", help=value)
     size = f"an open size, by its name, or INPUT.AXIS where it has none: the file is read as though it had it{again}"
     parser.add_argument("--sizes", type=_sizes, action="append", default=[], metavar="NAME=SIZE", help=size)
     bounds = f"lowest and highest number that is fed; else floats are normal, integers 0 or 1{again}"
@@ -100,13 +101,13 @@ def onnx(options: OnnxOptions) -> int:
     try:
         model = onnx_files.load_model(options.file, dict(options.constants), file.fixed)
     except onnx_files.OnnxError as error:
-        print_reading(file.outline, None, str(error))
+        print_reading(file.outline, None, in_options(str(error)))
         return NOT_READ
     print_reading(file.outline, model, "")
     return RIGHT if onnx_runs.OnnxRuns(options, file, model).all() else DIFFERENT
 
 
-def _constant(text: str) -> tuple[str, Any]:
+def constant(text: str) -> tuple[str, Any]:
     """A name and a value, for argparse: a number, or a list of them."""
     name, values = _named(text, "NAME=1,2")
     numbers = [_number(one) for one in values.split(",")]

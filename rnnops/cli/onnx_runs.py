@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from rnnops.compiler.api.run import Run
 
 
+QUANTISED = f"""\
+the file is quantised: {THEIRS} rounds what its LSTMs read, by the range of all rows, and rnnops does not;
+some hundredths need be no error (--tolerance 0.05)"""
+
+
 class OnnxRuns:
     """A file that was read, with feeds."""
 
@@ -141,4 +146,7 @@ class OnnxRuns:
                 for name, found in distances.items()
             ],
         )
-        return all(found <= self.options.tolerance for found in distances.values())
+        right = all(found <= self.options.tolerance for found in distances.values())
+        if not right and any("Quantize" in op or "Integer" in op or "QLinear" in op for op in self.file.outline.ops):
+            show(QUANTISED)
+        return right

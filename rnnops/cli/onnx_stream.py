@@ -53,6 +53,7 @@ def stream(runs: OnnxRuns) -> bool:
     steps = steps_of(runs, links)
     streamed = with_states_of_file(runs, links) if links else with_states_inside(runs)
     show("states: " + ", ".join(f"{plain(output)} -> {plain(name)}" for output, name in streamed.links.items()))
+    show(f"fed at each step: {plain(', '.join(steps[0]), 400)}")
     shapes = {name: array.shape for name, array in streamed.initial.items()}
     opened = streamed.run.stream(streamed.links, shapes=shapes, initial=streamed.initial)
     made = [opened(feeds) for feeds in steps]

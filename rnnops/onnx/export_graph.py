@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from rnnops.errors import TypeRuleError
+from rnnops.errors import RnnopsError
 from rnnops.infer import infer
 from rnnops.net import Net
 from rnnops.onnx.export_ops import write_op
@@ -20,6 +21,8 @@ from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call
 from rnnops.types import FLOAT, Array, Type
 
+SMALL = ((24, 26), (6, 7))  # the first open size, twice
+
 
 @dataclass
 class Typed:
@@ -33,33 +36,52 @@ class Typed:
 
 
 def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
-    """Infer all types twice. Raises TypeRuleError where shapes do not fit the net."""
-    sizes, calls = Sizes(), []
+    """Infer all types, with smaller sizes where large ones are more than a table has, say.
+
+    Raises TypeRuleError where shapes do not fit the net.
+    """
+    try:
+        return typed_with(Sizes(), net, shapes, float_dtype)
+    except RnnopsError:
+        for first in SMALL:
+            with suppress(RnnopsError):
+                return typed_with(Sizes(first, (2, 2)), net, shapes, float_dtype)
+        raise
+
+
+def typed_with(sizes: Sizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
+    """Infer all types twice."""
+    calls = []
     types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
     pairs = {name: [sizes.pair(dim) for dim in dims] for name, dims in shapes.items()}
     for k, found in enumerate(types):
         for spec in net.input_specs:
             dtype = float_dtype if spec.dtype == FLOAT else spec.dtype
             found[spec.name] = Type(dtype, tuple(pair[k] for pair in pairs[spec.name]))
-        by_key = inferred(net, found, shapes, float_dtype)
+        by_key = inferred(net, found, sizes, float_dtype)
         for call in by_key.values():
             found.update(zip(call.op.outputs, call.output_types, strict=True))
         calls.append(tuple(by_key[op.key] for op in net.ops))
     return Typed(net, calls[0], types, sizes, float_dtype)
 
 
-def inferred(net: Net, found: Mapping[str, Type], shapes: Mapping[str, Dims], float_dtype: str) -> Mapping[str, Call]:
-    """Every op with its types. Raises TypeRuleError where shapes do not fit the net."""
+def inferred(net: Net, types: Mapping[str, Type], sizes: Sizes, float_dtype: str) -> dict[str, Call]:
+    """All calls of a net. Raises what they raise, with a hint where sizes are made up."""
     try:
-        return infer(net, found, float_dtype)
-    except TypeRuleError as error:
-        names = sorted({dim for dims in shapes.values() for dim in dims if isinstance(dim, str)})
-        if len(names) > 1 and not error.hint:
-            error.hint = (
-                f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}."
-            )
-            raise error.again() from error
-        raise
+        return infer(net, types, float_dtype)
+    except RnnopsError as error:
+        if error.hint or not sizes.made_up:
+            raise
+        told = error.again()
+        told.hint = size_hint(sorted(sizes.named().values()))
+        raise told.again() from error
+
+
+def size_hint(names: Sequence[str]) -> str:
+    """What to do where made-up sizes, some of which have names, do not fit a net."""
+    differ = f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}. "
+    made_up = "Sizes that are open are made up here; those that must fit the net are given as numbers: shapes={...}."
+    return differ * (len(names) > 1) + made_up
 
 
 def write_graph(model: Typed, params: Mapping[str, Array], opset: int) -> GraphProto:

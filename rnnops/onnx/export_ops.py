@@ -16,7 +16,7 @@ from rnnops.onnx.tensors import element_type, write_tensor
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.windows import geometry_of
 from rnnops.schema import Call, schema_of
-from rnnops.types import is_float
+from rnnops.types import BOOL, is_float
 
 WriteRule: TypeAlias = Callable[[GraphWriter, Call], None]
 OWN = ("dtype", "ordinal")  # attributes that say nothing in ONNX
@@ -231,6 +231,17 @@ def write_rms_normalization(writer: GraphWriter, call: Call) -> None:
     return None
 
 
+def write_where(writer: GraphWriter, call: Call) -> None:
+    """Of bools as `(condition and a) or (not condition and b)`: ONNX Runtime has no Where of bools."""
+    if call.dtype(1) != BOOL:
+        return write_plain(writer, call)
+    key = writer.name(call.op.key)
+    condition, a, b = writer.inputs_of(call)
+    other = writer.result("Not", [condition], f"{key}/not")
+    kept = [writer.result("And", pair, f"{key}/and") for pair in ([condition, a], [other, b])]
+    writer.node("Or", kept, writer.outputs_of(call))
+
+
 WRITE_RULES: dict[str, WriteRule] = {
     "AveragePool": write_pool,
     "Cast": write_cast,
@@ -251,5 +262,6 @@ WRITE_RULES: dict[str, WriteRule] = {
     "Split": write_split,
     "StopGradient": write_copy,
     "TopK": write_top_k,
+    "Where": write_where,
     "WithGradient": write_copy,
 }

@@ -11,7 +11,7 @@ from rnnops.onnx.import_ops import sized
 from rnnops.onnx.node import Node, Rule
 from rnnops.ops.activation import elu, hard_sigmoid, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as abs_, log, sqrt
-from rnnops.ops.comparison import cast, equal, greater, greater_or_equal, less, less_or_equal, not_, or_, where
+from rnnops.ops.comparison import and_, cast, equal, greater, greater_or_equal, less, less_or_equal, not_, or_, where
 from rnnops.ops.indexing import gather
 from rnnops.ops.movement import concat, reshape, squeeze, unsqueeze
 from rnnops.ops.reduction import reduce_prod
@@ -76,7 +76,7 @@ def trilu(node: Node) -> Sequence[Blob]:
     here, there = unsqueeze(range_(0, rows), [1]), range_(0, columns)
     diagonal = here + node.input(1) if node.has(1) else here
     kept = greater_or_equal(there, diagonal) if upper else less_or_equal(there, diagonal)
-    return (where(kept, x, False if x.dtype == BOOL else 0.0 if is_float(x.dtype) else 0),)
+    return (and_(kept, x) if x.dtype == BOOL else where(kept, x, 0.0 if is_float(x.dtype) else 0),)
 
 
 def gather_elements(node: Node) -> Sequence[Blob]:

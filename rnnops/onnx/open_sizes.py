@@ -20,6 +20,7 @@ from rnnops.onnx.probes import Dims
 
 MOST = 2**63 - 1  # that a protobuf can hold
 SHOWN = 8  # names in a hint
+NO_NAMES = ("", "?")  # what exporters write for a size without a name; two of these may be two sizes
 
 
 def dims_of(value: ValueInfoProto) -> Dims | None:
@@ -28,7 +29,9 @@ def dims_of(value: ValueInfoProto) -> Dims | None:
     if not kind.HasField("shape"):
         return None
     return tuple(
-        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        int(dim.dim_value)
+        if dim.HasField("dim_value") and dim.dim_value >= 0
+        else (dim.dim_param if dim.dim_param not in NO_NAMES else None)
         for dim in kind.shape.dim
     )
 

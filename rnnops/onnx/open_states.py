@@ -57,7 +57,9 @@ def _opened(op: Op, net: str, taken: set[str], links: dict[str, str], initial: d
         return op, op
     recurrence = Recurrence(op, net)
     if recurrence.reverse:
-        raise OnnxError("it reads its sequence backwards, so that its first step needs the last", op=op.label)
+        hint = "Nothing streams it step by step: call it for whole sequences, or for windows of them."
+        problem = "it reads its sequence backwards, so that its first step needs the last"
+        raise OnnxError(problem, op=op.label, hint=hint)
     inputs, outputs, first = list(op.inputs), list(op.outputs), len(recurrence.sequences)
     for place, state in enumerate(recurrence.states):
         if state.window != 1 or state.offset not in (None, 0):

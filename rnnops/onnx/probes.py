@@ -1,8 +1,10 @@
 """What is known of shapes while a file is read: inference with made-up sizes for whatever the file leaves open.
 
 Each open size gets two numbers that occur nowhere else, and types are inferred twice. A size that comes out equal both
-times is fixed; two sizes that are equal both times are one size. Where inference fails the type is unknown, and so is
-all that follows from it: nothing is guessed, and no array of data is ever made.
+times is fixed; two sizes that are equal both times are one size. Where made-up sizes do not broadcast, as those of a
+table of places that is cut to a sequence's length, the result has another open size there. Where inference fails
+otherwise the type is unknown, and so is all that follows from it: nothing is guessed, and no array of data is ever
+made.
 
 That a value comes out equal both times proves little: `min(T, 100)` is 100 for both of the large sizes. So what depends
 on no made-up size at all is remembered by name; only that is certain, and an op that fails on it alone fails always.
@@ -19,7 +21,9 @@ import numpy as np
 from rnnops.infer import infer_call
 from rnnops.net import Net
 from rnnops.op import Op
-from rnnops.types import FLOAT, Array, Type
+from rnnops.ops.base import Binary, Variadic
+from rnnops.schema import schema_of
+from rnnops.types import FLOAT, Array, Shape, Type, broadcast_shapes
 
 Dims: TypeAlias = tuple[int | str | None, ...]  # a size, the name of one, or an unknown one
 Known: TypeAlias = tuple[Type, Type]
@@ -28,10 +32,14 @@ FIRST, STEP = (12 * 101, 12 * 151), (12 * 2, 12 * 3)  # multiples of 12, so that
 
 
 class Sizes:
-    """The made-up sizes of one model, by name."""
+    """The made-up sizes of one model, by name.
 
-    def __init__(self) -> None:
-        self._numbers = (count(FIRST[0], STEP[0]), count(FIRST[1], STEP[1]))
+    Args:
+        first, step: numbers of the first size, and how much more those of the next are.
+    """
+
+    def __init__(self, first: tuple[int, int] = FIRST, step: tuple[int, int] = STEP) -> None:
+        self._numbers = (count(first[0], step[0]), count(first[1], step[1]))
         self._named: dict[str, tuple[int, int]] = {}
         self.made_up: set[int] = set()  # the first number of each open size
 
@@ -58,6 +66,7 @@ class Probes:
         self._types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
         self._values: tuple[dict[str, Array], dict[str, Array]] = ({}, {})
         self._certain: set[str] = set()  # blobs whose types, and values, depend on no made-up size
+        self._opened: dict[tuple[str, int], tuple[int, int]] = {}  # blob and axis that nothing fitting is known of
         self._seen = 0
 
     def declare(self, name: str, dtype: str, dims: Sequence[int | str | None]) -> None:
@@ -85,9 +94,9 @@ class Probes:
         first, self._seen = self._seen, len(net.ops)
         for op in net.ops[first:]:
             certain = all(not name or name in self._certain for name in op.inputs)
-            for types, values in zip(self._types, self._values, strict=True):
-                if all(not name or name in types for name in op.inputs):
-                    self._infer(net, op, types, values, certain)
+            for i in range(len(self._types)):
+                if all(not name or name in self._types[i] for name in op.inputs):
+                    self._infer(net, op, i, certain)
             self._certain.update(op.outputs if certain else ())
 
     def known(self, name: str) -> Known | None:
@@ -120,7 +129,9 @@ class Probes:
         known = self.known(name)
         return None if known is None else fixed_dims(known)
 
-    def _infer(self, net: Net, op: Op, types: dict[str, Type], values: dict[str, Array], certain: bool) -> None:
+    def _infer(self, net: Net, op: Op, i: int, certain: bool) -> None:
+        """Types and values of an op's results with the i-th choice of sizes."""
+        types, values = self._types[i], self._values[i]
         from_types = [types.get(name) for name in op.inputs]
         from_values = [values.get(name) for name in op.inputs]
         try:
@@ -128,12 +139,39 @@ class Probes:
         except Exception:
             if certain:
                 raise
+            self._open(net, op, i)
             return  # made-up sizes need not fit, and a senseless op fails again, with a message, at its run
         for name, kind, value in zip(call.op.outputs, call.output_types, folded, strict=True):
             if name:  # results without one are not to be taken for inputs that are left out
                 types[name] = kind
             if name and value is not None:
                 values[name] = value
+
+    def _open(self, net: Net, op: Op, i: int) -> None:
+        """The type of a result whose operands are made up so that they do not broadcast: they do in a run."""
+        from_types = [self._types[i][name] for name in op.inputs if name]
+        if not (op.type == "Where" or isinstance(schema_of(op.type), Binary | Variadic)):
+            return
+        rank = max(kind.rank for kind in from_types)
+        shape: list[int] = []
+        for axis, sizes in enumerate(zip(*(_padded(kind.shape, rank) for kind in from_types), strict=True)):
+            together = broadcast_shapes([(size,) for size in sizes])
+            if together is None:
+                key = (op.outputs[0], axis)
+                if key not in self._opened:
+                    self._opened[key] = self.sizes.pair(None)
+                together = (self._opened[key][i],)
+            shape.extend(together)
+        dtypes = [Type(kind.dtype, ()) for kind in from_types]
+        try:
+            call, _ = infer_call(op, dtypes, [None] * len(dtypes), net.name, self.float_dtype)
+        except Exception:
+            return
+        self._types[i][op.outputs[0]] = Type(call.output_types[0].dtype, tuple(shape))
+
+
+def _padded(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
 
 
 def fixed_dims(known: Known) -> Dims:

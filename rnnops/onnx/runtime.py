@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from rnnops.onnx.errors import MissingPackageError, about
+from rnnops.onnx.errors import MissingPackageError, OnnxError, about
 from rnnops.types import Array
+
+PREAMBLE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (Non-zero status code returned while )?|\S*/onnxruntime/\S+ "
+)
+LONGEST = 400  # characters of what it says, which ends with what is wrong
 
 
 class Session:
@@ -39,8 +45,11 @@ class Session:
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name; feeds that are no inputs of the file are left out."""
-        with about(self._where):
+        try:
             return dict(zip(self._outputs, self._session.run(None, self._given(feeds)), strict=True))
+        except Exception as error:  # whatever it raises
+            told = " ".join(PREAMBLE.sub("", str(error)).split())
+            raise OnnxError(f"{self._where}: it fails", came=told[:LONGEST]) from error
 
     def repeated(self, feeds: Mapping[str, Array]) -> Callable[[], object]:
         """A call that is as short as Python allows, to be timed."""

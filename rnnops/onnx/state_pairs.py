@@ -1,14 +1,14 @@
 """Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells.
 
 An input is a state where it is what a recurrence begins with, an output where it is what the same recurrence ends with,
-both perhaps laid out anew on the way (reshaped, cut, stacked). Other states, such as windows of a convolution, are not
-found.
+both perhaps laid out anew on the way (reshaped, cut, stacked). So are the last steps that a convolution has seen: an
+output that is cut out of what begins with an input, as `concat([cache, x])[-4:]`. Other states are not found.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from rnnops.onnx.package import GraphProto, NodeProto, ValueInfoProto
 
 LAYOUT = {"Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
 LAYOUT |= {"Unsqueeze"}
+CUTS = ("Slice", "Split", "Gather")
 INITIAL, LAST = 5, 1  # places of h and c: where a cell's inputs begin with them, and its results end with them
 STATES = 2  # h, c
 Slot: TypeAlias = tuple[int, int]  # a recurrence, and which of its states
@@ -42,7 +43,21 @@ def state_pairs(graph: GraphProto) -> dict[str, str]:
         fitting = [value.name for value in fewest if may_feed(value, given[name])]
         if len(fitting) == 1 and fitting[0] not in pairs:
             pairs[fitting[0]] = name
-    return pairs
+    return pairs | (window_pairs(graph, walk, pairs) if pairs or not walk.count else {})
+
+
+def window_pairs(graph: GraphProto, walk: _Walk, pairs: Mapping[str, str]) -> dict[str, str]:
+    """The same for windows, where the other inputs leave one that is fed."""
+    given = {value.name: value for value in graph.input if value.name not in pairs.values()}
+    valued = {tensor.name for tensor in graph.initializer}
+    found: dict[str, list[str]] = {}
+    for value in graph.output:
+        cut = {name for name, is_cut in walk.windows.get(value.name, NOTHING) if is_cut and name in given}
+        fitting = [name for name in cut if may_feed(value, given[name])]
+        if len(fitting) == 1 and value.name not in pairs:
+            found.setdefault(fitting[0], []).append(value.name)
+    windows = {outputs[0]: name for name, outputs in found.items() if len(outputs) == 1}
+    return windows if given.keys() - valued - set(windows.values()) else {}
 
 
 def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
@@ -60,9 +75,11 @@ class _Walk:
 
     Args:
         begins: input of the main graph -> states that begin with it; count: of recurrences so far.
+        windows: value of the main graph -> inputs that it begins with, and whether something was cut from it.
     """
 
     begins: dict[str, set[Slot]] = field(default_factory=dict)
+    windows: dict[str, frozenset[tuple[str, bool]]] = field(default_factory=dict)
     count: int = 0
 
     def walk(self, graph: GraphProto, origins: Scope, ends: Scope, depth: int) -> list[frozenset[Slot]]:
@@ -82,7 +99,18 @@ class _Walk:
                 for scope in (origins, ends):
                     made = NOTHING.union(*(scope.get(name, NOTHING) for name in node.input))
                     scope.update(dict.fromkeys(node.output, made) if made else {})
+                if depth == 0:
+                    self.window(node, origins)
         return [ends.get(value.name, NOTHING) for value in graph.output]
+
+    def window(self, node: NodeProto, origins: Scope) -> None:
+        """What a node lays out begins with."""
+        found = NOTHING.union(*(self.windows.get(name, NOTHING) for name in node.input))
+        if node.op_type == "Concat" and len(node.input) > 1:
+            found |= {(name, False) for name in origins.get(node.input[0], NOTHING)}
+        if node.op_type in CUTS:
+            found = frozenset((name, True) for name, _ in found)
+        self.windows.update(dict.fromkeys(node.output, found))
 
     def branches(self, node: NodeProto, origins: Scope, ends: Scope, depth: int) -> None:
         """Results of an If come from either branch."""

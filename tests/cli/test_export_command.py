@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from native_programs import Program, needs_compiler
+from onnx_command_files import HEAD, by_window, saved
 from train_runs import TINY, train, write_text
 
 import rnnops as ro
@@ -55,6 +56,18 @@ def test_onnx_file(onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         values = {"h": out["h_last"][0], "c=": out["c_last"][0]}
         assert made({"x": x}, {"scores": scores}) == 0
         np.testing.assert_allclose(scores, out["scores"], rtol=1e-12)
+
+
+def test_branches_follow_from_shapes_and_constants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = by_window(tmp_path)
+    assert export(path, tmp_path / "made") == 2
+    assert "--shape INPUT=1,1,40 (N, window)" in capsys.readouterr().err
+    assert export(path, tmp_path / "made", "--shape", "x=1,6", "--state", "hn=h") == 0  # N is 1 in the state, too
+    assert "x: float[1, 6]" in capsys.readouterr().out
+    text = "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }"
+    sized = saved(tmp_path / "sized.onnx", HEAD + text)
+    assert export(sized, tmp_path / "sized", "--shape", "x=6", "--constants", "s=2,-1") == 0
+    assert "y: float[2, 3]" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

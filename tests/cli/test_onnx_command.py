@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_command_files import HEAD, command, saved, tagger
 
+from rnnops.cli.hints import in_options
 from rnnops.cli.main import main
 from rnnops.cli.onnx_report import MOST, plain
 
@@ -83,7 +85,7 @@ def test_other_reasons_are_told_beside_all_that_the_protobuf_says(
 ) -> None:
     files = {
         "g (complex64[N,3] x) => (complex64[N,3] y) { y = Tanh(x) }": ("complex64 [N, 3]", "complex64"),
-        "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }": ("int64 [2]", "decides a shape"),
+        "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }": ("int64 [2]", "give it: --constants s=..."),
         "g (seq(float[N]) x) => (int64 y) { y = SequenceLength(x) }": (
             "sequence of unknown sizes",
             "an input is no tensor",
@@ -94,6 +96,23 @@ def test_other_reasons_are_told_beside_all_that_the_protobuf_says(
         printed = capsys.readouterr().out
         assert told in printed
         assert problem in printed.partition("not read:")[2]
+
+
+def test_hints_are_in_words_of_the_command() -> None:
+    text = (
+        "Give load(path, constants={'s': ...}), or load(path, sizes={'N': ..., 'x.1': ...}); load(path, sizes={...})."
+    )
+    assert in_options(text) == "Give --constants s=..., or --sizes N=... --sizes x.1=...; --sizes NAME=...."
+    assert "or --shape INPUT=1,1,40 (N, x.1); --shape INPUT=1,1,40." in in_options(text, "export")
+
+
+def test_nobody_reads_on(tmp_path: Path) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    call = [sys.executable, "-m", "rnnops.cli.main", "onnx", str(tagger(tmp_path))]
+    done = subprocess.run(call, stdout=written, stderr=subprocess.PIPE, timeout=60)
+    os.close(written)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_constants_decide_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

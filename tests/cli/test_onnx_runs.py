@@ -16,6 +16,8 @@ from rnnops.cli import onnx_runs
 from rnnops.onnx import beside, turns
 from rnnops.onnx.runtime import Session
 
+QUANTISED = """g (float[N,4] x) => (float y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"""
+
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +159,16 @@ def test_a_constant_is_fed_to_the_other_one(
     assert "0.0e+00" in capsys.readouterr().out
 
 
+def test_quantised_files_may_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: Any) -> None:
+    path = saved(tmp_path / "a.onnx", HEAD + QUANTISED)
+    assert command(path, "--check") == 0
+    assert "the file is quantised" not in capsys.readouterr().out
+    factor(1.01)
+    assert command(path, "--check") == 1
+    assert "(--tolerance 0.05)" in capsys.readouterr().out
+    assert command(path, "--check", "--tolerance", "0.05") == 0
+
+
 def test_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(tagger(tmp_path), "--speed") == 0
     number = r"[\d.e+-]+"
@@ -240,6 +252,9 @@ def test_beside_onnxruntime_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     assert command(tagger(tmp_path), "--check", "--speed", "--stream") == 0
     printed = capsys.readouterr().out
     assert printed.count("ratio") == 2
+    text = "g (float[N] x, float[M] z) => (float y) { y = Add(x, z) }"
+    assert command(saved(tmp_path / "a.onnx", HEAD + text), "--check") == 2
+    assert re.search("a.onnx: it fails; got running Add node.* 2 by 7", capsys.readouterr().err)
     path = tagger(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"Split", b"Splot"))
     assert command(path) == 3

@@ -64,6 +64,26 @@ def test_states_are_found() -> None:
     assert state_pairs(scan) == {scan.output[0].name: scan.input[0].name}
 
 
+WINDOW = """g (float[N,2,T] x, float[N,2,3] cache, float[1,N,2] h) =>
+    (float[N,2,T] y, float[N,2,3] kept, float[1,N,2] hn)
+    <float[1,6,2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, float[1,6,2] r = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3},
+     int64[1] axis = {2}, int64[1] from = {-3}, int64[1] to = {99}> {
+    all = Concat<axis = 2>(cache, x)
+    kept = Slice(all, from, to, axis)
+    s = Transpose<perm = [2, 0, 1]>(all)
+    z, hn = GRU<hidden_size = 2>(s, w, r, "", "", h)
+    y = Relu(x) }"""
+
+
+def test_windows_are_found() -> None:
+    assert pairs(WINDOW) == {"hn": "h", "kept": "cache"}
+    assert pairs(WINDOW.replace("(cache, x)", "(x, cache)")) == {"hn": "h", "kept": "x"}
+    assert pairs(WINDOW.replace("kept = Slice(all, from, to, axis)", "kept = Identity(all)")) == {"hn": "h"}
+    assert pairs(WINDOW.replace('"", "", h)', '"", "", "")')) == {}  # states that the file has inside are opened
+    shifted = "g (float[2,4] x) => (float[2,4] y) <float[2,1] o = {0, 0}, int64[1] a = {1}, int64[1] b = {5}>"
+    assert pairs(f"{shifted} {{ all = Concat<axis = 1>(x, o) y = Slice(all, a, b, a) }}") == {}
+
+
 def two_outputs_that_may_be_the_state() -> str:
     return STACKED.replace("float[2,N,2] next)", "float[2,N,2] next, float[2,N,2] same)").replace(
         "y = Squeeze", "same = Identity(next) y = Squeeze"
@@ -101,7 +121,9 @@ def test_opened_states_go_on_where_they_stopped(tmp_path: Path) -> None:
 
 
 def test_what_has_no_states_to_open(tmp_path: Path) -> None:
-    rejects(OnnxError, lambda: open_states(read("reverse", tmp_path)[0]), "backwards", "RecurrentNetwork")
+    rejects(
+        OnnxError, lambda: open_states(read("reverse", tmp_path)[0]), "backwards", "RecurrentNetwork", "whole sequences"
+    )
     net = ro.Net("n")
     net.outputs(y=net.input("x") * 2.0)
     rejects(OnnxError, lambda: open_states(net), "no recurrence")

@@ -412,3 +412,40 @@ def test_sizes_that_a_file_names_differently_may_be_given_one_name(tmp_path: Pat
     rejects(OnnxError, lambda: export(model, tmp_path / "again.onnx"), "Sizes of different names (unk1, unk2) differ")
     export(model, tmp_path / "again.onnx", shapes={"x": ("N", 3), "z": ("N", 3)})
     assert load_model(tmp_path / "again.onnx").shapes == {"x": ("N", 3), "z": ("N", 3)}
+
+
+def test_bools_are_chosen_where_onnx_runtime_runs_them(tmp_path: Path) -> None:
+    net = ro.Net("net")
+    x = net.input("x", shape=(2, 3))
+    net.outputs(y=ro.where(x > 0.0, x < 0.5, ro.reduce_max(x, [1]) > 0.9))
+    export(net, tmp_path / "net.onnx")
+    feeds = {"x": np.array([[-1.0, 0.2, 0.7], [-1.0, 0.2, 1.0]], "float32")}
+    made = onnx.load(tmp_path / "net.onnx")
+    assert not {node.op_type for node in made.graph.node} & {"Where"}
+    wanted = np.array([[False, True, False], [True, True, False]])
+    np.testing.assert_array_equal(evaluate(made, feeds)["y"], wanted)
+    np.testing.assert_array_equal(ro.compile(load(tmp_path / "net.onnx"), device="reference")(feeds)["y"], wanted)
+
+
+@pytest.mark.parametrize("places", [40, 9])
+def test_open_sizes_may_have_a_limit(places: int, tmp_path: Path) -> None:
+    """As a table of places has it, of which a sequence takes the first ones."""
+    net = ro.Net("net")
+    x, table = net.input("x"), net.parameter("table", (places, 2))
+    net.outputs(y=x + ro.slice(table, [0], ro.shape(x, 0, 1), [0]))
+    params = {"table": np.arange(places * 2, dtype="float32").reshape(places, 2)}
+    export(net, tmp_path / "net.onnx", params=params, shapes={"x": ("T", 2)})
+    read = load_model(tmp_path / "net.onnx")
+    assert read.shapes == {"x": ("T", 2)}
+    for steps in (1, 5, places):
+        x = np.ones((steps, 2), "float32")
+        made = ro.compile(read.net, device="reference")(read.params, x=x)["y"]
+        np.testing.assert_array_equal(made, x + params["table"][:steps])
+
+
+def test_sizes_that_must_fit_are_asked_for(tmp_path: Path) -> None:
+    net = ro.Net("net")
+    net.outputs(y=net.input("x") + net.constant(np.ones((5, 2), "float32")))
+    hint = "those that must fit the net are given as numbers: shapes={...}"
+    rejects(OnnxError, lambda: export(net, tmp_path / "net.onnx", shapes={"x": ("T", 2)}), "do not broadcast", hint)
+    export(net, tmp_path / "net.onnx", shapes={"x": (5, 2)})

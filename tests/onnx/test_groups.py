@@ -63,6 +63,8 @@ def reduced(draw: Draw) -> Node:
 
 def trilu(draw: Draw) -> Node:
     feeds = {"x": floats(draw, *shape_of(draw, 2))}
+    if draw.random() < 0.3:
+        feeds["x"] = feeds["x"] > 0
     if draw.random() < 0.7:
         feeds["k"] = np.array(draw.integers(-4, 5))
     return ({"upper": int(draw.integers(2))} if draw.random() < 0.7 else {}), feeds

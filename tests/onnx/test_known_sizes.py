@@ -191,3 +191,18 @@ def test_a_result_that_nobody_reads_is_no_input_that_is_left_out(tmp_path: Path)
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     feeds = {"x": np.ones((2, 3, 4), "float32"), "h": np.ones((3, 4), "float32")}
     assert DEVICES["reference"](load(tmp_path / "model.onnx"))(feeds)["y"].max() == 2
+
+
+def test_a_table_of_places_is_cut_to_the_steps(tmp_path: Path) -> None:
+    graph = """) => (float y) {
+        begin = Constant<value_ints = [0]>() axis = Constant<value_ints = [1]>() steps = Shape<start = 1, end = 2>(x)
+        most = Constant<value_ints = [1, 5, 4]>() table = ConstantOfShape<value = float[1] {3}>(most)
+        cut = Slice(table, begin, steps, axis)
+        placed = Add(x, cut)
+        back = Constant<value = int64[1, 1, 4] {-1, -1, -1, -1}>() rows = Shape<start = 0, end = 1>(x)
+        rest = Constant<value_ints = [1, 4]>() shape = Concat<axis = 0>(rows, rest) last = Expand(back, shape)
+        y = GatherElements<axis = 1>(placed, last) }"""
+    path = written(tmp_path, graph)
+    for shape in ((2, 3, 4), (3, 5, 4), (2, 1, 4)):
+        x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+        np.testing.assert_array_equal(ran(path, shape), x[:, -1:] + 3)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from devices import DEVICES
 from each import check_each
@@ -76,6 +77,16 @@ def test_shapes_have_the_numbers(tmp_path: Path) -> None:
     assert [spec.shape for spec in model.net.input_specs if spec.name in "xh"] == [(2, 6), (1, 2, 2)]
     rejects(FeedError, lambda: ro.compile(model.net)(model.params, feeds_of(window=5)), "'x'", "[2, 6]", "[2, 5]")
     assert str(load(path, sizes=ONE)) == str(model.net)
+
+
+def test_question_marks_are_no_name(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[a, b] x) => (float[a, b] y) { y = Tanh(x) }'
+    proto = onnx.parser.parse_model(text)
+    for dim in proto.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_param = "?"  # as converters write it for each open size
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert load_model(tmp_path / "model.onnx").shapes == {"x": (None, None)}
+    assert load_model(tmp_path / "model.onnx", sizes={"x.0": 2, "x.1": 3}).shapes == {"x": (2, 3)}
 
 
 def test_it_is_as_though_the_file_had_them(tmp_path: Path) -> None:
@@ -188,9 +199,9 @@ def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:
         "Open sizes decide a branch of If 'y'",
         "sizes={'N': ..., 'window': ...}",
     )
-    text = """(float[N] x, float[M] z) => (float y) { s = Add(x, z) n = Shape(s) one = Constant<value_ints = [1]>()
+    text = """(float[N, M] x) => (float y) { s = MatMul(x, x) n = Shape<end = 1>(s) one = Constant<value_ints = [1]>()
         c = Equal(n, one) y = If(c) <then_branch = t() => (float r) { r = Neg(x) },
-                                     else_branch = e() => (float r) { r = Shape(z) }> }"""
+                                     else_branch = e() => (float r) { r = Shape(x) }> }"""
     rejects(
         OnnxError,
         lambda: load(written(text, tmp_path)),
@@ -198,6 +209,18 @@ def test_what_fails_by_an_open_size_says_so(tmp_path: Path) -> None:
         "sizes={'N': ..., 'M': ...}",
     )
     load(written(text, tmp_path), sizes={"N": 1, "M": 1})
+
+
+def test_a_branch_by_a_size_of_a_sum_is_guarded(tmp_path: Path) -> None:
+    """Made-up sizes of x and z do not broadcast, so that those of their sum are open, too."""
+    text = """(float[N] x, float[M] z) => (float y) { s = Add(x, z) n = Shape(s) one = Constant<value_ints = [1]>()
+        c = Equal(n, one) y = If(c) <then_branch = t() => (float r) { r = Neg(s) },
+                                     else_branch = e() => (float r) { r = Tanh(s) }> }"""
+    run = ro.compile(load(written(text, tmp_path)), device="reference")
+    for rows, others in ((5, 5), (1, 5), (5, 1)):
+        x, z = np.full(rows, 0.5, "float32"), np.full(others, 1.0, "float32")
+        np.testing.assert_allclose(run(x=x, z=z)["y"], np.tanh(x + z), rtol=1e-6)
+    rejects(ro.TypeRuleError, lambda: run(x=x[:1], z=z), "y/guarded")
 
 
 def test_what_fails_by_an_input_says_so(tmp_path: Path) -> None:

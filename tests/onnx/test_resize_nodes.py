@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from each import check_each
 from one_node import Array, check_node, one_node, read, reference_results
-from onnx import helper, save
+from onnx import helper, parser, save
 
 import rnnops as ro
 from rnnops.onnx import OnnxError
@@ -110,6 +110,17 @@ def test_sizes_that_follow_from_shapes(tmp_path: Path) -> None:
         feeds = {"x": floats(2, size), "like": floats(2, wanted)}
         out = ro.compile(net, device="reference")(feeds)["y"]
         np.testing.assert_allclose(out, reference_results(model, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_scales_that_are_put_together(tmp_path: Path) -> None:
+    """As an exporter writes them that folds no constants."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, T] x) => (float y) {
+        one = Constant<value = float[1] {1}>() two = Constant<value = float[1] {2}>()
+        scales = Concat<axis = 0>(one, two) y = Resize<mode = "nearest">(x, "", scales) }"""
+    save(parser.parse_model(text), tmp_path / "model.onnx")
+    x = floats(2, 3)
+    made = ro.compile(ro.onnx.load(tmp_path / "model.onnx"), device="reference")(x=x)["y"]
+    np.testing.assert_array_equal(made, np.repeat(x, 2, 1))
 
 
 def test_a_part_of_an_image(tmp_path: Path) -> None:

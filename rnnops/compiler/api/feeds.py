@@ -30,6 +30,7 @@ def check_bound(net: Net, name: str) -> None:
     """Raise FeedError for what is to be bound and is no input."""
     if name not in net.input_names:
         wanted, hint = ", ".join(net.input_names), _meant(name, net.input_names)
+        hint = "A dict is unpacked: bind(**params)." if name == "params" else hint
         raise FeedError("bind names no input", net=net.name, blob=name, wanted=wanted, hint=hint)
 
 
@@ -67,9 +68,10 @@ def merge_given(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
 def plain_arrays(
     names: Sequence[str], dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]
 ) -> list[Array] | None:
-    """Feeds in the order of `names`, where all are NumPy arrays as kernels take them, each fed once; else None.
+    """Feeds in the order of `names`, where all are NumPy arrays, each fed once; else None.
 
-    What is read here at each call is looked at more closely only where its types are new.
+    Those that do not lie as kernels take them, such as a frame cut out of a recording, are copied. What is read here at
+    each call is looked at more closely only where its types are new.
     """
     merged: Mapping[str, Any] = named
     count = len(named)
@@ -84,9 +86,11 @@ def plain_arrays(
         arrays = [merged[name] for name in names]
     except KeyError:
         return None
-    for array in arrays:
-        if type(array) is not np.ndarray or not ((flags := array.flags).carray or _is_plain(flags)):
+    for place, array in enumerate(arrays):
+        if type(array) is not np.ndarray:
             return None
+        if not ((flags := array.flags).carray or _is_plain(flags)):
+            arrays[place] = _in_rows(array)
     return arrays
 
 

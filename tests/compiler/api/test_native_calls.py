@@ -115,6 +115,17 @@ def test_outputs_are_the_callers_own() -> None:
     assert feeds["scale"] == 2
 
 
+def test_frames_cut_out_of_a_recording_are_one_native_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = bound_run(around_net())
+    ids, scale = np.arange(60).reshape(4, 3, 5) % 7, np.array(2.0, "float32")
+    wanted = [run(ids=np.ascontiguousarray(frame.T), scale=scale) for frame in ids]
+    assert lists_of(run)
+    monkeypatch.setattr(run, "_served", None)  # which runs op by op
+    for frame, kept in zip(ids, wanted, strict=True):
+        for name, array in run(ids=frame.T, scale=scale).items():
+            np.testing.assert_array_equal(array, kept[name], err_msg=name)
+
+
 def test_wrong_feeds_are_named_once_there_is_a_list() -> None:
     run, _ = bound_run(around_net())
     feeds = {"ids": np.zeros((5, 3), "int64"), "scale": np.array(2.0, "float32")}
