@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
@@ -47,6 +47,12 @@ else:  # who calls does without
     source_recorder = LazyModule("rnnops.compiler.export.source_recorder")
 
 Result = TypeVar("Result")
+
+
+class ServedRun(Run):
+    """What calls of a bound run do; what is drawn is what the net draws that it was folded from."""
+
+    numbered: ClassVar[bool] = True
 
 
 class BoundRun(Run):
@@ -139,7 +145,7 @@ class BoundRun(Run):
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, least_work=0, all_ops=True)
-        return Run(net, self.device, options, arrays)
+        return ServedRun(net, self.device, options, arrays)
 
     @cached_property
     def _free(self) -> tuple[str, ...]:
@@ -194,7 +200,7 @@ class BoundRun(Run):
 def folded(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
     """A live net without what follows from bound inputs alone, and what is bound in it.
 
-    Ops of random numbers stay, in their order, by which they are numbered again: what they draw stays the same.
+    Ops of random numbers stay, with the numbers that they have: what they draw stays the same.
     """
     float_dtype = float_dtype_of(net, bound)
     split = None if float_dtype is None else split_bound(net, bound)
