@@ -286,6 +286,25 @@ def test_rows_do_not_lie_side_by_side() -> None:
     assert groups(program)[-1] == "z = Div Tanh(x, d)"
 
 
+THERE_AND_BACK = """
+net n(x)
+    m = ReduceMean(x, axes=[1])
+    a = Sub(x, m)
+    b = Transpose(a, perm=[1, 2, 0])
+    c = Tanh(b)
+    d = Mul(c, c)
+    e = Transpose(d, perm=[2, 0, 1])
+    y = Add(e, x)
+    return y=y
+"""
+
+
+def test_what_is_transposed_there_and_back_is_one_group() -> None:
+    """Rows lie side by side in between, where nothing is read from memory and nothing written to it."""
+    program = typed(THERE_AND_BACK, x=(48, 64, 16))
+    assert groups(program) == ["y = ReduceMean Sub Transpose Tanh Mul Transpose Add(x)"]
+
+
 WINDOWS = """
 net n(x)
     a = Slice(x, starts=[0], ends=[7], axes=[1])
