@@ -79,6 +79,10 @@ class FusionGroup:
         """Whether elements are written where an index says."""
         return any(statement.target.index for statement in self.lowered.statements)
 
+    def multiplies(self) -> bool:
+        """Whether it has products, which are slow on one row, and fast in blocks of many, or in NumPy."""
+        return any(statement.form == "product" for statement in self.lowered.statements)
+
     def _reads(self, call: Call) -> bool:
         """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
         return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
@@ -280,31 +284,52 @@ class _Walk:
         return number
 
     def _possible(self, call: Call) -> Iterator[tuple[int, FusionGroup]]:
-        """Groups with the op, and their numbers; the last number is that of a new one."""
-        for before in self._makers_with(call):
+        """Groups with the op, and their numbers; the last number is that of a new one.
+
+        One of a single row comes where there are none that read views in place, before those that read copies.
+        """
+        ways, any_rows = list[tuple[FusionGroup, list[Call]]](), False
+        for reads_copies, before in self._makers_with(call):
             made = {name for one in before for name in one.op.outputs}
             read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
-            for number in self._that_may_read(read):
-                group = self.found[number].joined((*before, call), (call,), self.program.types)
-                if group is not None:
-                    yield number, group
             new = FusionGroup(self._level_after(read))
-            found = new.joined((*before, call), (call,), self.program.types)
-            if found is None and sum(map(_moves_elements, before)) >= MANY_VIEWS:
-                found = new.whole((*before, call), (call,), self.program.types)
-            constants = self._free_makers(call, _is_constant)
-            alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
-            if alone is not None and (self.all_ops or alone.scatters()):
-                found = alone
-            if found is not None:
-                yield len(self.found), found
+            if reads_copies and not any_rows:
+                yield from self._of_one_row(call, ways)
+            ways.append((new, before))
+            groups = [(number, self.found[number]) for number in self._that_may_read(read)]
+            for number, group in (*groups, (len(self.found), new)):
+                joined = group.joined((*before, call), (call,), self.program.types)
+                if joined is not None:
+                    any_rows = True
+                    yield number, joined
 
-    def _makers_with(self, call: Call) -> Iterator[list[Call]]:
-        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute."""
+    def _of_one_row(
+        self, call: Call, ways: Sequence[tuple[FusionGroup, Sequence[Call]]]
+    ) -> Iterator[tuple[int, FusionGroup]]:
+        """A new group for an op that has no rows: with many views, or alone.
+
+        Args:
+            ways: empty groups, each with what the op may have with it there.
+        """
+        constants = self._free_makers(call, _is_constant)
+        for new, before in ways:
+            many = sum(map(_moves_elements, before)) >= MANY_VIEWS
+            found = new.whole((*before, call), (call,), self.program.types) if many else None
+            if found is not None and not found.multiplies():
+                yield len(self.found), found
+            alone = new.whole((*constants, call), (call,), self.program.types)
+            if alone is not None and (self.all_ops or alone.scatters()):
+                yield len(self.found), alone
+
+    def _makers_with(self, call: Call) -> Iterator[tuple[bool, list[Call]]]:
+        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute.
+
+        With each whether the op reads copies of all its views, which always comes, last.
+        """
         for wanted in (_any_op, _moves, None, _computes):
             makers = self._own_views(call) if wanted is None else self._free_makers(call, wanted, LARGEST_GROUP)
-            if len(makers) <= LARGEST_GROUP:
-                yield makers
+            if len(makers) <= LARGEST_GROUP or wanted is _computes:
+                yield wanted is _computes, makers
 
     def _own_views(self, call: Call) -> list[Call]:
         """The free ops whose results an op reads itself, with the constants that these read."""

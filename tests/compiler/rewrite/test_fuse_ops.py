@@ -325,6 +325,34 @@ def test_windows_are_read_in_place() -> None:
         assert ("all rows are one" if rows == 1 else "6 rows") in text
 
 
+PARTS = """
+net n(x)
+    a = Reshape(x, shape=[80, 16])
+    b = Slice(a, starts=[0], ends=[4], axes=[1])
+    c = Slice(a, starts=[4], ends=[8], axes=[1])
+    d = Slice(a, starts=[8], ends=[12], axes=[1])
+    e = Slice(a, starts=[12], ends=[16], axes=[1])
+    y = Max(b, c, d, e)
+    z = Tanh(y)
+    return z=z
+"""
+
+
+def test_many_views_with_rows_are_read_in_rows() -> None:
+    """Though the rows of what they are views of are others."""
+    assert groups(typed(PARTS, x=(20, 64))) == ["a = Reshape", "z = Slice Slice Slice Slice Max Tanh(a)"]
+
+
+def test_no_product_is_of_many_views_on_one_row() -> None:
+    """Gradients of the weights that meet windows in a row are products in blocks."""
+    net = ro.Net("n")
+    x, w = net.inputs("x", "w")
+    net.outputs(y=ro.concat(*[ro.slice(x, [i], [i + 390], axes=[1]) for i in range(5)], axis=2) @ w)
+    text = str(ro.compile(net).plan(x=(1, 400, 64), w=(320, 64), wrt="w"))
+    assert "all rows are one" not in text
+    assert "[390, 320]^T @ [390, 64]" in text
+
+
 @pytest.mark.parametrize("shape", [(1, 10, 32), (6, 10, 32)])
 def test_windows_give_what_the_reference_gives(shape: Shape) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
