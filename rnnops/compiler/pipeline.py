@@ -84,13 +84,15 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
 )
 
 
-def live_net(net: Net, operands: str = "") -> Net:
+def live_net(net: Net, operands: str = "", numbered: bool = False) -> Net:
     """The net with its random ops numbered, equal ops merged, and without ops that no output needs, in cells too.
 
     Args:
         operands: what operands of products are rounded to, in all that follows from the net; empty for not at all.
+        numbered: whether random ops have their numbers, from when ops were there that are no more.
     """
-    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, net)
+    rewrites = [rewrite for rewrite in REWRITES if not (numbered and rewrite is number_random_ops)]
+    live = reduce(lambda rewritten, rewrite: rewrite(rewritten), rewrites, net)
     return round_products(live, operands) if operands else live
 
 

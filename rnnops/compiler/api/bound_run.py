@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
@@ -27,7 +28,7 @@ from rnnops.compiler.execute.recorder import Recorder
 from rnnops.compiler.export.header import WORD, checked_word
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.fold_bound import split_bound
+from rnnops.compiler.rewrite.fold_bound import LARGE_CONSTANT, split_bound
 from rnnops.compiler.rewrite.int8_weights import int8_weights
 from rnnops.compiler.rewrite.lift_from_cells import lift_from_cells
 from rnnops.compiler.saving.fit_budget import Saved
@@ -47,6 +48,12 @@ else:  # who calls does without
     source_recorder = LazyModule("rnnops.compiler.export.source_recorder")
 
 Result = TypeVar("Result")
+
+
+class ServedRun(Run):
+    """What calls of a bound run do; what is drawn is what the net draws that it was folded from."""
+
+    numbered: ClassVar[bool] = True
 
 
 class BoundRun(Run):
@@ -132,14 +139,16 @@ class BoundRun(Run):
     def served(self) -> Run:
         """What a call runs, op by op."""
         if self._options.weights:
-            net, arrays = folded(lift_from_cells(self._live, self._bound), self._bound)
+            net, arrays = folded(
+                lift_from_cells(self._live, self._bound), self._bound, large=inf
+            )  # a constant is no weight
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
             net, arrays = folded(self._live, self._bound)
         options = replace(self._options, fixed=frozenset(arrays))
         if options.target == PROCESSOR:
             options = replace(options, least_work=0, all_ops=True)
-        return Run(net, self.device, options, arrays)
+        return ServedRun(net, self.device, options, arrays)
 
     @cached_property
     def _free(self) -> tuple[str, ...]:
@@ -191,10 +200,10 @@ class BoundRun(Run):
             raise
 
 
-def folded(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
-    """A live net without what follows from bound inputs alone, and what is bound in it.
+def folded(net: Net, bound: dict[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
+    """A live net without what follows from bound inputs and constants alone, and what is bound in it.
 
-    Ops of random numbers stay, in their order, by which they are numbered again: what they draw stays the same.
+    Ops of random numbers stay, with the numbers that they have: what they draw stays the same.
     """
     float_dtype = float_dtype_of(net, bound)
     split = None if float_dtype is None else split_bound(net, bound)
@@ -204,4 +213,4 @@ def folded(net: Net, bound: dict[str, Array]) -> tuple[Net, dict[str, Array]]:
     workspace.local.update(bound)
     types = {name: type_of(bound[name]) for name in split.once.input_names}
     execute(prepare(split.once, types, float_dtype), workspace, RunContext())
-    return split.with_bound({**bound, **{name: workspace[name] for name in split.once.output_blobs}})
+    return split.with_bound({**bound, **{name: workspace[name] for name in split.once.output_blobs}}, large)

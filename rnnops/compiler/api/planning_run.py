@@ -55,6 +55,7 @@ class PlanningRun(PrintedRun):
     """Base of runs: plans by the types of feeds, and tables of what they keep and cost."""
 
     symbolic: ClassVar[bool] = True  # whether plans for new sizes are filled in
+    numbered: ClassVar[bool] = False  # whether the net's random ops are
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class PlanningRun(PrintedRun):
         saving: Saving = DEFAULT_SAVING,
     ) -> None:
         self.net, self.device, self._options, self._saving = net, device, options, saving
-        self._live = live_net(net, "" if options.precision == EXACT else options.precision)
+        self._live = live_net(net, "" if options.precision == EXACT else options.precision, self.numbered)
         self._random_ops = {training: first_live_random_op(self._live, training) for training in (False, True)}
         self._bound = dict(bound or {})
         self._names = tuple(net.input_names)

@@ -26,7 +26,9 @@ def stays_there(call: Call) -> bool:
 def views_of(call: Call) -> tuple[Layout, ...]:
     """Where each result's elements lie in the op's first input; empty where one is no view of it."""
     if "views" not in call.derived:
-        call.derived["views"] = _views(call) if isinstance(form_of(call), View) else ()
+        form = form_of(call)
+        of_first = isinstance(form, View) and (not form.all_inputs or len(call.op.inputs) == 1)
+        call.derived["views"] = _views(call) if of_first else ()
     found: tuple[Layout, ...] = call.derived["views"]
     return found
 

@@ -35,17 +35,18 @@ class Split:
     rest: tuple[Op, ...]
     known: frozenset[str] = frozenset()
 
-    def with_bound(self, arrays: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
+    def with_bound(self, arrays: Mapping[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
         """The rest as a net, and what is bound in it.
 
         Args:
             arrays: bound inputs, and the outputs of `once`.
+            large: elements from which on what follows from constants alone is an input.
 
         Whole numbers that come from `once` become constants, as shapes may depend on their values; small arrays that
         follow from constants alone stay constants.
         """
         made = [name for name in self.once.output_blobs if name not in self.net.input_names]
-        stay = [name for name in made if self._stays(name, arrays[name])]
+        stay = [name for name in made if self._stays(name, arrays[name].size < large)]
         constants = [_constant(name, arrays[name], self.once.dtype_of(self.once.output_blobs[name])) for name in stay]
         inputs = [Input(name, shape=arrays[name].shape) for name in made if name not in stay]
         ops = [*constants, *self.rest]
@@ -54,11 +55,9 @@ class Split:
         net = self.net.with_ops(ops, inputs=[*kept, *inputs]).snapshot()
         return net, {name: arrays[name] for name in net.input_names if name in arrays}
 
-    def _stays(self, name: str, value: Array) -> bool:
+    def _stays(self, name: str, small: bool) -> bool:
         """Whether a blob is a constant of the rest."""
-        if not is_float(self.once.dtype_of(self.once.output_blobs[name])):
-            return True
-        return name in self.known and value.size < LARGE_CONSTANT
+        return not is_float(self.once.dtype_of(self.once.output_blobs[name])) or (small and name in self.known)
 
 
 def split_bound(net: Net, bound: Collection[str]) -> Split | None:

@@ -20,12 +20,12 @@ from math import inf, prod
 from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.lower.lower_ops import lower_op
-from rnnops.compiler.schedule.batch_axis import BatchAxes, axes_along, find_batch_axes
+from rnnops.compiler.rewrite.group_rows import Types, find_rows, rows_known
 from rnnops.compiler.schedule.products import as_contraction, as_product
 from rnnops.interpreter import Program
 from rnnops.loops import Pointwise, View
 from rnnops.schema import Call, form_of
-from rnnops.types import OPAQUE, Type
+from rnnops.types import OPAQUE
 
 LARGEST_VIEW = 1 << 22  # elements
 LARGEST_GROUP = 64  # ops
@@ -34,7 +34,6 @@ CANDIDATES = 8  # groups that an op tries to join, the last ones first
 MANY_VIEWS = 4  # of an op that better reads them in place on one thread than copies of them on all
 EXPANDS = 4  # times as large as what it is computed from: such an op is free
 PRODUCT_SPEED = 64  # multiply-adds that cost about as much as an elementwise result
-Types = Mapping[str, Type]
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,10 @@ class FusionGroup:
     def scatters(self) -> bool:
         """Whether elements are written where an index says."""
         return any(statement.target.index for statement in self.lowered.statements)
+
+    def multiplies(self) -> bool:
+        """Whether it has products, which are slow on one row, and fast in blocks of many, or in NumPy."""
+        return any(statement.form == "product" for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
         """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
@@ -281,31 +284,52 @@ class _Walk:
         return number
 
     def _possible(self, call: Call) -> Iterator[tuple[int, FusionGroup]]:
-        """Groups with the op, and their numbers; the last number is that of a new one."""
-        for before in self._makers_with(call):
+        """Groups with the op, and their numbers; the last number is that of a new one.
+
+        One of a single row comes where there are none that read views in place, before those that read copies.
+        """
+        ways, any_rows = list[tuple[FusionGroup, list[Call]]](), False
+        for reads_copies, before in self._makers_with(call):
             made = {name for one in before for name in one.op.outputs}
             read = [name for one in (*before, call) for name in one.op.inputs if name and name not in made]
-            for number in self._that_may_read(read):
-                group = self.found[number].joined((*before, call), (call,), self.program.types)
-                if group is not None:
-                    yield number, group
             new = FusionGroup(self._level_after(read))
-            found = new.joined((*before, call), (call,), self.program.types)
-            if found is None and sum(map(_moves_elements, before)) >= MANY_VIEWS:
-                found = new.whole((*before, call), (call,), self.program.types)
-            constants = self._free_makers(call, _is_constant)
-            alone = new.whole((*constants, call), (call,), self.program.types) if found is None else None
-            if alone is not None and (self.all_ops or alone.scatters()):
-                found = alone
-            if found is not None:
-                yield len(self.found), found
+            if reads_copies and not any_rows:
+                yield from self._of_one_row(call, ways)
+            ways.append((new, before))
+            groups = [(number, self.found[number]) for number in self._that_may_read(read)]
+            for number, group in (*groups, (len(self.found), new)):
+                joined = group.joined((*before, call), (call,), self.program.types)
+                if joined is not None:
+                    any_rows = True
+                    yield number, joined
 
-    def _makers_with(self, call: Call) -> Iterator[list[Call]]:
-        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute."""
+    def _of_one_row(
+        self, call: Call, ways: Sequence[tuple[FusionGroup, Sequence[Call]]]
+    ) -> Iterator[tuple[int, FusionGroup]]:
+        """A new group for an op that has no rows: with many views, or alone.
+
+        Args:
+            ways: empty groups, each with what the op may have with it there.
+        """
+        constants = self._free_makers(call, _is_constant)
+        for new, before in ways:
+            many = sum(map(_moves_elements, before)) >= MANY_VIEWS
+            found = new.whole((*before, call), (call,), self.program.types) if many else None
+            if found is not None and not found.multiplies():
+                yield len(self.found), found
+            alone = new.whole((*constants, call), (call,), self.program.types)
+            if alone is not None and (self.all_ops or alone.scatters()):
+                yield len(self.found), alone
+
+    def _makers_with(self, call: Call) -> Iterator[tuple[bool, list[Call]]]:
+        """Free ops that an op may have with it: all, those that move elements, its own views, those that compute.
+
+        With each whether the op reads copies of all its views, which always comes, last.
+        """
         for wanted in (_any_op, _moves, None, _computes):
             makers = self._own_views(call) if wanted is None else self._free_makers(call, wanted, LARGEST_GROUP)
-            if len(makers) <= LARGEST_GROUP:
-                yield makers
+            if len(makers) <= LARGEST_GROUP or wanted is _computes:
+                yield wanted is _computes, makers
 
     def _own_views(self, call: Call) -> list[Call]:
         """The free ops whose results an op reads itself, with the constants that these read."""
@@ -362,7 +386,8 @@ def _lower(lowered: Lowered, call: Call, types: Types) -> bool:
 
 def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGroup | None:
     """The group with the axes and sums of new statements; None where they do not work row by row."""
-    rows = _find_rows(group, statements) if statements else BatchAxes(dict(group.axes), (), ())
+    before = group.lowered.statements[: len(group.lowered.statements) - len(statements)]
+    rows = find_rows(before, statements, group.lowered.types, group.axes)
     if rows is None:
         return None
     sums = {s.target.owner for s in rows.statements if s.row_axis in s.folded_axes()}
@@ -375,68 +400,11 @@ def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGro
     return replace(group, axes=rows.axes, sums=blobs) if rows.axes else None
 
 
-def _find_rows(group: FusionGroup, statements: Sequence[Statement]) -> BatchAxes | None:
-    """Rows of new statements; a group without rows gets an axis of the first statement, or what a product folds."""
-    types = group.lowered.types
-    if group.axes:
-        return _unless_across(_rows_known(statements, types, group.axes))
-    first = statements[0]
-    if not first.extents:
-        return None
-    leading = _leading_axis(first)
-    axes = dict.fromkeys((0, leading, *first.folded_axes()))
-    found = {axis: _rows_known(statements, types, axes_along(first, axis, types)) for axis in axes}
-    blocked = [rows for rows in found.values() if rows is not None and _is_blocked(rows, types)]
-    if not blocked and leading and first.form == "product":
-        return None  # such rows are for products in blocks, and for what is elementwise
-    return blocked[0] if blocked else _unless_across(found[leading])
-
-
-def _unless_across(rows: BatchAxes | None) -> BatchAxes | None:
-    """Rows that can be read and written in pieces; None for others."""
-    return None if rows is None or any(map(_is_across, rows.statements)) else rows
-
-
-def _is_across(statement: Statement) -> bool:
-    """Whether rows of an elementwise statement lie side by side, so that no row is read or written in one piece.
-
-    It is far slower to have each row by itself then than to leave the statement to a group of its own, whose rows do.
-    """
-    row, extents = statement.row_axis, statement.extents
-    if statement.form == "product" or statement.fold or row is None or extents[row] == 1:
-        return False
-    inner, outer = prod(extents[row + 1 :]), prod(extents[:row])
-    return inner == 1 and outer > 1
-
-
-def _leading_axis(statement: Statement) -> int:
-    """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks.
-
-    Of `[1, D, 1]` it is the first: D are features, a sum of which is no sum over rows.
-    """
-    folded = statement.folded_axes()
-    long = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size != 1]
-    return long[0] if len(long) > 1 else 0
-
-
-def _rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str, int]) -> BatchAxes | None:
-    found = find_batch_axes(statements, types, known)
-    return None if found.mixing or any(s.row_axis is None for s in found.statements) else found
-
-
-def _is_blocked(found: BatchAxes, types: Types) -> bool:
-    """Whether the first statement is a product that runs in blocks."""
-    first = found.statements[0]
-    owners = {access.owner for access in first.accesses()}
-    sizes, fixed = {owner: types[owner].size for owner in owners}, owners - set(found.axes)
-    return bool(as_product(first, sizes, fixed) or as_contraction(first, sizes, fixed))
-
-
 def _in_blocks(group: FusionGroup, call: Call) -> bool:
     """Whether all products of an op run in blocks."""
     types = group.lowered.types
     products = [s for s in group.lowered.statements if s.call is call and s.form == "product"]
-    known = _rows_known(products, types, group.axes) if group.axes else None
+    known = rows_known(products, types, group.axes) if group.axes else None
     products = list(known.statements) if known else products
     sizes = {access.owner: types[access.owner].size for s in products for access in s.accesses()}
     fixed = sizes.keys() - group.axes.keys() if group.axes else set()

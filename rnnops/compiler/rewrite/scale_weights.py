@@ -2,6 +2,8 @@
 
 The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are given
 (not those of the batch) and that follow, with all that the convolution reads beside x, from what is bound.
+
+Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
 """
 
 from __future__ import annotations

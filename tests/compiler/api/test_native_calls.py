@@ -100,6 +100,16 @@ def test_ops_around_recurrences() -> None:
     check(run, params, feeds)
 
 
+def test_nothing_is_joined_to_what_is_computed() -> None:
+    """What is known joined to an array: no view of that, though no op that runs in kernels as nothing is."""
+    net = ro.Net("joined")
+    x, w = net.inputs("x", "w")
+    net.outputs(y=ro.concat(x @ w, net.constant(np.zeros((0, 4))) * 2.0, axis=0))
+    run, x_value = ro.compile(net).bind(w=np.eye(4)), np.arange(12.0).reshape(3, 4)
+    for _ in range(4):
+        np.testing.assert_array_equal(run(x=x_value)["y"], x_value)
+
+
 def test_outputs_are_the_callers_own() -> None:
     run, _ = bound_run(around_net())
     feeds = {"ids": np.zeros((5, 3), "int64"), "scale": np.array(2.0, "float32")}

@@ -78,6 +78,18 @@ def test_what_is_drawn_stays_the_same() -> None:
         np.testing.assert_allclose(array, wanted[name], rtol=1e-12)
 
 
+def test_what_is_drawn_does_not_hang_on_ops_that_nobody_reads() -> None:
+    net = ro.Net("dropped")
+    x, w = net.inputs("x", "w")
+    ro.dropout(x, 0.5)
+    net.outputs(y=ro.dropout(x @ ro.transpose(w, perm=[1, 0]), 0.5))
+    random = np.random.default_rng(0)
+    x_value, weights = random.normal(size=(4, 3)), random.normal(size=(5, 3))
+    run = ro.compile(net)
+    wanted = run(x=x_value, w=weights, seed=3, training=True)["y"]
+    np.testing.assert_allclose(run.bind(w=weights)(x=x_value, seed=3, training=True)["y"], wanted, rtol=1e-12)
+
+
 def test_large_constants_become_inputs() -> None:
     net = ro.Net("large")
     x = net.input("x")

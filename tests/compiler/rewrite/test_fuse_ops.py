@@ -286,6 +286,25 @@ def test_rows_do_not_lie_side_by_side() -> None:
     assert groups(program)[-1] == "z = Div Tanh(x, d)"
 
 
+THERE_AND_BACK = """
+net n(x)
+    m = ReduceMean(x, axes=[1])
+    a = Sub(x, m)
+    b = Transpose(a, perm=[1, 2, 0])
+    c = Tanh(b)
+    d = Mul(c, c)
+    e = Transpose(d, perm=[2, 0, 1])
+    y = Add(e, x)
+    return y=y
+"""
+
+
+def test_what_is_transposed_there_and_back_is_one_group() -> None:
+    """Rows lie side by side in between, where nothing is read from memory and nothing written to it."""
+    program = typed(THERE_AND_BACK, x=(48, 64, 16))
+    assert groups(program) == ["y = ReduceMean Sub Transpose Tanh Mul Transpose Add(x)"]
+
+
 WINDOWS = """
 net n(x)
     a = Slice(x, starts=[0], ends=[7], axes=[1])
@@ -304,6 +323,34 @@ def test_windows_are_read_in_place() -> None:
         assert groups(typed(WINDOWS, **shapes)) == ["y = Slice Slice Slice Slice Max(x)"]
         text = str(ro.compile(ro.parse_net(WINDOWS), tuning=Options(least_work=0)).plan(shapes, backward=False))
         assert ("all rows are one" if rows == 1 else "6 rows") in text
+
+
+PARTS = """
+net n(x)
+    a = Reshape(x, shape=[80, 16])
+    b = Slice(a, starts=[0], ends=[4], axes=[1])
+    c = Slice(a, starts=[4], ends=[8], axes=[1])
+    d = Slice(a, starts=[8], ends=[12], axes=[1])
+    e = Slice(a, starts=[12], ends=[16], axes=[1])
+    y = Max(b, c, d, e)
+    z = Tanh(y)
+    return z=z
+"""
+
+
+def test_many_views_with_rows_are_read_in_rows() -> None:
+    """Though the rows of what they are views of are others."""
+    assert groups(typed(PARTS, x=(20, 64))) == ["a = Reshape", "z = Slice Slice Slice Slice Max Tanh(a)"]
+
+
+def test_no_product_is_of_many_views_on_one_row() -> None:
+    """Gradients of the weights that meet windows in a row are products in blocks."""
+    net = ro.Net("n")
+    x, w = net.inputs("x", "w")
+    net.outputs(y=ro.concat(*[ro.slice(x, [i], [i + 390], axes=[1]) for i in range(5)], axis=2) @ w)
+    text = str(ro.compile(net).plan(x=(1, 400, 64), w=(320, 64), wrt="w"))
+    assert "all rows are one" not in text
+    assert "[390, 320]^T @ [390, 64]" in text
 
 
 @pytest.mark.parametrize("shape", [(1, 10, 32), (6, 10, 32)])

@@ -108,3 +108,14 @@ def test_what_is_refused() -> None:
         int8_weights(net, {"w": np.ones((2, 3))}, {})
     with pytest.raises(FeedError, match="no bound input is a weight of a product"):
         int8_weights(net, {"x": floats(2, 3)}, {})
+
+
+def test_what_follows_from_constants_is_no_weight() -> None:
+    """Tables of transforms, say, whatever is done to them: nobody bound them."""
+    table, w = floats(64, 64), floats(64, 8)
+    net = ro.Net("n")
+    x = net.input("x")
+    net.outputs(y=x @ ro.transpose(net.constant(table), perm=[1, 0]), z=x @ net.input("w"))
+    x_value = floats(3, 64)
+    got = ro.compile(net).bind(w=w, weights="int8")(x=x_value)
+    np.testing.assert_allclose(got["y"], x_value @ table.T, rtol=1e-4, atol=1e-4)
