@@ -18,6 +18,7 @@ from rnnops.ops.products import matmul
 from rnnops.ops.shapes import range as range_
 
 MOST = 2**24  # elements of a table that a file may ask for
+LONGEST = 2**17  # elements of a window, some seconds of sound; transforms are of far shorter ones
 WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
 Array = np.ndarray[Any, Any]
 
@@ -25,8 +26,8 @@ Array = np.ndarray[Any, Any]
 def window(node: Node) -> Sequence[Blob]:
     """A sum of cosines over a known number of elements."""
     size, periodic = number(node, 0), node.attr("periodic", "int", 1)
-    if not 0 <= size <= MOST or (size == 1 and not periodic):
-        node.fail("no window has this size", wanted=f"from {1 if periodic else 2} to {MOST}", came=size)
+    if not 0 <= size <= LONGEST or (size == 1 and not periodic):
+        node.fail("no window has this size", wanted=f"from {1 if periodic else 2} to {LONGEST}", came=size)
     turn = 2 * np.pi * np.arange(size) / max(size if periodic else size - 1, 1)
     mean, once, twice = WINDOWS[node.op]
     return (typed_constant(node, mean - once * np.cos(turn) + twice * np.cos(2 * turn)),)
