@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rnnops.onnx.errors import OnnxError, about
-from rnnops.onnx.graphs import OWN_DOMAINS, copied, graphs_of, nodes_of
+from rnnops.onnx.graphs import OWN_DOMAINS, copied, graphs_of
 from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
 MAX_NODES, MAX_BYTES = 2**17, 2**31 - 1  # of a graph in which all functions are in place
@@ -27,7 +27,7 @@ def put_functions_in_place(model: ModelProto) -> None:
         if not own <= versions:
             problem = f"its function '{function.name}' is of another op set"
             raise OnnxError(problem, wanted=sorted(versions), came=sorted(own))
-    Places(functions, set(prefixes(model.graph))).fill(model.graph)
+    Places(functions, set(prefixes(names_in(model.graph)))).fill(model.graph)
 
 
 def key_of(proto: Any, name: str) -> Key:
@@ -35,14 +35,24 @@ def key_of(proto: Any, name: str) -> Key:
     return ("" if proto.domain in OWN_DOMAINS else proto.domain), name, getattr(proto, "overload", "")
 
 
-def prefixes(graph: GraphProto) -> Iterator[str]:
-    """What stands in front of a slash in names of values, and the names."""
+def names_in(graph: GraphProto) -> set[str]:
+    """Names of values in a graph, and in graphs inside it."""
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    for node in nodes_of(graph):
+    return names | names_made(graph.node)
+
+
+def names_made(nodes: Iterable[NodeProto]) -> set[str]:
+    """Names of the values that nodes make, and of those in graphs inside them."""
+    names: set[str] = set()
+    for node in nodes:
         names.update(node.output)
         for inner in graphs_of(node):
-            names.update(value.name for value in inner.input)
-            names.update(tensor.name for tensor in inner.initializer)
+            names |= names_in(inner)
+    return names
+
+
+def prefixes(names: Iterable[str]) -> Iterator[str]:
+    """What stands in front of a slash in names, and the names."""
     for name in names:
         parts = name.split("/")
         yield from ("/".join(parts[:k]) for k in range(1, len(parts) + 1))
@@ -87,6 +97,7 @@ class Places:
             raise OnnxError("a function of the model calls itself, or calls lie too deep inside each other")
         function = self.functions[key]
         call = Call(node, function, self._prefix(node))
+        self.taken.update(prefixes(map(call.named, names_made(function.node))))
         self.inside.append(key)
         found = [new for inner in function.node for new in self._nodes(call.placed(inner))]
         self.inside.pop()

@@ -38,6 +38,8 @@ TEXTS = {
         {{ p = own.Step (v, v) w = own.Step (p, v) }} {STEP}""",
     "an attribute": f"""{HEAD} {GRAPH} {{ p = own.Leak <slope: float = 0.3> (x) y = own.Leak <slope = 0.5> (p) }}
         {OWN("")} Leak <slope> (v) => (w) {{ w = LeakyRelu <alpha: float = @slope> (v) }}""",
+    "names with slashes that a function gives": f"""{HEAD} {GRAPH} {{ y = own.Twice (x) }} {OWN(USES)} Twice (v) => (w)
+        {{ "q/p" = Sin (v) q = own.Step (v, v) w = Add (q, "q/p") }} {STEP}""",
     "results that are inputs, or left out": f"""{HEAD} {GRAPH} {{ p, , q = own.Both (x) y = Add (p, q) }}
         {OWN("")} Both (v) => (v, unread, w) {{ unread = Sin (v) w = Cos (v) }}""",
 }  # fmt: skip
@@ -58,6 +60,7 @@ WANTED: dict[str, Callable[[Array, Array], Array]] = {
     "names that are there around it": lambda x, h: np.tanh(np.sin(x) + np.cos(x)) * np.sin(x),
     "from inside another": lambda x, h: np.tanh(np.tanh(x + x) + x),
     "an attribute": lambda x, h: leaky(leaky(x, 0.3), 0.5),
+    "names with slashes that a function gives": lambda x, h: np.tanh(x + x) + np.sin(x),
     "results that are inputs, or left out": lambda x, h: x + np.cos(x),
 }
 
