@@ -6,7 +6,8 @@ They are Attention, LinearAttention (a Scan), CausalConvWithState, RotaryEmbeddi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnops.onnx.graphs import OWN_DOMAINS, graphs_of, nodes_of, op_name
@@ -14,6 +15,7 @@ from rnnops.onnx.model_functions import put_functions_in_place
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
+    GraphProto,
     ModelProto,
     NodeProto,
     TypeProto,
@@ -34,10 +36,9 @@ def put_definitions_in_place(model: ModelProto, opset: int, known: Collection[st
         known: names of the ops that can be read as they are.
     """
     for _ in range(DEEPEST):
-        defined = [node for node in nodes_of(model.graph) if is_defined(node, opset, known)]
-        if not defined:
+        if not any(is_defined(node, opset, known) for node in nodes_of(model.graph)):
             return
-        define(model, opset, defined)
+        define(model, opset, known)
         put_functions_in_place(model)
 
 
@@ -57,12 +58,12 @@ def is_defined(node: NodeProto, opset: int, known: Collection[str]) -> bool:
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def define(model: ModelProto, opset: int, nodes: Sequence[NodeProto]) -> None:
-    """Give a model a function of its own for each of some of its nodes, as far as ONNX says what they stand for."""
-    types = types_of(model)
+def define(model: ModelProto, opset: int, known: Collection[str]) -> None:
+    """Give a model a function of its own for each node that is not known, as far as ONNX says what it stands for."""
+    around = types_around(graph_with_types(model))
     del model.functions[:]  # which are in place already
-    for number, node in enumerate(nodes):
-        function = definition_of(node, opset, types)
+    for number, (node, types) in enumerate(zip(nodes_of(model.graph), around, strict=True)):
+        function = definition_of(node, opset, types) if is_defined(node, opset, known) else None
         if function is None:
             continue
         function.domain, function.name = DEFINITIONS, f"{node.op_type}_{number}"
@@ -104,17 +105,24 @@ def defaults_of(node: NodeProto, opset: int) -> list[AttributeProto]:
     return [one.default_value for name, one in attributes.items() if name not in given and one.default_value.name]
 
 
-def types_of(model: ModelProto) -> dict[str, TypeProto]:
-    """Types of all values, as far as they can be told; names are those of all graphs together."""
-    found: dict[str, TypeProto] = {}
+def graph_with_types(model: ModelProto) -> GraphProto:
+    """A model's graph with the types of its values, as far as they can be told."""
     try:
-        pending = [infer_shapes(model).graph]
+        return infer_shapes(model).graph
     except Exception:  # what it raises where shapes contradict each other is its own affair
-        pending = [model.graph]
-    while pending:
-        graph = pending.pop()
-        found.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
-        for tensor in graph.initializer:
-            found.setdefault(tensor.name, helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims)))
-        pending += [inner for node in graph.node for inner in graphs_of(node)]
-    return found
+        return model.graph
+
+
+def types_around(graph: GraphProto, around: Sequence[dict[str, TypeProto]] = ()) -> Iterator[Mapping[str, TypeProto]]:
+    """For each node, in the order of `nodes_of`, the types of the values that it can read.
+
+    Args:
+        around: those of each graph around this one, the nearest first.
+    """
+    values = [*graph.input, *graph.value_info, *graph.output]
+    here = {tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer}
+    scopes = [here | {value.name: value.type for value in values}, *around]
+    for node in graph.node:
+        yield ChainMap(*scopes)
+        for inner in graphs_of(node):
+            yield from types_around(inner, scopes)

@@ -68,3 +68,18 @@ def test_what_onnx_does_not_define_is_listed(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(text)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     rejects(OnnxError, lambda: load(tmp_path / "model.onnx"), "Attention, Det")
+
+
+def test_names_that_two_bodies_share_may_have_two_types(tmp_path: Path) -> None:
+    body = """body = b (float[3] h, float[3] u) => (float[3] t, float[3] o) {{ c = Constant <value = {0} {{2}}> ()
+        p = CastLike (u, c) q = Cast <to = 1> (p) t = Add (h, q) o = Identity (t) }}"""
+    for first, second in (("float", "int64"), ("int64", "float")):
+        text = f"""<ir_version: 10, opset_import: ["" : 20]> g (float[4, 3] x, float[3] h)
+            => (float[4, 3] y, float[4, 3] z) {{ k, y = Scan <num_scan_inputs = 1, {body.format(first)}> (h, x)
+            l, z = Scan <num_scan_inputs = 1, {body.format(second)}> (h, x) }}"""
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+        random = np.random.default_rng(0)
+        feeds = {name: 3 * random.normal(size=shape).astype("float32") for name, shape in (("x", (4, 3)), ("h", (3,)))}
+        out = ro.compile(load(tmp_path / "model.onnx"))(feeds)
+        wanted = ReferenceEvaluator(str(tmp_path / "model.onnx")).run(None, feeds)
+        np.testing.assert_allclose([out["y"], out["z"]], wanted, rtol=1e-5)
