@@ -1,7 +1,8 @@
 """Slices that begin where data say, of a length that the file says, as look-ups: `dynamic_slice` of JAX.
 
 A Slice whose ends are its starts and a constant, or whose steps lead beyond every axis, has a size that is known though
-its place is not. Places outside of the axis, which a Slice cuts to it, are an error in a run.
+its place is not. Places outside of the axis, which a Slice cuts to it, are an error in a run; so are those that begin
+before the axis' end and go on after it, of which a Slice takes nothing: ends from 0 on count from the front.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from rnnops.blob import Blob
 from rnnops.onnx.loop_elements import FAR
 from rnnops.onnx.loop_numbers import Around
 from rnnops.onnx.node import Node
+from rnnops.ops.comparison import equal, where
+from rnnops.ops.extrema import clip
 from rnnops.ops.indexing import gather, slice as slice_
 
 
@@ -28,18 +31,25 @@ def moving_slice(node: Node) -> Blob | None:
         return None
     data = node.input(0)
     for axis, start, length in zip(range(len(starts)) if axes is None else axes.ravel(), starts, lengths, strict=True):
-        data = along(node, data, int(axis), start, length)
+        data = along(node, data, int(axis), start, None if found.is_far() else length)
     return data
 
 
-def along(node: Node, data: Blob, axis: int, start: str, length: int) -> Blob:
-    """So many elements along one axis, from a start on."""
+def along(node: Node, data: Blob, axis: int, start: str, length: int | None) -> Blob:
+    """So many elements along one axis, from a start on; None: one, of all up to the end."""
     number = node.reader.around.known_value(start)
-    if number is not None and number.size == 1 and number.item() >= 0:
+    if number is not None and number.size == 1:
         first = int(number.item())
-        return slice_(data, [first], [first + length], [axis])
+        return slice_(data, [first], [first + length if length else first + 1 or FAR], [axis])
     places = node.reader.outer_blob(start)
-    return gather(data, places if length == 1 else places + np.arange(length), axis)
+    if length:
+        places = before_the_end(places, length)
+    return gather(data, places if length in (None, 1) else places + np.arange(length), axis)
+
+
+def before_the_end(start: Blob, length: int) -> Blob:
+    """A start, or a place that no axis has where so many elements would go on from its end to its front."""
+    return where(equal(clip(start, -length, -1), start), FAR, start)
 
 
 @dataclass
@@ -59,14 +69,19 @@ class Places:
 
     def lengths(self) -> list[int] | None:
         """How many elements are taken along each axis, in steps of 1."""
-        ends, steps = self.node.known_value(2), self.node.known_value(4)
+        steps = self.node.known_value(4)
         if self.node.has(4) and steps is None:
             return None
         if steps is not None and (steps >= FAR).all():
-            return [1] * steps.size if ends is not None and (ends >= FAR).all() else None
+            return [1] * steps.size if self.is_far() else None
         if steps is not None and (steps != 1).any():
             return None
         return self._added() or self._apart()
+
+    def is_far(self) -> bool:
+        """Whether all ends are beyond every axis."""
+        ends = self.node.known_value(2)
+        return ends is not None and bool((ends >= FAR).all())
 
     def _added(self) -> list[int] | None:
         """A constant that is added to all starts together."""

@@ -61,6 +61,33 @@ def test_a_place_outside_of_the_array_is_an_error_in_a_run(tmp_path: Path) -> No
     rejects(ro.TypeRuleError, lambda: run(feeds), "an index is out of range")
 
 
+def test_a_place_that_goes_on_from_the_end_to_the_front_is_an_error_in_a_run(tmp_path: Path) -> None:
+    """Ends from 0 on count from the front: a Slice from -1 to 0 takes nothing; in steps beyond the end it takes one."""
+    x = np.random.default_rng(0).normal(size=(5, 6, 4)).astype("float32")
+
+    def check(name: str) -> None:
+        path = model_of(TEXTS[name], tmp_path)
+        run = ro.compile(load(path), device="reference")
+        for k in range(-5, 1):
+            feeds = {"x": x, "k": np.array(k)}
+            (wanted,) = ReferenceEvaluator(str(path)).run(None, feeds)
+            if wanted.size:
+                np.testing.assert_array_equal(run(feeds)["y"], wanted)
+            else:
+                rejects(ro.TypeRuleError, lambda feeds=feeds: run(feeds), "an index is out of range")
+
+    check_each(["one axis", "no axes given", "starts and ends one by one", "steps beyond the end"], check)
+
+
+def test_known_places_beside_others_are_cut_to_the_axis(tmp_path: Path) -> None:
+    for first, last in ((4, 7), (-2, 0), (-1, 1), (-3, -1)):
+        text = f"""{ONE} two = {LIST(2)} e = Add (s, two) first = {LIST(first)} last = {LIST(last)}
+            starts = Concat <axis = 0> (s, first) ends = Concat <axis = 0> (e, last) y = Slice (x, starts, ends)"""
+        path, feeds = model_of(text, tmp_path), {"x": np.ones((5, 6, 4), "float32"), "k": np.array(1)}
+        (wanted,) = ReferenceEvaluator(str(path)).run(None, feeds)
+        np.testing.assert_array_equal(ro.compile(load(path))(feeds)["y"], wanted)
+
+
 def test_sizes_that_data_decide_are_refused(tmp_path: Path) -> None:
     for end in (f"two = {LIST(2)} e = Mul (s, two)", f"two = {LIST(4)} e = Identity (two)"):
         path = model_of(f"{ONE} {end} y = Slice (x, s, e, zero)", tmp_path)
