@@ -253,6 +253,8 @@ class LoopBody:
         rest = tuple(cut for cut in cuts if not cut.moves and not cut.is_whole(self._size(data, cut.axis)))
         if len(moving) != 1 or not moving[0].is_one or not all(cut.is_fixed for cut in rest):
             return None
+        if moving[0].ends_before_it_begins(self._elements.trips):
+            return None
         return self._read(self._part(data, rest), moving[0].axis, moving[0].start, True)
 
     def _part(self, data: str, cuts: tuple[Cut, ...]) -> str:

@@ -30,6 +30,17 @@ class Cut:
         ends_after = self.end.equals(self.start.plus(Sum(1)))
         return ends_after if self.step == Sum(1) else is_far(self.step) and (ends_after or is_far(self.end))
 
+    def ends_before_it_begins(self, trips: Sum | None) -> bool:
+        """Whether it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
+
+        Args:
+            trips: a number that the number of trips is never above, None where none is known.
+        """
+        first, slope = self.start.number, self.start.factors.get(TRIP, 0)
+        if self.step != Sum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
+            return False
+        return trips is None or bool(trips.factors) or trips.number > -1 - first
+
     @property
     def is_fixed(self) -> bool:
         return not (self.start.factors or self.end.factors or self.step.factors)

@@ -111,6 +111,21 @@ def test_a_run_with_another_number_of_steps_is_refused(trips: int, steps: int, t
         assert run(model.params, feeds)["all"].shape == (trips, 3, 2)
 
 
+def test_a_step_from_the_last_place_to_the_first_is_none(tmp_path: Path) -> None:
+    """Ends from 0 on count from the front: a Slice from -1 to 0 takes nothing, of which the sum is 0."""
+    for place in ("Add (i, m)", "Sub (m, i)"):
+        read = f"j = {place} k = Unsqueeze (j, zeros) e = Add (k, ones) xs = Slice (x, k, e, zeros)"
+        around = "m = Constant <value_int = -1> () zeros = Constant <value_ints = [0]> ()"
+        text = rows(
+            f"{read} xt = ReduceSum <keepdims = 0> (xs, zeros)", f"{around} ones = Constant <value_ints = [1]> ()"
+        )
+        model = load_model(written(text, tmp_path))
+        run = ro.compile(model.net, device="reference")
+        for trips in (1, 2):
+            feeds = loop_feeds(onnx.load(tmp_path / "loop.onnx"), T=trips)
+            rejects(ro.TypeRuleError, lambda run=run, feeds=feeds: run(feeds), "an index is out of range")
+
+
 def test_a_run_of_no_steps_gives_the_first_values(tmp_path: Path) -> None:
     for name in ("by the trip", "backwards", "counters and values that stay"):
         model = load_model(written(TEXTS[name], tmp_path))
