@@ -142,7 +142,8 @@ class GraphReader:
         if self.outer.sizes.source(outer) is not None:
             return None
         op = next(op for op in self.outer.net.ops if outer in op.outputs)
-        if op.type == "Constant" or len(op.outputs) != 1 or any(self._is_own(source) for source in op.inputs):
+        others = [name for name in op.inputs if self._is_own(name) and self.captured.get(name) != name]
+        if op.type == "Constant" or len(op.outputs) != 1 or others:
             return None
         inputs = [self.blob(source) if source else None for source in op.inputs]
         self.recomputed[name] = free_name(f"{name}/again", self.root.taken)

@@ -27,7 +27,8 @@ def written(name: str, folder: Path) -> Path:
 
 
 def feeds_of(name: str, proto: onnx.ModelProto) -> dict[str, Array]:
-    random, shapes = np.random.default_rng(1), {**SHAPES, "v": (2, 5, WIDTHS[name])}
+    random, (k, v) = np.random.default_rng(1), WIDTHS[name]
+    shapes = {**SHAPES, "k": (2, 5, k), "v": (2, 5, v)}
     feeds = {value.name: random.normal(size=shapes[value.name]).astype("float32") for value in proto.graph.input}
     return {key: -np.abs(array) if key == "decay" else array for key, array in feeds.items()}
 
@@ -53,7 +54,7 @@ def test_gradients(name: str, tmp_path: Path) -> None:
     check_gradient(load(path), feeds)
 
 
-@pytest.mark.parametrize("name", ["linear attention", "in a Scan"])
+@pytest.mark.parametrize("name", ["linear attention", "fewer heads of keys", "in a Scan"])
 def test_what_steps_is_a_recurrence(name: str, tmp_path: Path) -> None:
     path = written(name, tmp_path)
     assert "RecurrentNetwork" in [op.type for op in load(path).ops]
