@@ -1,7 +1,7 @@
 """Numbers of a model that lie in files beside it, as PyTorch's exporter writes them: `model.onnx.data`.
 
-A model is not trusted: it may name files in its own folder alone, by a path without links and `..`, and no more bytes
-than these have. The package `onnx` opens and reads them.
+A model is not trusted: it may name files in its own folder alone, by a path without links and `..`, and no more than
+twice the bytes that these have, as weights that are tied may lie in one place. The package `onnx` opens and reads them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ def read_beside(model: ModelProto, folder: Path) -> None:
     """Put numbers that lie in files of a folder into the model. Raises OnnxError where they are not there."""
     elsewhere = [tensor for tensor in all_tensors(model) if lies_elsewhere(tensor)]
     places = [place_of(tensor, folder) for tensor in elsewhere]
-    most = sum(path.stat().st_size for path in {path for path, _, _ in places})
+    most = 2 * sum(path.stat().st_size for path in {path for path, _, _ in places})
     if (claimed := sum(size for _, _, size in places)) > most:
-        raise OnnxError("its tensors claim more bytes than the files beside it have", wanted=most, came=claimed)
+        raise OnnxError(
+            "its tensors claim more than twice the bytes that the files beside it have", wanted=most, came=claimed
+        )
     for tensor in elsewhere:
         try:
             load_external_data_for_tensor(tensor, str(folder))

@@ -146,4 +146,16 @@ def test_bytes_are_read_once(tmp_path: Path) -> None:
         proto.graph.initializer.add().CopyFrom(proto.graph.initializer[0])
         proto.graph.initializer[-1].name = f"w{number}"
     path.write_bytes(proto.SerializeToString())
-    rejects(OnnxError, lambda: load(path), "more bytes than the files beside it have")
+    rejects(OnnxError, lambda: load(path), "twice the bytes that the files beside it have")
+
+
+def test_weights_that_are_tied_may_lie_in_one_place(tmp_path: Path) -> None:
+    path = moved(model(), tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer.add().CopyFrom(proto.graph.initializer[0])
+    proto.graph.initializer[-1].name = "tied"
+    proto.graph.node.append(onnx.helper.make_node("MatMul", ["x", "tied"], ["z"]))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    path.write_bytes(proto.SerializeToString())
+    found = load_model(path)
+    np.testing.assert_array_equal(found.params["tied"], found.params["w"])
