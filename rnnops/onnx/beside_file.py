@@ -68,7 +68,7 @@ def path_in(location: str, folder: Path, name: str) -> Path:
     inside = bool(parts) and not PurePosixPath(location).is_absolute() and ".." not in parts
     path = folder.joinpath(*parts) if inside else folder
     if not inside or "\\" in location or path.resolve() != folder.resolve().joinpath(*parts):
-        hint = "Save the model with its data in one file, or in files beside it."
+        hint = "Save the model with its data in one file, or in files beside it that are no links."
         raise OnnxError(f"the numbers of '{name}' lie outside of the model's folder", came=location, hint=hint)
     if not path.is_file():
         hint = f"Keep '{location}' in the folder of the model."
