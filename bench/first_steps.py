@@ -1,4 +1,4 @@
-"""What `python -m bench --device cuda --first-minutes` goes through: nine steps, each of processes with a time limit.
+"""What `python -m bench --device cuda --first-minutes` goes through: ten steps, each of processes with a time limit.
 
 The order is that in which they tell most, in the table and within a step, as time may be up before its end.
 """
@@ -30,6 +30,7 @@ TESTS, TORCH_TESTS = Path("tests") / "kernels", Path("tests") / "pytorch"
 CHECKS_OF_KERNELS, WHOLE = ("barriers", "copies", "tensor-cores"), ("rows", "model", "nested", "slots", "layers")
 MOST_TESTERS = 8
 PROCESS_SECONDS = 30.0
+SIDE_BY_SIDE_SECONDS = 60.0  # of processes that share the device and the cores
 GATE_SECONDS = 60.0  # of the first process, without which there is no other: libraries come from a cold disk
 
 
@@ -72,7 +73,7 @@ class Step:
 
 
 def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
-    """All nine.
+    """All ten.
 
     Args:
         tiny: for numba's simulator.
@@ -83,9 +84,10 @@ def first_steps(tiny: bool, output: Path) -> tuple[Step, ...]:
         Step("the machine", 15, (look, job("versions", tiny))),
         Step("the kernel tests, on the device", 45, tuple(kernel_tests(tiny))),
         Step("barriers, copies, tensor cores", 25, tuple(job(name, tiny) for name in CHECKS_OF_KERNELS)),
-        Step("cells beside the reference", 140, tuple(agreements(tiny)), tuple(compilations(tiny))),
+        Step("kernels, compiled to the disk", 45, (), tuple(compilations(tiny))),
+        Step("cells beside the reference", 75, (), tuple(agreements(tiny))),
         Step("what runs around loops", 60, (around(tiny, WHOLE[0]),), tuple(beside(tiny))),
-        Step("compute-sanitizer", 70, tuple(sanitized(tiny))),
+        Step("compute-sanitizer", 60, (), tuple(sanitized(tiny))),
         Step("how long loops take, beside the cost model", 110, tuple(timings(tiny))),
         Step("ncu on a loop each way", 40, tuple(profiles(tiny))),
         Step("LSTM in the benchmark", 0, tuple(benchmarks(tiny, output)), rest=True),
@@ -162,7 +164,8 @@ def compilation(net: str, kept: str, sizes: Sequence[Size]) -> Part:
 def agreements(tiny: bool) -> Iterator[Part]:
     repeats = 1 if tiny else 20
     for net, weights, size in checked(tiny):
-        yield job("agree", tiny, net, f"--size={size}", f"--weights={weights}", f"--repeats={repeats}")
+        words = net, f"--size={size}", f"--weights={weights}", f"--repeats={repeats}"
+        yield job("agree", tiny, *words, seconds=SIDE_BY_SIDE_SECONDS)
 
 
 def checked(tiny: bool) -> list[tuple[str, str, Size]]:
@@ -180,7 +183,9 @@ def sanitized(tiny: bool) -> Iterator[Part]:
         options += ["--report-api-errors", "no"] if check == "memcheck" else []
         for net in SANITIZED[: 1 if tiny else None]:
             words = net, f"--size={TINY if tiny else SHORT}"
-            yield looked_at(SANITIZER, options, job("train", tiny, *words), f"{check} {net}")
+            yield looked_at(
+                SANITIZER, options, job("train", tiny, *words, seconds=SIDE_BY_SIDE_SECONDS), f"{check} {net}"
+            )
 
 
 def timings(tiny: bool) -> Iterator[Part]:

@@ -12,6 +12,7 @@ import weakref
 from ctypes import (
     CFUNCTYPE,
     POINTER,
+    PYFUNCTYPE,
     Structure,
     c_char_p,
     c_int32,
@@ -62,10 +63,11 @@ class ManagedVersioned(Structure):
 
 
 DELETER, DESTRUCTOR = CFUNCTYPE(None, c_void_p), CFUNCTYPE(None, c_void_p)
-_new = CFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
-_is = CFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
-_inside = CFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
-_rename = CFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_SetName", pythonapi))
+# with the interpreter's lock held, without which Python 3.12 and newer crash
+_new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+_is = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
+_inside = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+_rename = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_SetName", pythonapi))
 _held: dict[int, tuple[Any, ...]] = {}  # by address, what others have of us
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -92,6 +93,9 @@ def missing() -> str:
         return ""
     if overload is None:
         return "no numba-cuda of version 0.30 or newer"
+    unfit = _unfit_versions()
+    if unfit:
+        return unfit
     try:
         if not cuda.is_available():
             return "no CUDA driver, or no device that it can use"
@@ -102,6 +106,20 @@ def missing() -> str:
         return (
             f"a device of compute capability {capability[0]}.{capability[1]}, less than {CAPABILITY[0]}.{CAPABILITY[1]}"
         )
+    return ""
+
+
+@cache
+def _unfit_versions() -> str:
+    """Why the installed numba-cuda cannot compile with the installed NumPy; empty where it can.
+
+    numba-cuda 0.30 loads names of NumPy when it first compiles that NumPy 2.5 no longer has.
+    """
+    try:
+        import_module("numba.cuda.np.arrayobj")
+    except Exception as error:  # whatever an import of another package raises
+        installed = f"numba-cuda {version('numba-cuda')} and NumPy {np.__version__}"
+        return f"{installed}, which do not go together ({error}); pip install 'numpy<2.5' or a newer numba-cuda"
     return ""
 
 
@@ -257,7 +275,7 @@ def _configured(kernel: Kernel, blocks: Any, threads: Any, stream: int, shared_b
     """
     external = cuda.external_stream(stream) if stream else 0
     with _CONFIGURING, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Grid size")
+        warnings.filterwarnings("ignore", message=".*Grid size")  # it begins with a code for bold type
         return kernel[blocks, threads, external, shared_bytes]
 
 

@@ -157,7 +157,8 @@ def test_work_goes_into_the_stream_that_is_current_and_nobody_waits() -> None:
 def test_a_training_step_is_captured_in_a_graph() -> None:
     rnn, xs = on_card("LSTMCell")
     others = numbers(T, N, D, seed=5).cuda()
-    wanted = trained(rnn, others.clone().requires_grad_())
+    # without their graph, which belongs to the default stream: a capture may not wait for that
+    wanted = [one.detach() for one in trained(rnn, others.clone().requires_grad_())]
     static, stream = xs.detach().clone().requires_grad_(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
