@@ -16,11 +16,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for processes that tests star
 import devices
 import pytest
 from covering import covering
-from verified import verified_pass, verified_plan_pass
 
 from rnnops.cells import table
 from rnnops.compiler.ir.verify import verify, verify_device
-from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.schema import REGISTRY
@@ -100,7 +98,7 @@ def _old_objects_are_not_looked_at() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _kernels_are_verified() -> Iterator[None]:
-    """Every module that a plan writes means something, and every step after every pass."""
+    """Every module that a plan writes means something."""
 
     def verified(write: Any, check: Any) -> Any:
         def written(*arguments: Any) -> Any:
@@ -111,10 +109,6 @@ def _kernels_are_verified() -> Iterator[None]:
         return written
 
     with pytest.MonkeyPatch.context() as patch:
-        for table in ("ROWS_APART", "ROWS_TOGETHER"):
-            patch.setattr(plan_step, table, tuple(verified_pass(one) for one in getattr(plan_step, table)))
-        for table in ("COMPACTED", "WITH_ALL_ROWS"):
-            patch.setattr(plan_step, table, tuple(verified_plan_pass(one) for one in getattr(plan_step, table)))
         patch.setattr(cuda_target, "write_cuda_scan", verified(cuda_target.write_cuda_scan, verify_device))
         patch.setattr(target, "write_scan", verified(target.write_scan, verify))
         yield

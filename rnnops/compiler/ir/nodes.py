@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rnnops.compiler.ir.statements import Access, Statement
@@ -121,6 +123,11 @@ def node_reads(node: Node) -> list[str]:
         index = [node.target.index.owner] if node.target.index else []
         return [*(access.owner for access in node.reads()), *adds, *index]
     return node.reads()
+
+
+def read_counts(nodes: Iterable[Node]) -> Counter[str]:
+    """How often nodes read each owner, whatever kind of node reads it."""
+    return Counter(owner for node in nodes for owner in node_reads(node))
 
 
 def node_writes(node: Node) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 
 from rnnops.compiler.ir.layouts import dense
+from rnnops.compiler.ir.nodes import read_counts
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.schedule.step_plan import Step
 
@@ -23,7 +24,7 @@ def merged(statements: Sequence[Statement], stored: Collection[str]) -> list[Sta
     rewrite: `x[n, i, j] += a[n, k, i] * b[n, k, j]; y[i, j] += x[n, i, j]`
         -->  `y[i, j] += a[n, k, i] * b[n, k, j]`
     """
-    reads = Counter(access.owner for statement in statements for access in statement.reads())
+    reads = read_counts(statements)
     makers = {s.target.owner: s for s in statements if s.fold == "add" and s.start is not None}
     writes = Counter(s.target.owner for s in statements)
     merged: list[Statement] = []

@@ -6,8 +6,8 @@ is summed apart. Where a step mixes rows, all its rows are one, on one thread, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rnnops.compiler.ir.layouts import dense
 from rnnops.compiler.ir.lowered import Lowered
@@ -29,6 +29,7 @@ from rnnops.compiler.schedule.store_results import store_results
 from rnnops.compiler.schedule.sum_over_steps import sum_over_steps
 from rnnops.compiler.schedule.sum_products import block_products
 from rnnops.compiler.schedule.turn_contractions import turn_contractions
+from rnnops.compiler.schedule.verify_step import StepError, verify_plan, verify_step
 
 StepPass = Callable[[Step], Step]
 PlanPass = Callable[[Scan, StepPlan], StepPlan]
@@ -70,7 +71,11 @@ def plan_step(scan: Scan, compacts: bool = True) -> StepPlan:
     Raises UnsupportedError where an op has no compiled form, and RingError.
     """
     plan = staged(scheduled(scan))
-    return reduce(lambda plan, plan_pass: plan_pass(scan, plan), COMPACTED if compacts else WITH_ALL_ROWS, plan)
+    for plan_pass in COMPACTED if compacts else WITH_ALL_ROWS:
+        plan = plan_pass(scan, plan)
+        with _named(plan_pass, scan):
+            verify_plan(scan, plan)
+    return plan
 
 
 def scheduled(scan: Scan) -> Step:
@@ -86,8 +91,21 @@ def scheduled(scan: Scan) -> Step:
 
 
 def run_passes(passes: Sequence[StepPass], step: Step) -> Step:
-    """The step after these passes."""
-    return reduce(lambda step, step_pass: step_pass(step), passes, step)
+    """The step after these passes, verified after each."""
+    for step_pass in passes:
+        step = step_pass(step)
+        with _named(step_pass, step.scan):
+            verify_step(step)
+    return step
+
+
+@contextmanager
+def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
+    """An error says which pass has made what is wrong, of which net."""
+    try:
+        yield
+    except StepError as error:
+        raise StepError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
 
 
 def first_step(scan: Scan, lowered: Lowered, whole: str) -> Step:

@@ -70,12 +70,15 @@ def _copied(statement: Statement, types: dict[str, Type]) -> str:
 
 
 def _renamed(statement: Statement, sources: dict[str, str]) -> Statement:
-    """The statement, reading copies where they come from."""
-    operands = tuple(
-        replace(o, owner=sources[o.owner]) if isinstance(o, Access) and o.owner in sources else o
-        for o in statement.operands
-    )
-    return replace(statement, operands=operands)
+    """The statement, reading copies where they come from, also where it looks places up."""
+
+    def renamed(access: Access) -> Access:
+        index = None if access.index is None else renamed(access.index)
+        return replace(access, owner=sources.get(access.owner, access.owner), index=index)
+
+    operands = tuple(renamed(o) if isinstance(o, Access) else o for o in statement.operands)
+    place = None if statement.target.index is None else renamed(statement.target.index)
+    return replace(statement, operands=operands, target=replace(statement.target, index=place))
 
 
 def _split(statement: Statement, types: dict[str, Type], batch_axes: dict[str, int]) -> list[Statement]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from rnnops.compiler.ir.nodes import Contraction, Product, node_reads
+from rnnops.compiler.ir.nodes import Contraction, Product, node_reads, read_counts
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.ir.tensor_name import TensorName
 from rnnops.compiler.schedule.products import as_product
@@ -27,7 +26,7 @@ def block_products(step: Step) -> Step:
         product = as_product(statement, sizes, step.invariant)
         if product is not None and _rows_outermost(step, statement, product, sizes):
             products[product.target] = product
-    used = {owner for node in step.nodes for owner in node_reads(node)}
+    reads = read_counts(step.nodes)
     carried = _dependent(step.statements, _inputs_in(step, step.scan.states))
     carried -= _dependent(step.statements, _inputs_in(step, step.scan.gradients))
 
@@ -37,7 +36,7 @@ def block_products(step: Step) -> Step:
         axes.update({name: axes[owner]} if owner in axes else {})
         return name
 
-    nodes = sum_products(step.statements, products, step.stored, step.invariant, carried, used, beside)
+    nodes = sum_products(step.statements, products, step.stored, step.invariant, carried, reads, beside)
     return replace(step, nodes=(*nodes, *contractions), lowered=lowered, batch_axes=axes)
 
 
@@ -71,7 +70,7 @@ def sum_products(
     stored: Collection[str],
     invariant: Collection[str],
     carried: Collection[str],
-    used_in_step: Collection[str],
+    reads: Mapping[str, int],
     beside: Callable[[str], str],
 ) -> list[Statement | Product]:
     """Let products of one sum add up in one place.
@@ -82,18 +81,18 @@ def sum_products(
         products: by target.
         stored: owners that must exist by themselves.
         carried: owners that depend on an earlier step; their products come last.
-        used_in_step: owners that the same step reads again.
+        reads: how often each owner is read in the step, by all of its nodes.
         beside: makes a new owner for products of one.
     """
-    reads = Counter(access.owner for statement in statements for access in statement.reads())
-    reads.update(p.left for p in products.values())
     makers = {s.target.owner: s for s in statements if _is_sum(s) and s.target.owner not in stored}
     inner_sums = {
         access.owner
         for s in statements
         if _is_sum(s)
         for access in s.reads()
-        if access.owner in makers and reads[access.owner] == 1 and access.layout == makers[access.owner].target.layout
+        if access.owner in makers
+        and reads.get(access.owner) == 1
+        and access.layout == makers[access.owner].target.layout
     }
     result: list[Statement | Product] = []
     done: set[str] = set()
@@ -107,7 +106,7 @@ def sum_products(
             for leaf in leaves
             if isinstance(leaf, Access)
             and leaf.owner in products
-            and reads[leaf.owner] == 1
+            and reads.get(leaf.owner) == 1
             and leaf.owner not in stored
             and leaf.layout == statement.target.layout
         ]
@@ -120,7 +119,7 @@ def sum_products(
         others = [leaf for leaf in leaves if not (isinstance(leaf, Access) and leaf.owner in found)]
         ordered = sorted(found, key=lambda name: products[name].left in carried)
         result = [item for item in result if not (isinstance(item, Product) and item.target in found)]
-        result += _summed(statement, [products[name] for name in ordered], others, invariant, used_in_step, beside)
+        result += _summed(statement, [products[name] for name in ordered], others, invariant, reads, beside)
         done.update(found)
     return result
 
@@ -161,13 +160,13 @@ def _summed(
     products: Sequence[Product],
     others: Sequence[object],
     invariant: Collection[str],
-    used_in_step: Collection[str],
+    reads: Mapping[str, int],
     beside: Callable[[str], str],
 ) -> list[Statement | Product]:
     bias = next((leaf for leaf in others if _is_bias(leaf, statement, invariant)), None)
     rest = [leaf for leaf in others if leaf is not bias]
     owner = statement.target.owner
-    if rest and owner not in used_in_step:
+    if rest and not reads.get(owner):
         first = _sum_of([*others], statement)
         return [first, *(replace(p, target=owner, accumulate=True) for p in products)]
     place = beside(owner) if rest else owner

@@ -1,8 +1,9 @@
-"""What must hold of a step between two passes, and of its plan: all that is read is there, and lies within its memory.
+"""Checks of a step after every pass, in every compile, so that an error names the pass that made it.
 
-Tests verify every step after every pass, so that an error names the pass that made it.
+Every node reads owners that nodes before it have written, completely: a node that reads a sum that is not finished, or
+a product that is added up elsewhere, would compute a wrong number. Accesses lie within the memory of their owners.
 
-Limit: steps whose sizes are symbols are not looked into, as each comparison of symbols becomes a condition of a plan.
+Limit: sizes that are symbols are not compared, as each comparison of symbols becomes a condition of a plan.
 """
 
 from __future__ import annotations
@@ -14,27 +15,31 @@ from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads, nod
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.schedule.step_plan import Step, StepPlan, carried_owners
+from rnnops.errors import RnnopsError
 from rnnops.sizes import is_symbolic
 from rnnops.types import Type
 
+HINT = "This is a fault of rnnops. Please report it with str(net); device='reference' computes the net meanwhile."
 
-class StepError(ValueError):
-    """A step that means nothing."""
+
+class StepError(RnnopsError):
+    """The compiler has planned a step that is not what its net says; a fault of the compiler, not of the net."""
+
+    def __init__(self, problem: str, *, net: str | None = None) -> None:
+        super().__init__(problem, net=net, hint=HINT)
 
 
 def verify_step(step: Step) -> None:
     """Raise StepError for a step that means nothing."""
     types = _as_read(step.lowered.types, step.accumulators, step.scan.batch)
-    if _has_symbols(types):
-        return
     for owner in step.stored:
         _need(owner in types, owner, "is stored, and has no type")
     for name in step.sums.values():
         blob = name in step.lowered.views or name in step.lowered.numbers
         _need(name in step.accumulators or blob, name, "is a sum, and nothing")
     there = _given(step.scan, step.invariant) | set(step.accumulators)
-    _verify_nodes(step.nodes, types, there | _added_to(step), step.invariant)
-    for statement in step.statements:
+    _verify_nodes(step.nodes, types, there | _added_to(step.slots, step.nodes), step.invariant)
+    for statement in [] if _has_symbols(types) else step.statements:
         if step.batch_axes and statement.row_axis is not None:
             rows = statement.extents[statement.row_axis]
             _need(rows == step.scan.batch, statement, f"{rows} rows, not {step.scan.batch}")
@@ -43,12 +48,11 @@ def verify_step(step: Step) -> None:
 def verify_plan(scan: Scan, plan: StepPlan) -> None:
     """Raise StepError for the plan of a step that means nothing."""
     types = _as_read(plan.types, plan.accumulators, scan.batch)
-    if _has_symbols(types):
-        return
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
-    there = _given(scan, plan.invariant) | carried | set(plan.accumulators) | set(plan.slots)
+    there = _given(scan, plan.invariant) | carried | set(plan.accumulators)
     for stages in (plan.stages, plan.past_end):
         nodes = [node for stage in stages for node in stage.nodes]
+        there |= _added_to(plan.slots, nodes)
         _verify_nodes(nodes, types, there, plan.invariant)
     for stage in (*plan.stages, *plan.past_end):
         batched = not any(isinstance(node, Statement) for node in stage.nodes)
@@ -67,25 +71,38 @@ def _as_read(types: Mapping[str, Type], accumulators: Mapping[str, bool], batch:
     return {**types, **{owner: Type(kind.dtype, (batch, *kind.shape[1:])) for owner, kind in parts.items()}}
 
 
-def _added_to(step: Step) -> set[str]:
+def _added_to(slots: Iterable[str], nodes: Iterable[Node]) -> set[str]:
     """Owners in tensors to which steps add."""
-    return set(step.slots) & {node_writes(s) for s in step.statements if s.fold and s.start is None}
+    return {*slots} & {node_writes(s) for s in nodes if isinstance(s, Statement) and s.fold and s.start is None}
 
 
 def _verify_nodes(nodes: Iterable[Node], types: Mapping[str, Type], there: set[str], invariant: Iterable[str]) -> None:
-    """Each node reads what is there by then, and writes what may change."""
-    fixed, there = set(invariant), set(there)
+    """Each node reads what is there by then, complete, and writes what may change."""
+    fixed, there, readers = set(invariant), set(there), dict[str, Node]()
+    sized = not _has_symbols(types)
     for node in nodes:
-        _need(node_writes(node) not in fixed, node, "writes what is the same at every step")
-        _need(node_writes(node) in types, node, "its target has no type")
+        target = node_writes(node)
+        _need(target not in fixed, node, "writes what is the same at every step")
+        _need(target in types, node, "its target has no type")
+        if target in readers:
+            raise StepError(f"{node}: writes '{target}', which was read before, by {readers[target]}")
         for owner in node_reads(node):
-            _need(owner in there, node, f"reads '{owner}', which nothing has written")
-        there.add(node_writes(node))
-        if isinstance(node, Statement):
-            for access in node.accesses():
-                _verify_access(node, access, types)
-        else:
-            _verify_product(node, types)
+            if owner not in there:
+                raise StepError(f"{node}: reads '{owner}', which nothing has written")
+            if owner != target:
+                readers.setdefault(owner, node)
+        there.add(target)
+        if sized:
+            _verify_places(node, types)
+
+
+def _verify_places(node: Node, types: Mapping[str, Type]) -> None:
+    """What a node touches lies in the memory of its owners."""
+    if isinstance(node, Statement):
+        for access in node.accesses():
+            _verify_access(node, access, types)
+    else:
+        _verify_product(node, types)
 
 
 def _verify_access(statement: Statement, access: Access, types: Mapping[str, Type]) -> None:

@@ -10,7 +10,7 @@ from scan_cases import lowered_step, recurrent, training_scans
 import rnnops as ro
 from rnnops.compiler.ir.layouts import Layout
 from rnnops.compiler.ir.lowered import Lowered
-from rnnops.compiler.ir.nodes import Product, node_reads
+from rnnops.compiler.ir.nodes import Product, read_counts
 from rnnops.compiler.ir.statements import Access
 from rnnops.compiler.schedule.merge_folds import merged
 from rnnops.compiler.schedule.products import Packing, as_product, packing_of
@@ -34,9 +34,9 @@ def products_of(lowered: Lowered, invariant: Collection[str]) -> dict[str, Produ
 
 def summed(lowered: Lowered, invariant: Collection[str], carried: Collection[str] = (), used: bool = True) -> list[str]:
     products = products_of(lowered, invariant)
-    reads = {owner for s in lowered.statements for owner in node_reads(s)}
-    in_step = {*reads, lowered.statements[-1].target.owner} if used else reads
-    nodes = sum_products(lowered.statements, products, [], invariant, carried, in_step, "{}/products".format)
+    reads = read_counts(lowered.statements)
+    reads.update([lowered.statements[-1].target.owner] if used else [])
+    nodes = sum_products(lowered.statements, products, [], invariant, carried, reads, "{}/products".format)
     return [str(node) for node in nodes]
 
 
