@@ -93,9 +93,10 @@ def scheduled(scan: Scan) -> Step:
 def run_passes(passes: Sequence[StepPass], step: Step) -> Step:
     """The step after these passes, verified after each."""
     for step_pass in passes:
-        step = step_pass(step)
+        made = step_pass(step)
         with _named(step_pass, step.scan):
-            verify_step(step)
+            verify_step(made, step.nodes)
+        step = made
     return step
 
 

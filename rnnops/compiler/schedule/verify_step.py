@@ -8,7 +8,7 @@ Limit: sizes that are symbols are not compared, as each comparison of symbols be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import prod
 
 from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads, node_writes
@@ -29,8 +29,12 @@ class StepError(RnnopsError):
         super().__init__(problem, net=net, hint=HINT)
 
 
-def verify_step(step: Step) -> None:
-    """Raise StepError for a step that means nothing."""
+def verify_step(step: Step, known: Collection[Node] = ()) -> None:
+    """Raise StepError for a step that means nothing.
+
+    Args:
+        known: nodes that were verified before: where they lie is not looked at again; that of the plan is, at the end.
+    """
     types = _as_read(step.lowered.types, step.accumulators, step.scan.batch)
     for owner in step.stored:
         _need(owner in types, owner, "is stored, and has no type")
@@ -38,7 +42,7 @@ def verify_step(step: Step) -> None:
         blob = name in step.lowered.views or name in step.lowered.numbers
         _need(name in step.accumulators or blob, name, "is a sum, and nothing")
     there = _given(step.scan, step.invariant) | set(step.accumulators)
-    _verify_nodes(step.nodes, types, there | _added_to(step.slots, step.nodes), step.invariant)
+    _verify_nodes(step.nodes, types, there | _added_to(step.slots, step.nodes), step.invariant, {*map(id, known)})
     for statement in [] if _has_symbols(types) else step.statements:
         if step.batch_axes and statement.row_axis is not None:
             rows = statement.extents[statement.row_axis]
@@ -76,7 +80,13 @@ def _added_to(slots: Iterable[str], nodes: Iterable[Node]) -> set[str]:
     return {*slots} & {node_writes(s) for s in nodes if isinstance(s, Statement) and s.fold and s.start is None}
 
 
-def _verify_nodes(nodes: Iterable[Node], types: Mapping[str, Type], there: set[str], invariant: Iterable[str]) -> None:
+def _verify_nodes(
+    nodes: Iterable[Node],
+    types: Mapping[str, Type],
+    there: set[str],
+    invariant: Iterable[str],
+    known: Collection[int] = (),
+) -> None:
     """Each node reads what is there by then, complete, and writes what may change."""
     fixed, there, readers = set(invariant), set(there), dict[str, Node]()
     sized = not _has_symbols(types)
@@ -92,7 +102,7 @@ def _verify_nodes(nodes: Iterable[Node], types: Mapping[str, Type], there: set[s
             if owner != target:
                 readers.setdefault(owner, node)
         there.add(target)
-        if sized:
+        if sized and id(node) not in known:
             _verify_places(node, types)
 
 
