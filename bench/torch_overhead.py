@@ -47,7 +47,13 @@ def small(entry: Entry, bench: Bench) -> Small:
     recurrent = in_rnn(built)
     head = random_tensor("head", *recurrent(xs.requires_grad_(), states)[0].shape)
     compiled = compiled_of(recurrent)
-    named = dict(zip(compiled.translation.names, [states, xs, *compiled.closed_over(())], strict=True))
+    named = dict(
+        zip(
+            compiled.translation.names,
+            [states, xs, *compiled.closed_over(compiled.traced.watch.walk.tensors())],
+            strict=True,
+        )
+    )
     return Small(recurrent, compiled, xs, states, head, named, {"xs": xs, **parameters_of(built.cell)})
 
 

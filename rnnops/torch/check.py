@@ -19,7 +19,8 @@ from rnnops.torch.errors import SelfCheckError
 from rnnops.torch.host_side import as_array
 from rnnops.torch.layout import CPU, Kind, Layout
 from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
-from rnnops.torch.step_modes import Decisions, RestoredModules
+from rnnops.torch.recorder import Recorder
+from rnnops.torch.step_modes import Decisions
 from rnnops.torch.translate import Translation
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ STEPS = 2  # the second one reads states that the first one made
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the largest element; wrong gradients are far off
 
 
-def check_step(step: Step, translation: Translation, layout: Layout) -> None:
+def check_step(step: Step, translation: Translation, layout: Layout, recorder: Recorder) -> None:
     """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's."""
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[] if layout.device == CPU else [layout.device]))
@@ -38,11 +39,10 @@ def check_step(step: Step, translation: Translation, layout: Layout) -> None:
         stack.enter_context(inference_mode(False))
         stack.enter_context(enable_grad())
         stack.enter_context(autocast(layout.device.type, enabled=False))
-        stack.enter_context(RestoredModules(step.modules))
         torch.manual_seed(0)
         states = [_random(kind, kind.shape, layout.device) for kind in layout.states]
         inputs = [_random(kind, (STEPS, *kind.shape), layout.device) for kind in layout.inputs]
-        theirs = _loop(step, states, inputs, layout)
+        theirs = _loop(step, states, inputs, layout, recorder)
         _compare(translation, [*states, *inputs, *translation.closed_over], theirs)
 
 
@@ -66,11 +66,13 @@ def _random(kind: Kind, shape: Sequence[int], device: torch.device) -> Tensor:
     return torch.rand(tuple(shape), dtype=kind.dtype).to(device).requires_grad_()
 
 
-def _loop(step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+def _loop(
+    step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout, recorder: Recorder
+) -> list[Tensor]:
     """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
     count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
     for t in range(STEPS):
-        with RandomFunctions(draws.at_step(t)), Decisions(step.assume):
+        with RandomFunctions(draws.at_step(t)), Decisions(step.assume), recorder:
             results = list(step.function(*carried, *[sequence[t] for sequence in inputs]))
         carried = results[:count]
         rows.append(results[count:])

@@ -27,3 +27,14 @@ class SelfCheckError(StepError):
         >>> issubclass(ro.torch.SelfCheckError, ro.torch.StepError)
         True
     """
+
+
+class UnseenWarning(UserWarning):
+    """A step reads something that rnnops cannot compare before each call, such as a file or the clock.
+
+    It is given once for each thing that is read. `RNN(..., recheck=n)` looks whether results are still right.
+
+    Example:
+        >>> issubclass(ro.torch.UnseenWarning, UserWarning)
+        True
+    """

@@ -15,6 +15,7 @@ import secrets
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,7 @@ from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
 from rnnops.torch.host_side import HOST, as_array, as_tensor
 from rnnops.torch.layout import layout_of
-from rnnops.torch.prepare import Compiled, Prepared
-from rnnops.torch.trace import Trace
+from rnnops.torch.prepare import Compiled, Prepared, Step, Traced
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,20 @@ class Call:
 
     Args:
         states, inputs: how many there are.
-        trace: of the sizes at which the graph was made.
+        step: what is traced again for sizes that need it.
+        traced: for the sizes at which the graph was made; the op gets the tensors in its slots.
+        given: which slots have a tensor of the graph; others are read when the op runs.
         is_whole: whether the graph has all tensors that the step uses.
     """
 
     prepared: Prepared
+    step: Step
     states: int
     inputs: int
     lengths: bool
     batch_axis: int
-    trace: Trace
+    traced: Traced
+    given: tuple[bool, ...]
     is_whole: bool
 
     def check_whole(self) -> None:
@@ -57,16 +61,31 @@ class Call:
         """The step compiled for the sizes of these tensors."""
         states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
         shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
-        return self.prepared.for_shapes(shapes, self.lengths, lambda: layout_of(states, inputs, self.batch_axis))
+        layout = partial(layout_of, states, inputs, self.batch_axis)
+        return self.prepared.for_shapes(self.step, shapes, self.lengths, layout)[0]
 
     def places(self, compiled: Compiled) -> list[int | None]:
-        """For each input of the net, which of the op's tensors it is; None for what is always the same."""
+        """For each input of the net, which of the op's tensors it is; None for those that the graph does not have."""
         first = self.states + self.inputs + self.lengths
-        return [*range(first), *(None if place is None else first + place for place in compiled.positions)]
+        slots = [None if number is None else self._slot(compiled, number) for number in compiled.numbers]
+        return [*range(first), *(first + slot if slot is not None and self.given[slot] else None for slot in slots)]
+
+    def _slot(self, compiled: Compiled, number: int) -> int:
+        """Which of the op's slots a tensor of another trace is in."""
+        if compiled.traced is self.traced:
+            return number
+        holder, key, _ = compiled.traced.watch.slots[number]
+        for place, (other, name, _) in enumerate(self.traced.watch.slots):
+            if other is holder and name == key:
+                return place
+        hint = "Call the module with this batch size before, outside of the graph, or make a graph for it."
+        raise StepError(
+            f"a graph does not have {compiled.traced.watch.where(number)}, which this size needs", hint=hint
+        )
 
     def feeds(self, compiled: Compiled, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """What the net is fed."""
-        constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.translation.closed_over)
+        constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.closed_over_now())
         fed = {}
         for name, place, constant in zip(compiled.translation.names, self.places(compiled), constants, strict=True):
             tensor = compiled.translation.as_fed(constant if place is None else tensors[place])
@@ -76,7 +95,7 @@ class Call:
     def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
         """Dtype and shape of each last state, and of each result of all steps, for sizes that may be symbols."""
         sequence = tensors[self.states]
-        kinds = self.trace.result_kinds(sequence.shape[1] if self.trace.symbols else None)
+        kinds = self.traced.trace.result_kinds(sequence.shape[1] if self.traced.trace.symbols else None)
         return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
 
 
@@ -99,7 +118,16 @@ def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[
 
 
 def _number_of(call: Call) -> int:
-    key = (id(call.prepared), call.states, call.inputs, call.lengths, call.batch_axis, id(call.trace), call.is_whole)
+    key = (
+        id(call.prepared),
+        call.states,
+        call.inputs,
+        call.lengths,
+        call.batch_axis,
+        id(call.traced),
+        id(call.step),
+        call.is_whole,
+    )
     if key not in _numbers:
         _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
         _calls[_numbers[key]] = call

@@ -26,8 +26,7 @@ from rnnops.torch.arguments import (
 )
 from rnnops.torch.errors import StepError
 from rnnops.torch.prepare import Prepared, settings_of
-from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan
-from rnnops.torch.surroundings import fingerprint, surroundings_of
+from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan, step_of
 
 KEPT = 64  # steps that `scan` remembers, with what they close over
 _known: dict[Any, Prepared] = {}
@@ -139,7 +138,7 @@ class RNN(Module):
         """
         check_flags("plan", backward=backward)
         step, given, made = self._asked(xs, init, lengths)
-        compiled = compiled_for(prepared_for(step, given, made, self._prepared), given, made)
+        compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
         return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
 
     def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
@@ -166,17 +165,9 @@ class RNN(Module):
         if self.batch_first:
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
-        modules, tensors, key = self._reached()
-        made = Made(modules, key, self._settings.now(), self._assume, self.batch_axis, tensors, held or {})
+        roots = {"step": self.step, "cell": self.cell}
+        made = Made(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {})
         return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
-
-    def _reached(self) -> tuple[tuple[Module, ...], tuple[Tensor, ...], Any]:
-        """Modules and tensors that a step reaches, the cell first, and what else a trace depends on."""
-        if self.step is cell_step:
-            return (self.cell,), (), fingerprint((self.cell,))
-        found = surroundings_of(self.step)
-        others = tuple(module for module in found.modules if module is not self.cell)
-        return (self.cell, *others), tuple(found.tensors), (fingerprint((self.cell,)), found.key())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
@@ -289,16 +280,8 @@ def scan(
     require_step(step)
     inputs = inputs_of(xs)
     given = Given(tensors_of("states", init), inputs, checked_lengths(lengths, inputs.leaves[0]))
-    found = surroundings_of(step)
     settings = settings_of(reverse, checked_options(options)).now()
-    made = Made(
-        tuple(found.modules),
-        found.key(),
-        settings,
-        checked_answers(assume),
-        checked_axis(batch_axis),
-        tuple(found.tensors),
-    )
+    made = Made({"step": step}, settings, checked_answers(assume), checked_axis(batch_axis))
     result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:
         _known.pop(next(iter(_known)), None)

@@ -15,9 +15,11 @@ from rnnops.torch.arguments import Tensors, tensors_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.layout import layout_of
 from rnnops.torch.opaque import Call, call_opaque
-from rnnops.torch.prepare import Compiled, Prepared, Settings, Step, tensor_at
+from rnnops.torch.prepare import Compiled, Prepared, Settings, Step
 from rnnops.torch.sides import side_of
 from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
+from rnnops.torch.walk import static_walk
+from rnnops.torch.watch import tensor_at
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -26,17 +28,16 @@ class Made(NamedTuple):
     """How a scan was asked for.
 
     Args:
-        modules, tensors: that the step reaches.
-        key: what else its trace depends on.
-        held: what a graph has in place of the first module's parameters and buffers, by name.
+        roots: what the step is made of, by name.
+        cell: a module whose tensors a graph may have.
+        held: what a graph has in place of its parameters and buffers, by name.
     """
 
-    modules: tuple[Module, ...]
-    key: Any
+    roots: Mapping[str, Any]
     settings: Settings
     assume: tuple[bool, ...]
     batch_axis: int
-    tensors: tuple[Tensor, ...] = ()
+    cell: Module | None = None
     held: Mapping[str, Tensor] = MappingProxyType({})
 
 
@@ -52,69 +53,86 @@ class Given(NamedTuple):
         return [*self.carry.leaves, *self.xs.leaves]
 
 
-def prepared_for(step: StepFunction, given: Given, made: Made, known: dict[Any, Prepared]) -> Prepared:
+def prepared_for(given: Given, made: Made, known: dict[Any, Prepared]) -> Prepared:
     """What was made of a step with these structures and dtypes, which is kept in `known`."""
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
     side = side_of(given.leaves if given.lengths is None else [*given.leaves, given.lengths])
-    key = (side, given.carry.tree, given.xs.tree, kinds, made.key, made.settings, made.assume)
-    if key not in known:
-        flat = FlatStep(step, given.carry, given.xs)
-        known[key] = Prepared(Step(flat, made.modules, made.tensors, made.assume), made.settings, side)
-    return known[key]
+    key = (side, given.carry.tree, given.xs.tree, kinds, made.settings, made.assume, _code_of(made.roots["step"]))
+    found = known.get(key)
+    if found is None:
+        found = known.setdefault(key, Prepared(made.settings, side))
+    return found
+
+
+def _code_of(step: Any) -> Any:
+    """What all functions share that one `def` or `lambda` makes."""
+    step = getattr(step, "__func__", step)
+    return getattr(step, "__code__", None) or type(step)
 
 
 def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
-    prepared = prepared_for(step, given, made, known)
+    prepared = prepared_for(given, made, known)
     in_graph = is_in_graph(given.leaves)
     if in_graph and prepared.side.kind == "cuda":
         hint = "Export the module on the CPU; torch.compile runs it between two graphs."
         raise StepError("a graph takes no recurrence of CUDA tensors", hint=hint)
     run = run_in_graph if in_graph else run_now
-    last, steps = run(prepared, given, made)
-    assert isinstance(prepared.step.function, FlatStep)
-    return given.carry.nested(last), pytree.tree_unflatten(steps, prepared.step.function.result_tree)
+    last, steps, tree = run(prepared, step_of(step, given, made), given, made)
+    return given.carry.nested(last), pytree.tree_unflatten(steps, tree)
 
 
-def run_now(prepared: Prepared, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor]]:
-    """Last states, and results of all steps."""
-    compiled = compiled_for(prepared, given, made)
-    return compiled(given.carry.leaves, given.xs.leaves, given.lengths, made.tensors)
+def step_of(step: StepFunction, given: Given, made: Made) -> Step:
+    """A step as a function of tensors."""
+    return Step(FlatStep(step, given.carry, given.xs), made.roots, made.assume)
 
 
-def compiled_for(prepared: Prepared, given: Given, made: Made) -> Compiled:
-    """The step compiled for the sizes of these tensors."""
+def run_now(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor], Any]:
+    """Last states, results of all steps, and the structure of these."""
+    compiled, reached = compiled_for(prepared, step, given, made)
+    return *compiled(given.carry.leaves, given.xs.leaves, given.lengths, reached), compiled.trace.result_tree
+
+
+def compiled_for(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[Compiled, list[Tensor]]:
+    """The step compiled for the sizes of these tensors, and the tensors that it reads."""
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
-    return prepared.for_shapes(shapes, given.lengths is not None, lambda: layout_of(states, inputs, axis))
+    return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layout_of(states, inputs, axis))
 
 
-def run_in_graph(prepared: Prepared, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor]]:
+def run_in_graph(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor], Any]:
     """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
     count, axis = len(given.carry.leaves), made.batch_axis
-    with outside_of_graphs(made.modules):
+    cells = [] if made.cell is None else [made.cell]
+    with outside_of_graphs([*cells, *static_walk(made.roots).modules]):
         examples = [_example(tensor) for tensor in given.leaves]
         layout = layout_of(examples[:count], examples[count:], axis)
-        compiled = prepared.for_shapes(layout, given.lengths is not None, lambda: layout)
+        compiled, _ = prepared.for_shapes(step, layout, given.lengths is not None, lambda: layout)
     for number, tensor in enumerate(given.leaves):
         rows = {axis % max(tensor.dim(), 1) if number < count else 1} if compiled.trace.symbols else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})
-    with given_tensors(made.modules, made.held):
-        reached = [tensor_at(place, made.tensors) for place in prepared.step.reached()]
-    is_whole = _is_whole(compiled, reached)
-    call = Call(prepared, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.trace, is_whole)
+    with given_tensors(made.cell, made.held):
+        reached = [tensor_at(slot) for slot in compiled.traced.watch.slots]
+    in_graph = tuple(is_in_graph([tensor]) for tensor in reached)
+    call = Call(
+        *(prepared, step, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.traced),
+        *(in_graph, _is_whole(compiled, reached, in_graph)),
+    )
     if not made.held:  # Dynamo would hide the error, so that its graphs raise it when they run
         call.check_whole()
-    closed_over = [tensor if is_in_graph([tensor]) else given.leaves[0] for tensor in reached]  # what is not used
+    closed_over = [x if is_given else given.leaves[0] for x, is_given in zip(reached, in_graph, strict=True)]
     tensors = [*given.leaves, *([] if given.lengths is None else [given.lengths]), *closed_over]
     results = call_opaque(call, tensors, compiled.is_random)
-    return results[:count], results[count:]
+    return results[:count], results[count:], compiled.trace.result_tree
 
 
-def _is_whole(compiled: Compiled, reached: list[Tensor]) -> bool:
-    """Whether a graph has all tensors that a step uses, but for constants."""
-    used = zip(compiled.positions, compiled.translation.closed_over, strict=True)
-    return all(not x.requires_grad if place is None else is_in_graph([reached[place]]) for place, x in used)
+def _is_whole(compiled: Compiled, reached: Sequence[Tensor], in_graph: Sequence[bool]) -> bool:
+    """Whether a graph has all tensors that a step uses, but for those without gradients."""
+    used = zip(compiled.numbers, compiled.translation.closed_over, strict=True)
+    return all(
+        not x.requires_grad if place is None else in_graph[place] or not reached[place].requires_grad
+        for place, x in used
+    )
 
 
 def _example(tensor: Tensor) -> Tensor:

@@ -36,10 +36,10 @@ def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
 
 
 @contextmanager
-def given_tensors(modules: Sequence[Module], named: Mapping[str, Tensor]) -> Iterator[None]:
-    """The first module has a graph's parameters and buffers."""
+def given_tensors(cell: Module | None, named: Mapping[str, Tensor]) -> Iterator[None]:
+    """A module has a graph's parameters and buffers."""
     with ExitStack() as stack:
-        for name, child in modules[0].named_modules() if named else ():
+        for name, child in cell.named_modules() if named and cell is not None else ():
             for held in (child._parameters, child._buffers):
                 full = {key: f"{name}.{key}" if name else key for key in held}
                 stack.enter_context(_swapped(held, {key: named[path] for key, path in full.items() if path in named}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_f
 from torch.backends import cudnn, mkldnn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.nn import Module
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -31,13 +30,13 @@ from rnnops.torch.aten import RULES
 from rnnops.torch.errors import StepError
 from rnnops.torch.layout import Layout
 from rnnops.torch.random_numbers import RandomFunctions
+from rnnops.torch.recorder import Recorder
 from rnnops.torch.step_modes import (
     Decisions,
     DetachWithoutGrad,
     ElementwiseFunctions,
     NoReading,
     PlainCells,
-    RestoredModules,
     SizedByTensors,
 )
 
@@ -64,12 +63,14 @@ class Trace:
         env: what was decided about the batch size while it was traced.
         symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
         layout: for which it was made.
+        result_tree: the structure of what a step gives beside its carry.
     """
 
     module: fx.GraphModule
     env: ShapeEnv
     symbols: tuple[Any, ...]
     layout: Layout
+    result_tree: Any
 
     def fits(self, layout: Layout) -> bool:
         """Whether the step would take the same way with these sizes: no others than the batch's may differ."""
@@ -98,13 +99,13 @@ class Trace:
 def trace_step(
     step: Callable[..., Sequence[Tensor]],
     layout: Layout,
-    modules: Sequence[Module] = (),
+    recorder: Recorder | None = None,
     assume: Sequence[bool] = (),
 ) -> Trace:
     """Trace a function of tensors that gives tensors.
 
     Args:
-        modules: whose attributes the step may set; they are put back.
+        recorder: which is told of the code that runs.
         assume: answers to `if tensor:` in the step, in order.
 
     Raises StepError where the step decides by a tensor's value, and for custom autograd functions that are not
@@ -122,7 +123,6 @@ def trace_step(
         stack.enter_context(autocast(layout.device.type, enabled=False))
         stack.enter_context(mkldnn.flags(enabled=False))  # which would be one opaque op for an LSTM, as the next
         stack.enter_context(cudnn.flags(enabled=False))
-        stack.enter_context(RestoredModules(modules))
         fakes = [_fake(mode, number, example, layout.device) for number, example in enumerate(examples)]
         symbols = {size.node.expr for fake in fakes for size in fake.shape if isinstance(size, SymInt)}
 
@@ -133,6 +133,7 @@ def trace_step(
                 modes.enter_context(SizedByTensors(tensors[0]))
                 modes.enter_context(RandomFunctions(rand_like))
                 modes.enter_context(Decisions(assume))
+                modes.enter_context(recorder or nullcontext())
                 return step(*tensors)
 
         traced = dispatch_functionalize(run, FunctionalTensorMode())
@@ -146,7 +147,7 @@ def trace_step(
             hint = "Make such tensors by the step's arguments (x.new_zeros), and let them broadcast."
             raise StepError("a tensor that the step makes gets the batch's size", hint=hint) from error
     module.graph.eliminate_dead_code(_has_effect)
-    return Trace(module, env, tuple(symbols), layout)
+    return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
 
 
 def _on_two_devices(error: RuntimeError, layout: Layout) -> StepError:

@@ -1,0 +1,578 @@
+"""A walk through what a step can read: from its function over closures, globals and attributes that its code names.
+
+A walk gives a key, which is equal where a trace would be, and the tensors on the way, which may be others at each call.
+It also gives a flat list of what to fetch and compare, so that nothing has to be walked again while all objects are the
+same (`watch.py`). Objects count by their type and by what they hold, those written in C by identity.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import threading
+import types
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from operator import attrgetter, getitem, itemgetter, methodcaller
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from rnnops.torch.code_reads import Reads, is_unread
+
+MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
+ATOMS = (
+    *(bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+)
+OWN = {"_prepared", "_number", "_origin"}  # of rnnops.torch.RNN, which a step may reach by the module that holds it
+TENSORS = ("_parameters", "_buffers", "_modules")
+DATA = ("types", "argparse", "collections", "configparser")  # whose objects hold what users put there
+CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+NOT_FOLLOWED = (types.CodeType, types.FrameType, types.TracebackType)
+Path = tuple[Any, str] | None
+Slot = tuple[Any, Any, Callable[[Any, Any], Any]]  # holder, key, and what reads it
+MISSING = object()
+
+
+class Walk:
+    """A walk from roots.
+
+    Args:
+        tensor_parts: whether tensors are asked for their kinds, which is not done in the middle of a trace.
+
+    Attributes:
+        key: tokens; two walks of equal keys read the same.
+        objects: all that were met, once, in order; paths: the way to each.
+        slots: of tensors, with the number of the object there.
+        modules: among the objects.
+        unseen: the ways to what is too large to be compared.
+    """
+
+    def __init__(self, roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True) -> None:
+        self.roots = tuple(roots.values())
+        self.key: list[Any] = []
+        self.objects: list[Any] = []
+        self.paths: list[Path] = []
+        self.slots: list[Slot] = []
+        self.slot_objects: list[int] = []
+        self.fetches: list[tuple[Callable[[Any], Iterable[Any]], Any]] = []
+        self.expected: list[Any] = []
+        self.tensor_fetches: list[tuple[Callable[[Any], Iterable[Any]], Any]] = []
+        self.sized: list[Any] = []
+        self.arrays: list[tuple[Any, Any]] = []
+        self.apart: list[tuple[Any, frozenset[str]]] = []  # dicts that must not have these names
+        self.with_attributes: list[Tensor] = []
+        self.holders: list[Any] = []  # whose contents may be changed in place
+        self.modules: list[Module] = []
+        self.functions: list[types.FunctionType] = []
+        self.unseen: list[str] = []
+        self._reads, self._names, self._tensor_parts = reads, reads.names, tensor_parts
+        self._seen: dict[int, int] = {}
+        for name, root in roots.items():
+            self.key.append(self._child(root, (None, name)))
+        self._walk_globals()
+        number = 0
+        while number < len(self.objects):
+            self._visit(self.objects[number], self.paths[number])
+            number += 1
+
+    def tensors(self) -> list[Tensor]:
+        """Those at each slot."""
+        return [self.objects[number] for number in self.slot_objects]
+
+    def _walk_globals(self) -> None:
+        for held, names in self._reads.globals.values():
+            present = sorted(name for name in names if name in held)
+            path = (None, f"{held.get('__name__', '?')}")
+            self.key.append((id(held), *present))
+            self.holders.append(held)
+            self._fetch_items(held, present, path)
+            absent = frozenset(names.difference(present))
+            if absent:
+                self.apart.append((held, absent))
+        modules = sorted(self._reads.imports.intersection(sys.modules))
+        self.key.append(tuple(modules))
+        self._fetch_items(sys.modules, modules, None)
+        if self._reads.reads_environment:
+            self.key.append(self._child(os.environ._data, (None, "os.environ")))  # type: ignore[attr-defined]
+
+    def _child(self, value: Any, path: Path) -> Any:
+        """A token for a value, which is walked later if it can hold others."""
+        kind = type(value)
+        if kind in ATOMS:
+            return kind, value
+        if kind is float:
+            return kind, value if value and value == value else repr(value)
+        if kind is complex:
+            return kind, repr(value)
+        number = self._seen.get(id(value))
+        if number is None:
+            number = self._seen[id(value)] = len(self.objects)
+            self.objects.append(value)
+            self.paths.append(path)
+        return number
+
+    def _visit(self, value: Any, path: Path) -> None:
+        if len(self.objects) > MOST_OBJECTS:
+            self.key.append(id(value))
+            if len(self.objects) == MOST_OBJECTS + 1:
+                self.unseen.append(f"what lies behind {text_of(path)}")
+            return
+        handler = _handler_of(type(value))
+        handler(self, value, path)
+
+    # What a holder has under keys: values to compare by identity, and tensors to fetch.
+
+    def _fetch_items(self, holder: Any, keys: Sequence[Any], path: Path) -> None:
+        values = [holder[key] for key in keys]
+        self._fetch(holder, keys, values, path, itemgetter, getitem)
+
+    def _fetch_attributes(self, holder: Any, names: Sequence[str], path: Path) -> None:
+        values = [getattr(holder, name) for name in names]
+        self._fetch(holder, names, values, path, attrgetter, getattr)
+
+    def _fetch(
+        self, holder: Any, keys: Sequence[Any], values: Sequence[Any], path: Path, getter: Any, read: Any
+    ) -> None:
+        tensors, others = [], []
+        for key, value in zip(keys, values, strict=True):
+            self.key.append(self._child(value, (path, _named(key))))
+            if isinstance(value, Tensor):
+                tensors.append(key)
+                self.slots.append((holder, key, read))
+                self.slot_objects.append(self._seen[id(value)])
+            else:
+                others.append((key, value))
+        if tensors:
+            self.tensor_fetches.append((getter(*tensors) if len(tensors) > 1 else _One(getter(tensors[0])), holder))
+        if others:
+            keys, found = zip(*others, strict=True)
+            self.fetches.append((_several(getter, keys), holder))
+            self.expected += found if len(found) > 1 else found * 2
+
+    def _fetch_namespace(self, holder: Any, path: Path, every: bool) -> None:
+        """Attributes in a dict, as far as code names them; no name may come or go."""
+        names = [name for name in holder if (every or name in self._names) and name not in OWN]
+        self.key.append(tuple(names))
+        self.holders.append(holder)
+        self.fetches.append((tuple, holder))
+        self.expected += tuple(holder)
+        self._fetch_items(holder, names, path)
+
+    def _of_type(self, value: Any, path: Path) -> None:
+        kind = type(value)
+        self.key.append(self._child(kind, (path, "__class__")))
+        self.fetches.append((_type_of, value))
+        self.expected.append(kind)
+
+    # Handlers, one for each kind of object.
+
+    def _tensor(self, value: Tensor, path: Path) -> None:
+        self.key.append(Tensor)
+        if self._tensor_parts:
+            self.key.append((value.dtype, value.shape, value.device))
+            if "requires_grad" in self._names:
+                self.key.append(value.requires_grad)
+        attributes = value.__dict__
+        if attributes:
+            self.with_attributes.append(value)
+            self._fetch_namespace(attributes, path, False)
+
+    def _module(self, value: Module, path: Path) -> None:
+        self.modules.append(value)
+        self._of_type(value, path)
+        own, every = value.__dict__, self._reads.all_names and not is_unread(type(value).__module__)
+        names = [name for name in own if (every or name in self._names) and name not in OWN]
+        for held in (own.get(name) for name in TENSORS):
+            if isinstance(held, dict):
+                self._fetch_namespace(held, path, self._reads.all_names)
+        self.key.append(tuple(names))
+        self.holders.append(own)
+        self.fetches.append((tuple, own))
+        self.expected += tuple(own)
+        self._fetch_items(own, names, path)
+
+    def _class(self, value: type, path: Path) -> None:
+        self.key += (id(value), self._child(type(value), (path, ".__class__")))
+        if value.__flags__ & (1 << 9) == 0 and is_unread(value.__module__):  # written in C
+            return
+        self.fetches.append((_bases_of, value))
+        self.expected.append(value.__mro__)
+        for base in value.__mro__:
+            if base is value:
+                if not is_unread(base.__module__):
+                    self.holders.append(base)
+                    self._class_names(base, path)
+            else:
+                self.key.append(self._child(base, (None, base.__qualname__)))
+
+    def _class_names(self, value: type, path: Path) -> None:
+        names = [name for name in value.__dict__ if name in self._names or name[:2] == name[-2:] == "__"]
+        names = [name for name in names if name not in CLASS_NOISE]
+        self.key.append(tuple(names))
+        self.fetches.append((_keys_of_class, value))
+        self.expected += tuple(value.__dict__)
+        values = [value.__dict__[name] for name in names]
+        self._fetch(value, names, values, path, _in_class, getattr)
+
+    def _function(self, value: types.FunctionType, path: Path) -> None:
+        self.functions.append(value)
+        self.key += (value.__code__, id(value.__globals__))
+        if is_unread(value.__module__) or id(value.__code__) not in self._reads.codes:
+            return
+        self._fetch_attributes(value, ("__code__", "__defaults__", "__kwdefaults__"), path)
+        self._fetch_namespace(value.__dict__, path, False)
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            if _is_filled(cell):
+                self.holders.append(cell)
+                self._fetch(cell, ("cell_contents",), (cell.cell_contents,), (path, f" ({name})"), attrgetter, getattr)
+            else:
+                self.key.append(MISSING)
+
+    def _method(self, value: types.MethodType, path: Path) -> None:
+        self.key.append(type(value))
+        self._fetch_attributes(value, ("__func__", "__self__"), path)
+
+    def _descriptor(self, value: Any, path: Path) -> None:
+        self.key.append(type(value))
+        names = ("fget", "fset", "fdel") if isinstance(value, property) else ("__func__",)
+        self._fetch_attributes(value, names, path)
+
+    def _partial(self, value: Any, path: Path) -> None:
+        self.key.append(type(value))
+        self._fetch_attributes(value, ("func", "args", "keywords"), path)
+
+    def _cached(self, value: Any, path: Path) -> None:
+        """A function of `functools.lru_cache`: what it reads counts as read, as it may have its result already."""
+        function = value.__wrapped__
+        if isinstance(function, types.FunctionType):
+            self._reads.add(function.__code__, function.__globals__)
+        self.key.append(id(value))
+        self._fetch_attributes(value, ("__wrapped__",), path)
+        self.key.append(value.cache_info().currsize)
+
+    def _package(self, value: types.ModuleType, path: Path) -> None:
+        self.key.append(id(value))
+        if not is_unread(value.__name__):
+            held = value.__dict__
+            names = sorted(name for name in self._names if name in held and name != "__builtins__")
+            self.key.append(tuple(names))
+            self.holders.append(held)
+            self._fetch_items(held, names, path)
+            self.sized.append(held)
+
+    def _array(self, value: Any, path: Path) -> None:
+        is_array = isinstance(value, np.ndarray)
+        size = value.nbytes if is_array else len(value) * getattr(value, "itemsize", 1)
+        self.key += (type(value), (value.dtype, value.shape) if is_array else getattr(value, "typecode", ""))
+        if is_array and value.dtype.hasobject:
+            objects = _elements(value)
+            self.key += [self._child(part, (path, "[...]")) for part in objects]
+            self.fetches.append((_elements, value))
+            self.expected += objects
+        elif size <= MOST_BYTES:
+            before = bytes_of(value)
+            self.holders.append(value)
+            self.arrays.append((value, before))
+            self.key.append(before)
+        else:
+            self.key.append(id(value))
+            self.unseen.append(f"an array of {size} bytes at {text_of(path)}")
+
+    def _variable(self, value: ContextVar[Any], path: Path) -> None:
+        self.key.append(id(value))
+        self._fetch(value, (None,), (value.get(MISSING),), path, _of_variable, _variable_now)
+
+    def _reference(self, value: Any, path: Path) -> None:
+        self.key.append(weakref.ref)
+        referent = value()
+        self.key.append(self._child(referent, path))
+        self.fetches.append((_referent, value))
+        self.expected.append(referent)
+
+    def _local(self, value: threading.local, path: Path) -> None:
+        """Values of this thread; another one has its own."""
+        held = value.__dict__
+        present = sorted(name for name in self._names if name in held)
+        self.key += (id(value), tuple(present))
+        getter = functools.partial(_slots_now, tuple(sorted(self._names.difference(present))))
+        self.fetches.append((getter, value))
+        self.expected += getter(value)
+        self._fetch_attributes(value, present, path)
+
+    def _number(self, value: np.generic, path: Path) -> None:
+        self.key += (type(value), value.tobytes())
+
+    def _builtin(self, value: types.BuiltinFunctionType, path: Path) -> None:
+        owner = value.__self__
+        if isinstance(owner, types.ModuleType | type | None):
+            self.key.append(id(value))
+        else:
+            self.key += (value.__name__, self._child(owner, path))
+
+    def _getter(self, value: Any, path: Path) -> None:
+        self.key.append(repr(value))
+        self._names.update(re.findall(r"\w+", repr(value)))
+
+    def _opaque(self, value: Any, path: Path) -> None:
+        self.key.append(id(value))
+
+    def _object(self, value: Any, path: Path) -> None:
+        """An object of any class: what it contains, then its attributes."""
+        self._of_type(value, path)
+        if isinstance(value, CONTAINERS):
+            self._contents(value, path)
+        elif isinstance(value, types.MappingProxyType):
+            self._contents(dict(value), path)
+        known = len(self.key)
+        try:
+            held = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            held = None
+        module = type(value).__module__
+        every = self._reads.all_names and (module in DATA or not is_unread(module))
+        if type(held) is dict:
+            self._fetch_namespace(held, path, every)
+        slots = [name for name in _slots_of(type(value)) if every or name in self._names]
+        present = [name for name in slots if _has_slot(value, name)]
+        if slots:
+            self.key.append(tuple(present))
+            self.holders.append(value)
+            getter = functools.partial(_slots_now, tuple(name for name in slots if name not in present))
+            self.fetches.append((getter, value))
+            self.expected += getter(value)
+            self._fetch_attributes(value, present, path)
+        if known == len(self.key) and not isinstance(value, CONTAINERS):
+            self.key.append(id(value))  # written in C, so that nothing of it can be compared
+            if hasattr(type(value), "__next__"):
+                self.unseen.append(f"how far {text_of(path)} is, an iterator")
+
+    def _contents(self, value: Any, path: Path) -> None:
+        size = len(value)
+        self.key.append(size)
+        if size > MOST_ELEMENTS:
+            self.key.append(id(value))
+            self.unseen.append(f"{size} elements at {text_of(path)}")
+            self.sized.append(value)
+            return
+        if isinstance(value, dict):
+            self.holders.append(value)
+            self._keys(value, path)
+            values, get = list(dict.values(value)), _items_of_dict
+            self._fetch(value, list(dict.keys(value)), values, path, get, dict.__getitem__)
+        elif isinstance(value, set | frozenset):
+            self._members(value, path)
+        else:
+            if not isinstance(value, tuple):
+                self.holders.append(value)
+                self.sized.append(value)
+            self._fetch(value, range(size), list(value), path, _items_of_sequence, getitem)
+
+    def _keys(self, value: dict[Any, Any], path: Path) -> None:
+        keys = list(dict.keys(value))
+        self.key += [self._child(key, (path, " (a key)")) for key in keys]
+        self.fetches.append((dict.keys, value))
+        self.expected += keys
+
+    def _members(self, value: Any, path: Path) -> None:
+        members = list(value)
+        self.key += sorted((self._child(member, (path, " (a member)")) for member in members), key=repr)
+        self.holders.append(value)
+        self.sized.append(value)
+        self.fetches.append((list, value))
+        self.expected += members
+
+
+CLASS_NOISE = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slots__"} | {
+    *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__parameters__"),
+    *("__orig_bases__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__match_args__"),
+}
+
+
+def _several(getter: Any, keys: Sequence[Any]) -> Callable[[Any], Iterable[Any]]:
+    """A getter of a tuple, also for one key, which then comes twice."""
+    fetch: Callable[[Any], Iterable[Any]] = getter(*keys) if len(keys) > 1 else getter(keys[0], keys[0])
+    return fetch
+
+
+class _One:
+    """A getter of one thing as one of several."""
+
+    __slots__ = ("_get",)
+
+    def __init__(self, get: Callable[[Any], Any]) -> None:
+        self._get = get
+
+    def __call__(self, holder: Any) -> tuple[Any]:
+        return (self._get(holder),)
+
+
+class _in_class:  # noqa: N801 - used as the getters of `operator`
+    def __init__(self, *names: str) -> None:
+        self._get = itemgetter(*names)
+
+    def __call__(self, value: type) -> Any:
+        return self._get(value.__dict__)
+
+
+class _items_of_dict:  # noqa: N801
+    """Items of a dict, whatever its class makes of `[]`."""
+
+    def __init__(self, *keys: Any) -> None:
+        self._keys = keys
+
+    def __call__(self, value: dict[Any, Any]) -> Any:
+        found = [dict.__getitem__(value, key) for key in self._keys]
+        return found if len(found) > 1 else found[0]
+
+
+class _items_of_sequence:  # noqa: N801
+    def __init__(self, *places: int) -> None:
+        self._places = places
+
+    def __call__(self, value: Any) -> Any:
+        held = list(value)
+        found = [held[place] for place in self._places]
+        return found if len(found) > 1 else found[0]
+
+
+def _elements(value: Any) -> list[Any]:
+    found: list[Any] = value.ravel().tolist()
+    return found
+
+
+def bytes_of(value: Any) -> Any:
+    """What an array holds."""
+    return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
+
+
+def _type_of(value: Any) -> tuple[type]:
+    return (type(value),)
+
+
+def _bases_of(value: type) -> tuple[Any]:
+    return (value.__mro__,)
+
+
+def _keys_of_class(value: type) -> tuple[str, ...]:
+    return tuple(value.__dict__)
+
+
+def _variable_now(value: ContextVar[Any], key: None) -> Any:
+    return value.get(MISSING)
+
+
+def _of_variable(*keys: None) -> Callable[[ContextVar[Any]], Any]:
+    return (lambda value: [value.get(MISSING)] * 2) if len(keys) > 1 else (lambda value: value.get(MISSING))
+
+
+def _referent(value: Any) -> tuple[Any]:
+    return (value(),)
+
+
+def _slots_now(names: tuple[str, ...], value: Any) -> list[bool]:
+    return [_has_slot(value, name) for name in names]
+
+
+def _has_slot(value: Any, name: str) -> bool:
+    try:
+        object.__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _slots_of(kind: type) -> list[str]:
+    return [
+        name
+        for base in kind.__mro__
+        if not is_unread(base.__module__)
+        for name, part in base.__dict__.items()
+        if isinstance(part, types.MemberDescriptorType)
+    ]
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return False
+    return True
+
+
+def _named(key: Any) -> str:
+    if isinstance(key, str):
+        return "" if key == "cell_contents" else f".{key}"
+    return f"[{key!r}]"[:40]
+
+
+def walk_all(roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True) -> Walk:
+    """A walk with all names, also of those that it finds itself."""
+    while True:
+        before = len(reads.names), len(reads.codes)
+        walk = Walk(roots, reads, tensor_parts)
+        if before == (len(reads.names), len(reads.codes)):
+            return walk
+
+
+def static_walk(roots: Mapping[str, Any]) -> Walk:
+    """A walk that takes all functions that it meets for functions that run."""
+    reads = Reads()
+    while True:
+        walk = walk_all(roots, reads, tensor_parts=False)
+        before = len(reads.codes)
+        for function in walk.functions:
+            if not is_unread(function.__module__):
+                reads.add(function.__code__, function.__globals__)
+        if len(reads.codes) == before:
+            return walk
+
+
+def text_of(path: Path) -> str:
+    """The way to an object as text: `cell.config.steps[0]`."""
+    parts: list[str] = []
+    while path is not None:
+        parts.append(path[1])
+        path = path[0]
+    return "".join(reversed(parts)) or "what it reads"
+
+
+_HANDLERS: list[tuple[Any, Any]] = [
+    (Tensor, Walk._tensor),
+    (Module, Walk._module),
+    (type, Walk._class),
+    (types.FunctionType, Walk._function),
+    (types.MethodType, Walk._method),
+    (property | staticmethod | classmethod, Walk._descriptor),
+    (functools.partial, Walk._partial),
+    (functools._lru_cache_wrapper, Walk._cached),
+    (types.ModuleType, Walk._package),
+    (np.ndarray | array | bytearray, Walk._array),
+    (np.generic, Walk._number),
+    (types.BuiltinFunctionType, Walk._builtin),
+    (attrgetter | methodcaller, Walk._getter),
+    (ContextVar, Walk._variable),
+    (weakref.ref, Walk._reference),
+    (threading.local, Walk._local),
+    (NOT_FOLLOWED, Walk._opaque),
+]
+
+
+_handlers: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
+
+
+def _handler_of(kind: type) -> Any:
+    found = _handlers.get(kind)
+    if found is None:
+        found = next((handler for known, handler in _HANDLERS if issubclass(kind, known)), Walk._object)
+        _handlers[kind] = found
+    return found

@@ -1,0 +1,109 @@
+"""Watching what a trace read: before each call all of it is compared, and its tensors are fetched.
+
+While all objects are the same a flat list of fetches and comparisons is enough. Where one is another object everything
+is walked again, and counts as the same where the walks agree: a list of equal values, a closure that was made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import is_
+from typing import Any
+
+from torch import Tensor
+
+from rnnops.torch.code_reads import Reads
+from rnnops.torch.walk import Slot, Walk, bytes_of, text_of, walk_all
+
+
+def tensor_at(slot: Slot) -> Tensor:
+    """The tensor that is in a slot now."""
+    holder, key, read = slot
+    found: Tensor = read(holder, key)
+    return found
+
+
+class Watch:
+    """What a trace read, by a walk from roots.
+
+    Args:
+        roots: by name.
+        reads: names in the code that ran.
+    """
+
+    def __init__(self, roots: Mapping[str, Any], reads: Reads) -> None:
+        self.reads = reads
+        self._is_fixed = False
+        self._take(walk_all(roots, reads))
+        self.key, self.unseen = self.walk.key, self.walk.unseen
+
+    def _take(self, walk: Walk) -> None:
+        self.walk, self.slots = walk, walk.slots
+        tensors = walk.tensors()
+        self._grads = "requires_grad" in self.reads.names
+        self._kinds = self._kinds_of(tensors)
+        self._ids = list(map(id, tensors))
+        self._pattern = _pattern(self._ids)
+        self._sizes = list(map(len, walk.sized))
+        self._fixed = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
+        if self._is_fixed:
+            self.fix_tensors()
+
+    def tensors_now(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
+        """The tensors at all slots; None where something that the trace read is another now."""
+        tensors = self._fetched(roots)
+        if tensors is not None:
+            return tensors
+        walk = Walk(roots, self.reads)
+        if walk.key != self.key or (self._is_fixed and list(map(id, walk.tensors())) != self._ids):
+            return None
+        self._take(walk)
+        return walk.tensors()
+
+    def _fetched(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
+        walk = self.walk
+        found: list[Any] = []
+        tensors: list[Tensor] = []
+        if not all(map(is_, roots.values(), walk.roots)):
+            return None
+        try:
+            for fetch, holder in walk.fetches:
+                found += fetch(holder)
+            if len(found) != len(walk.expected) or not all(map(is_, found, walk.expected)):
+                return None
+            for fetch, holder in walk.tensor_fetches:
+                tensors += fetch(holder)
+            if self._kinds_of(tensors) != self._kinds or list(map(len, walk.sized)) != self._sizes:
+                return None
+        except (LookupError, AttributeError, ValueError):
+            return None
+        ids = list(map(id, tensors))
+        if ids != self._ids:
+            if _pattern(ids) != self._pattern:
+                return None
+            self._ids = ids
+        is_same = (
+            all(bytes_of(array) == before for array, before in walk.arrays)
+            and all(names.isdisjoint(held) for held, names in walk.apart)
+            and all(ids[place] == tensor for place, tensor in self._fixed)
+        )
+        return tensors if is_same else None
+
+    def _kinds_of(self, tensors: list[Tensor]) -> list[Any]:
+        if self._grads:
+            return [(tensor.dtype, tensor.shape, tensor.device, tensor.requires_grad) for tensor in tensors]
+        return [(tensor.dtype, tensor.shape, tensor.device) for tensor in tensors]
+
+    def fix_tensors(self) -> None:
+        """From now on tensors may not be others."""
+        self._is_fixed = True
+        self._fixed = list(enumerate(self._ids))
+
+    def where(self, number: int) -> str:
+        """The way to a tensor of a slot."""
+        return text_of(self.walk.paths[self.walk.slot_objects[number]])
+
+
+def _pattern(ids: list[int]) -> list[int]:
+    first: dict[int, int] = {}
+    return [first.setdefault(number, place) for place, number in enumerate(ids)]
