@@ -1,14 +1,10 @@
 """Steps of reductions in plain Python: sums in any order, multiply-adds, extrema that keep NaN.
 
-Compiled code has instructions of its own for them (`rnnops/compiler/targets/cpu/llvm_text.py`). A sum written as a
-loop is a chain of additions, which LLVM must keep as it is; `add_any_order` marks one addition, that to the
-accumulator, as free to be done in another order, so that LLVM sums in several vectors and adds these up after the
-loop, while the arithmetic of the summands keeps its own order. Extrema are one instruction each, known for what they
-are.
-
-The order of a sum follows from the compiled code and the number of summands, so the same code gives the same row the
-same bits wherever it lies. Another vector width, another version of LLVM, or the same step in another loop may give
-another order. Extrema are exact in any order.
+Compiled code has its own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition,
+that to the accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the
+summands keeps its own. On processors it is one fixed grouping (`rnnops/compiler/targets/cpu/row_sums.py`): the bits of
+a sum follow from its summands alone, whatever else a loop does and however wide vectors are. Extrema are one
+instruction each, known for what they are, and exact in any order.
 
 Limits: accumulator and operand are of one dtype. Which NaN an extremum gives, and the sign of a zero, are left open.
 """

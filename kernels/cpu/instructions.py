@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.processor import ARM, X86
 from rnnops.kernels.cpu.team_memory import WORD_BYTES
-from rnnops.kernels.cpu.vector_width import ARM, X86
 from rnnops.kernels.cpu.words import Instruction
 
 OF_BYTES: dict[int, Any] = {4: ctypes.c_int32, 8: ctypes.c_int64}

@@ -26,13 +26,13 @@ then read and written through a mask; B is not, its panels are padded.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from llvmlite import ir
 
+from rnnops.kernels.cpu.processor import ARM, host
 from rnnops.kernels.cpu.vector_width import lanes
 from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, loop_to, strided
 from rnnops.kernels.cpu.words import Part
@@ -102,7 +102,7 @@ COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
 
 def tile_rows(width: int) -> int:
     """Rows of a full tile: as many as the registers hold beside three vectors of B and a broadcast."""
-    return 8 if width == 512 or platform.machine().lower() in ("aarch64", "arm64") else 4
+    return 8 if width == 512 or host().machine in ARM else 4
 
 
 def tiles(dtype: str, width: int, narrow: bool = False) -> list[Tile]:

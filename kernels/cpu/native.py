@@ -1,4 +1,4 @@
-"""LLVM IR as machine code for this processor, by way of an object that lies on disk: compiled once on a machine.
+"""LLVM IR as machine code for the processor at hand, by way of an object that lies on disk: compiled once on a machine.
 
 What runs is always the object, whether it was compiled a moment ago or read: the same bits from either. Its engine goes
 with the function that Python holds, and the machine code with it.
@@ -14,6 +14,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from rnnops import forks
+from rnnops.kernels.cpu.processor import host
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 # Of LLVM's optimisation: generated code, straight arithmetic in loops, is as fast at 1 as at 3 and made in two thirds
@@ -136,7 +137,7 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
 def _target() -> tuple[str, str, str, str]:
     """What object code depends on beside its text."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version
+    return llvm.get_process_triple(), host().name, host().text, version
 
 
 def _machine(level: int = LEVEL, reloc: str = "default", jit: bool = True) -> Any:

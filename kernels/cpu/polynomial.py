@@ -1,7 +1,7 @@
 """Polynomials with constant coefficients, one table for each float dtype.
 
 By Horner's rule; long ones in two chains, of even and of odd powers, which halves the time until the result is there at
-the price of one product. The flag `contract` fuses product and sum.
+the price of one product. Product and sum are one multiply-add (`traced.py`).
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 Scalar functions are straight Python without a branch on their operands, so what they do to a symbol is what they do to
 any number. Operands of one dtype give that dtype; a Python number beside a symbol has its dtype, and a float beside an
-integer makes both float64, as for NumPy. All floating-point instructions carry three of LLVM's
-fast-math flags, which are safe here and wanted:
+integer makes both float64, as for NumPy.
 
-- `contract`: a product and a sum become one multiply-add;
-- `nsz`: the sign of a zero may be lost (functions that promise it set it with integer instructions);
-- `afn`: LLVM may use its own forms of library functions.
+A product that is added to something, or from which something is taken, is one multiply-add (`llvm.fmuladd`): rounded
+once where the processor can, wherever the function is copied to. Of two products the first is the one. This is written
+here, and not left to LLVM's flag `contract`, which fuses or not by what else is computed beside.
 
-Never `arcp`, which turns 1 / sqrt(x) in float32 into an estimate that is NaN at 0 and at infinity, never `nnan` and
-`ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers and lets sums
-depend on the vector width; reductions that want it say so themselves.
+Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost (functions that promise it set
+it with integer instructions). Never `afn` and `arcp`, which make estimates of roots and reciprocals where LLVM wants,
+never `nnan` and `ninf`, which delete tests for NaN and infinity, nor `reassoc`, which deletes rounding by magic numbers
+and lets sums depend on the vector width.
 
 Limits: what branches on an operand, or asks for its value, is a TypeError; such functions are written out here
 (`divide_towards_zero` and `pow` of integers).
@@ -22,13 +22,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-FLAGS = ("contract", "nsz", "afn")
+FLAGS = ("nsz",)
 BOOL, I64 = "bool", ir.IntType(64)
 INTRINSICS = {np.sqrt: "sqrt", np.floor: "floor", np.rint: "rint", np.trunc: "trunc"}
 LIBRARY = {np.arctan: "atan"}
@@ -44,11 +45,16 @@ def llvm_type(dtype: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """A number that is not known yet: an LLVM value, and the dtype that it stands for."""
+    """A number that is not known yet: an LLVM value, and the dtype that it stands for.
+
+    Args:
+        factors: whose product it is, if it is one of floats.
+    """
 
     builder: Any
     value: Any
     dtype: str
+    factors: tuple[Any, Any] | None = None
 
     # -- arithmetic ----------------------------------------------------------------------------------------------
 
@@ -167,8 +173,24 @@ class Symbol:
 
     def _binary(self, name: str, a: Any, b: Any) -> Symbol:
         a, b = together(self.builder, a, b)
-        operation = getattr(self.builder, f"f{name}" if a.is_float else name)
-        return Symbol(self.builder, operation(a.value, b.value, flags=FLAGS if a.is_float else ()), a.dtype)
+        if not a.is_float:
+            return a.like(getattr(self.builder, name)(a.value, b.value))
+        if name in ("add", "sub") and (a.factors or b.factors):
+            return a.multiply_add(b, name == "sub")
+        value = getattr(self.builder, f"f{name}")(a.value, b.value, flags=FLAGS)
+        return Symbol(self.builder, value, a.dtype, (a.value, b.value) if name == "mul" else None)
+
+    def multiply_add(self, other: Symbol, minus: bool) -> Symbol:
+        """`self + other` or `self - other`, one of which is a product."""
+        negated, kind = partial(self.builder.fneg, flags=FLAGS), self.value.type
+        if self.factors:
+            operands = *self.factors, negated(other.value) if minus else other.value
+        else:
+            assert other.factors
+            x, y = other.factors
+            operands = negated(x) if minus else x, y, self.value
+        function = self.builder.module.declare_intrinsic("llvm.fmuladd", [kind], ir.FunctionType(kind, [kind] * 3))
+        return self.like(self.builder.call(function, operands, fastmath=FLAGS))
 
     def _bits(self, name: str, other: Any) -> Symbol:
         a, b = together(self.builder, self, other)
@@ -220,8 +242,14 @@ def together(builder: Any, a: Any, b: Any) -> tuple[Symbol, Symbol]:
     (known,) = [x for x in (a, b) if isinstance(x, Symbol)][:1]
     kinds = [x.dtype if isinstance(x, Symbol) else _dtype_beside(known, x) for x in (a, b)]
     shared = kinds[0] if kinds[0] == kinds[1] else str(np.result_type(*kinds))
-    first, second = (x.as_dtype(shared) if isinstance(x, Symbol) else constant(builder, x, shared) for x in (a, b))
+    first, second = (_shared(builder, x, shared) for x in (a, b))
     return first, second
+
+
+def _shared(builder: Any, x: Any, dtype: str) -> Symbol:
+    if not isinstance(x, Symbol):
+        return constant(builder, x, dtype)
+    return x if x.dtype == dtype else x.as_dtype(dtype)
 
 
 def _dtype_beside(known: Symbol, number: Any) -> str:

@@ -1,36 +1,23 @@
-"""The width of the vectors that kernels are made for, from the processor that LLVM finds.
+"""The width of the vectors that kernels are made for, from the processor that code is made for.
 
 512 bits with AVX-512, 256 with AVX, 128 with SSE2 or on aarch64, 64 (scalar code) elsewhere. Virtual machines may hide
-features; that is worth a warning, as kernels then run at a fraction of their speed. Nothing here is a global setting:
-who wants another width passes it.
+features; that is worth a warning, as kernels then run at a fraction of their speed. Who wants another width passes it;
+which processor code is made for is said in `processor.py`.
 """
 
 from __future__ import annotations
 
-import platform
 import warnings
-from dataclasses import dataclass
 from functools import cache
 
-import llvmlite.binding as llvm
+from rnnops.kernels.cpu.processor import ARM, LEVELS, X86, Processor, host
 
-X86 = ("x86_64", "amd64", "i386", "i686")
-ARM = ("aarch64", "arm64")
 WIDTHS = (512, 256, 128, 64)
 PAIRS, SINGLES = "pairs", "singles"  # of numbers rounded to bfloat16, each pair, or each number, a word of 32 bits
 INT8 = "int8"  # way of products where B is packed as whole numbers of a byte each
 NUMBERS = {PAIRS: 2, SINGLES: 1}  # in a word
 ITEM_SIZES = {"float32": 4, "float64": 8, PAIRS: 4}
-BASELINE_NAMES = ("", "generic", "x86-64", "x86-64-v2", "nocona", "core2")
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What code is compiled for: machine, LLVM's name of the processor, features it may use."""
-
-    machine: str
-    name: str
-    features: frozenset[str]
+BASELINE_NAMES = ("", "generic", *LEVELS[:2], "nocona", "core2")
 
 
 def lanes(width: int, dtype: str) -> int:
@@ -67,18 +54,9 @@ def has_pairs(width: int) -> bool:
 
 
 def warn_if_hidden(processor: Processor) -> None:
-    """Warn where a processor hides behind a baseline name."""
-    if processor.machine in X86 and processor.name in BASELINE_NAMES and width_of(processor) < 256:
+    """Warn where a processor hides behind a baseline name, unless that was asked for."""
+    hides = processor.name in BASELINE_NAMES and not processor.chosen
+    if processor.machine in X86 and hides and width_of(processor) < 256:
         known = f"{processor.name or 'an unnamed processor'!r} with vectors of {width_of(processor)} bits"
         text = f"kernels are compiled for {known}, as it shows no AVX: a virtual machine may hide it"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-
-@cache
-def host() -> Processor:
-    """The processor of this machine."""
-    try:
-        features = frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
-    except RuntimeError:  # LLVM cannot tell on this platform
-        features = frozenset()
-    return Processor(platform.machine().lower(), llvm.get_host_cpu_name(), features)

@@ -6,15 +6,8 @@ import warnings
 
 import pytest
 
-from rnnops.kernels.cpu.vector_width import (
-    WIDTHS,
-    Processor,
-    host,
-    lanes,
-    vector_width,
-    warn_if_hidden,
-    width_of,
-)
+from rnnops.kernels.cpu.processor import Processor, host
+from rnnops.kernels.cpu.vector_width import WIDTHS, lanes, vector_width, warn_if_hidden, width_of
 
 AVX512 = frozenset({"sse2", "avx", "avx2", "fma", "avx512f"})
 AVX2 = AVX512 - {"avx512f"}
@@ -62,6 +55,7 @@ def test_a_baseline_processor_is_named() -> None:
         Processor("x86_64", "haswell", AVX2),
         Processor("x86_64", "nehalem", SSE2),
         Processor("aarch64", "generic", frozenset()),
+        Processor("x86_64", "x86-64-v2", SSE2, chosen=True),
     ],
 )
 def test_no_warning_without_reason(processor: Processor) -> None:

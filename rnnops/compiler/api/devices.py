@@ -10,6 +10,7 @@ from typing import Any
 from rnnops.compiler.targets.cpu.team import default_threads
 from rnnops.errors import ArgumentError, DeviceError
 from rnnops.foreign_arrays import resolved
+from rnnops.kernels.cpu.processor import host
 from rnnops.kernels.cpu.vector_width import vector_width
 
 
@@ -45,7 +46,8 @@ def devices() -> tuple[Device, ...]:
     """
     cores = default_threads()
     processor = f"{cores} core{'s' if cores != 1 else ''}, {platform.machine()}, vectors of {vector_width()} bits"
-    return Device("reference", "NumPy, op by op"), Device("cpu", processor), _cuda()
+    made_for = f", code for {host().name}" if host().chosen else ""
+    return Device("reference", "NumPy, op by op"), Device("cpu", processor + made_for), _cuda()
 
 
 def on_device(array: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.errors import DeviceError, FeedError, GradientError
+from rnnops.kernels.cpu.vector_width import lanes, vector_width
 
 W, V = (np.random.default_rng(seed).standard_normal((40, 50)).astype("f") for seed in (0, 1))
 X = np.ones((2, 40), "f")
@@ -80,7 +81,9 @@ def test_plans_say_how_weights_are_kept() -> None:
     text = str(run.plan(x=X, backward=False))
     assert "weights: whole numbers of a byte (int8), a scale for each column" in text
     assert "[2, 40] @ [40, 50] of int8" in text
-    assert "packed once, as it is bound: w/int8 2.5 KiB" in text
+    rows, columns = W.shape
+    count = lanes(vector_width(), "float32")  # columns are packed in whole vectors
+    assert f"packed once, as it is bound: w/int8 {rows * -(-columns // count) * count / 1024:.4g} KiB" in text
     assert "int8" not in str(ro.compile(model()).bind(w=W, b=W[0]).plan(x=X, backward=False))
     profiled = run.profile(x=X, backward=False, rounds=1)
     assert profiled is not None

@@ -1,8 +1,8 @@
 """Kernel IR as LLVM IR: pointwise kernels and a driver for the cores of this machine.
 
 Pointwise kernels are functions of their own, which are not copied into the driver: their pointers do not overlap within
-one call, but one step reads what another wrote. Products and sums are not fused to multiply-adds, as which of them are
-would depend on what else is computed beside them; scalar functions, which are copied into them, keep their flags.
+one call, but one step reads what another wrote. Nothing here lets LLVM choose what is rounded: sums of a row have a
+grouping of their own (`row_sums.py`), multiply-adds are written as such, and no flag fuses or reorders the others.
 
 Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/drivers.py` has them.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,19 +45,36 @@ from rnnops.compiler.ir.kernel import (
     Statement,
     Store,
     Vector,
+    buffers_of,
     statements_of,
 )
+from rnnops.compiler.targets.cpu.row_sums import (
+    BLOCK,
+    CUT,
+    PIECE_LANES,
+    RowSum,
+    declared,
+    is_step,
+    is_straight,
+    sums_of,
+)
+from rnnops.kernels.cpu.processor import host
 from rnnops.types import BOOL, is_signed
 
-FLAGS = "nsz afn"  # of a pointwise kernel's own arithmetic
-SUMS = {
-    "add_any_order": "reassoc contract nsz",
-    "add_product_any_order": "reassoc contract nsz",
-    "add_product": "contract",
-}
+FLAGS = "nsz"  # of a pointwise kernel's own arithmetic
+SUMS = ("add_any_order", "add_product_any_order", "add_product")
 EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # of floats LLVM's, of integers the scalar functions
 FLOATS = {"float32": "float", "float64": "double"}
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+MARKED = (
+    '!0 = !{!"llvm.loop.unroll.disable"}',
+    '!1 = !{!"llvm.loop.vectorize.followup_vectorized", !2}',
+    '!2 = !{!"llvm.loop.unroll.full"}',
+    '!3 = !{!"llvm.loop.interleave.count", i32 2}',
+    '!4 = !{!"llvm.loop.interleave.count", i32 1}',
+)
+MARKS = {"unrolled": "!0, !1", "by twos": "!0, !3", "by ones": "!0, !4"}  # of the vectors that a loop is made of
+MASKED = 4  # bytes of the smallest numbers of which processors read and write a part of a vector
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -79,6 +96,7 @@ class Scalars:
     def __init__(self) -> None:
         self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
         self.declared: dict[str, str] = {}
+        self.marks: list[str] = []  # of loops: what each is to become
 
     def name(self, call: Call) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
@@ -90,6 +108,23 @@ class Scalars:
         """A function from elsewhere, as callers see it."""
         self.declared[name] = f'declare {result} @"{name}"({", ".join(kinds)})'
         return name
+
+    def mark(self, what: str) -> str:
+        """What marks the last branch of a loop that is to become one of `MARKS`."""
+        self.marks.append(what)
+        return f", !llvm.loop !{len(MARKED) + len(self.marks)}"
+
+    def mask(self) -> str:
+        """The name of a table: as many times -1 as a block has elements, then as many zeros."""
+        marks = ", ".join(f"i32 {mark}" for mark in [-1] * BLOCK + [0] * BLOCK)
+        self.declared["mask"] = f"@mask = internal constant [{2 * BLOCK} x i32] [{marks}], align 64"
+        return "mask"
+
+    def metadata(self) -> list[str]:
+        """What the marks mean."""
+        numbers = range(len(MARKED) + 1, len(MARKED) + 1 + len(self.marks))
+        loops = [f"!{i} = distinct !{{!{i}, {MARKS[what]}}}" for i, what in zip(numbers, self.marks, strict=True)]
+        return [*MARKED, *loops] if loops else []
 
 
 class _Body:
@@ -230,13 +265,15 @@ class _Body:
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
     def _sum(self, e: Call) -> str:
-        """A step of a sum; of products, one multiply-add."""
+        """A step of a sum in its order; of products, one multiply-add."""
         kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype not in FLOATS:
             term = factors[0] if len(factors) == 1 else self.op(f"mul {kind} {', '.join(factors)}")
             return self.op(f"add {kind} {total}, {term}")
-        term = factors[0] if len(factors) == 1 else self.op(f"fmul contract {kind} {', '.join(factors)}")
-        return self.op(f"fadd {SUMS[e.function]} {kind} {total}, {term}")
+        if len(factors) == 1:
+            return self.op(f"fadd {FLAGS} {kind} {total}, {factors[0]}")
+        name = self.scalars.declare(*declared(e.dtype))
+        return self.op(f"call {FLAGS} {kind} @{name}({kind} {factors[0]}, {kind} {factors[1]}, {kind} {total})")
 
     def _extremum(self, e: Call) -> str:
         kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
@@ -277,7 +314,18 @@ class _Body:
         self.do(f"store {llvm_type(dtype)} {value}, ptr {self.place(s.buffer, s.index)}")
 
     def _loop(self, s: For) -> None:
-        begin, end, step = map(self.value, (s.begin, s.end, s.step))
+        def write(now: str) -> None:
+            self.values[s.index] = now
+            self.body(s.body)
+
+        self.loop(self.value(s.begin), self.value(s.end), self.value(s.step), write)
+
+    def loop(self, begin: str, end: str, step: str, write: Callable[[str], None], mark: str = "") -> None:
+        """A loop whose body is written for the value of its index.
+
+        Args:
+            mark: of its last branch.
+        """
         before, head, inside, after = self.block, self.label(), self.label(), self.label()
         now, following = f"%{head}.now", f"%{head}.next"
         self.do(f"br label %{head}")
@@ -285,10 +333,9 @@ class _Body:
         entered = len(self.lines)
         self.do(f"br i1 {self.op(f'icmp slt i64 {now}, {end}')}, label %{inside}, label %{after}")
         self.begin(inside)
-        self.values[s.index] = now
-        self.body(s.body)
+        write(now)
         self.do(f"{following} = add nsw i64 {now}, {step}")
-        self.do(f"br label %{head}")
+        self.do(f"br label %{head}{mark}")
         self.lines.insert(entered, f"  {now} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
         self.begin(after)
 
@@ -297,7 +344,163 @@ class _Body:
 
 
 class _Row(_Body):
-    """A pointwise kernel."""
+    """A pointwise kernel, whose sums in lanes go by blocks."""
+
+    def __init__(self, function: Function, scalars: Scalars) -> None:
+        super().__init__(function, scalars)
+        self.factors = sums_of(function.body)
+        self.sums: dict[str, RowSum] = {}
+        self.depth = 0
+
+    def body(self, statements: Sequence[Statement]) -> None:
+        starts: dict[str, str] = {}
+        for s in statements:
+            if isinstance(s, Assign) and s.name in self.factors and not is_step(s):
+                starts[s.name] = self._start(s)
+                continue
+            self.statement(s)
+            ended = sums_of(s.body) if isinstance(s, For) else {}
+            for name in ended.keys() & starts.keys():
+                self._end(name, starts[name])
+
+    def statement(self, s: Statement) -> None:
+        if is_step(s):
+            assert isinstance(s, Assign)
+            assert isinstance(s.value, Call)
+            self.sums[s.name].put([self.value(x) for x in s.value.operands[1:]])
+        else:
+            super().statement(s)
+
+    def _start(self, s: Assign) -> str:
+        """Begin a sum; the number that it starts from."""
+        dtype, factors = s.value.dtype, self.factors[s.name]
+        if factors > 1:
+            self.scalars.declare(*declared(dtype, PIECE_LANES[dtype]))
+        self.count += 1
+        self.sums[s.name] = RowSum(self, f"s{self.count}", dtype, factors, self.depth)
+        self.sums[s.name].start()
+        return self.value(s.value)
+
+    def _end(self, name: str, start: str) -> None:
+        one = self.sums.pop(name)
+        kind = FLOATS[one.dtype]
+        self.set(name, self.op(f"fadd {kind} {start}, {one.total()}"), one.dtype)
+
+    def _loop(self, s: For) -> None:
+        sums = [self.sums[one.name] for one in s.body if isinstance(one, Assign) and is_step(one)]
+        goes_on = any(one.depth != self.depth for one in sums)
+        self.depth += 1
+        if not sums:
+            super()._loop(s)
+        elif goes_on or not (is_straight(s) or self._is_masked(s)):
+            self._any_blocks(s, sums, goes_on)
+        else:
+            self._whole_blocks(s, sums)
+        self.depth -= 1
+
+    def _is_masked(self, s: For) -> bool:
+        """Whether the processor reads and writes a part of a vector in all memory of a loop."""
+        touched = set().union(*map(buffers_of, statements_of(s.body)))
+        return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
+
+    def _whole_blocks(self, s: For, sums: Sequence[RowSum]) -> None:
+        """Blocks that are full, then what is left."""
+        begin, end, straight = self.value(s.begin), self.value(s.end), is_straight(s)
+        size = self.op(f"sub nsw i64 {end}, {begin}")
+        whole = self.op(f"add nsw i64 {begin}, {self.op(f'and i64 {size}, {-BLOCK}')}")
+
+        def block(now: str) -> None:
+            self._within(s, sums, "full", now, str(BLOCK), self.scalars.mark("unrolled" if straight else "by twos"))
+            for one in sums:
+                one.add("full")
+
+        self.loop(begin, whole, str(BLOCK), block)
+        rest, after = self.label(), self.label()
+        self.do(f"br i1 {self.op(f'icmp slt i64 {whole}, {end}')}, label %{rest}, label %{after}")
+        self.begin(rest)
+        left = self.op(f"sub nsw i64 {end}, {whole}")
+        if self._is_masked(s):
+            self._masked_rest(s, sums, whole, left, straight)
+        else:
+            for one in sums:
+                one.clear()
+            self._within(s, sums, "part", whole, left)
+        for one in sums:
+            one.add("part")
+        self.do(f"br label %{after}")
+        self.begin(after)
+
+    def _masked_rest(self, s: For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
+        """A block of which so many elements are there: the others are zeros, and nothing is done for them."""
+        count = str(BLOCK)
+        if not straight:  # the block is cut off behind the last vector that has some
+            for one in sums:
+                one.clear()
+            count = self.op(f"and i64 {self.op(f'add nsw i64 {left}, {CUT - 1}')}, {-CUT}")
+        start = self.op(f"sub nsw i64 {BLOCK}, {left}")
+        mask = self.op(f"getelementptr inbounds i32, ptr @{self.scalars.mask()}, i64 {start}")
+
+        def write(now: str) -> None:
+            inside, after, before = self.label(), self.label(), self.block
+            there = self.op(f"load i32, ptr {self.op(f'getelementptr inbounds i32, ptr {mask}, i64 {now}')}")
+            self.do(f"br i1 {self.op(f'icmp slt i32 {there}, 0')}, label %{inside}, label %{after}")
+            self.begin(inside)
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            for one in sums:
+                one.into = "", ""
+            self.body(s.body)
+            self.do(f"br label %{after}")
+            there = self.block
+            self.begin(after)
+            given = [
+                [self.op(f"phi {FLOATS[one.dtype]} [ {x}, %{there} ], [ 0.0, %{before} ]") for x in one.held]
+                for one in sums
+            ]
+            for one, values in zip(sums, given, strict=True):
+                one.into = "part", now
+                one.put(values)
+
+        self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
+
+    def _any_blocks(self, s: For, sums: Sequence[RowSum], goes_on: bool) -> None:
+        """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""
+        end, self.count = self.value(s.end), self.count + 1
+        at, head, inside, after = f"%at.{self.count}", self.label(), self.label(), self.label()
+        self.entry.append(f"  {at} = alloca i64")
+        self.do(f"store i64 {self.value(s.begin)}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(head)
+        now = self.op(f"load i64, ptr {at}")
+        left = self.op(f"sub nsw i64 {end}, {now}")
+        self.do(f"br i1 {self.op(f'icmp sgt i64 {left}, 0')}, label %{inside}, label %{after}")
+        self.begin(inside)
+        for room in [str(BLOCK), *(one.room() for one in sums if goes_on)]:
+            left = self._least(left, room)
+        for one in sums:
+            one.goes_on = goes_on
+            one.open()
+        self._within(s, sums, "part", now, left)
+        for one in sums:
+            one.close(left)
+        self.do(f"store i64 {self.op(f'add nsw i64 {now}, {left}')}, ptr {at}")
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def _within(self, s: For, sums: Sequence[RowSum], kind: str, first: str, count: str, mark: str = "") -> None:
+        """So many elements of a loop, from one on, within a block of each sum."""
+        places = [one.place() if one.goes_on else "" for one in sums]
+
+        def write(now: str) -> None:
+            for one, place in zip(sums, places, strict=True):
+                one.into = kind, self.op(f"add nsw i64 {place}, {now}") if place else now
+            self.values[s.index] = self.op(f"add nsw i64 {first}, {now}")
+            self.body(s.body)
+
+        self.loop("0", count, "1", write, mark)
+
+    def _least(self, a: str, b: str) -> str:
+        name = self.scalars.declare("llvm.smin.i64", "i64", ["i64", "i64"])
+        return self.op(f"call i64 @{name}(i64 {a}, i64 {b})")
 
     def text(self, linkage: str = "internal ") -> str:
         taken = []
@@ -387,14 +590,19 @@ def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequ
     scalars = Scalars()
     programs = [_Row(program, scalars).text() for program in module.programs]
     driver = _Driver(module, scalars, symbols, given).text(name)
-    return "\n\n".join([*scalars.declared.values(), *programs, driver, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *programs, driver, *scalars.metadata(), ""]), scalars
 
 
 def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
     """The text of an LLVM module of pointwise kernels for callers outside, and the scalar functions it wants."""
     scalars = Scalars()
     texts = [_Row(function, scalars).text(linkage="") for function in functions]
-    return "\n\n".join([*scalars.declared.values(), *texts, ""]), scalars
+    return "\n\n".join([*scalars.declared.values(), *texts, *scalars.metadata(), ""]), scalars
+
+
+def has_masks() -> bool:
+    """Whether the processor reads and writes the first few numbers of a vector at once."""
+    return "avx" in host().features
 
 
 def _set_again(function: Function) -> set[str]:

@@ -17,13 +17,13 @@ TRACED = {**FUNCTIONS, "uniform": uniform, "round_bfloat16": round_bfloat16}
 
 def scalar_functions(scalars: Scalars) -> str:
     """Definitions of scalar functions, as LLVM IR."""
-    texts = (text for name, used in scalars.used.items() for text in _definition(name, *used))
-    return "\n".join(dict.fromkeys(texts))  # what several of them declare is there once
+    texts = dict(one for name, used in scalars.used.items() for one in _definition(name, *used))
+    return "\n".join(text for name, text in texts.items() if name not in scalars.declared)  # all is there once
 
 
 @cache
-def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[str, ...]:
-    """A scalar function, and what it declares."""
+def _definition(name: str, function: str, dtypes: tuple[str, ...], result: str) -> tuple[tuple[str, str], ...]:
+    """A scalar function, and what it declares, by name."""
     holder = ir.Module(name)
     define(holder, TRACED[function], name, dtypes, result)
-    return tuple(map(str, holder.globals.values()))
+    return tuple((one, str(text)) for one, text in holder.globals.items())

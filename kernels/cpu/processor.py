@@ -1,0 +1,114 @@
+"""The processor that code is made for: this machine's, or one that `RNNOPS_CPU` names and this machine can stand for.
+
+`RNNOPS_CPU` is `native`, a level such as `x86-64-v3`, or any name that LLVM has for a processor of this architecture.
+It is read once in a process. What the named processor has is asked of LLVM, which copies a function into another only
+if the other's processor has all that the function needs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from rnnops.errors import DeviceError
+
+VARIABLE, NATIVE = "RNNOPS_CPU", "native"
+X86 = ("x86_64", "amd64", "i386", "i686")
+ARM = ("aarch64", "arm64")
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+ALWAYS = {**dict.fromkeys(X86, "cx8"), **dict.fromkeys(ARM, "fp-armv8")}  # what each processor has that LLVM knows
+SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What code is compiled for: machine, LLVM's name of the processor, features it may use.
+
+    Args:
+        text: the features as LLVM reads them beside the name; empty where the name says them all.
+        chosen: whether it was asked for by name.
+    """
+
+    machine: str
+    name: str
+    features: frozenset[str]
+    text: str = ""
+    chosen: bool = False
+
+
+@cache
+def host() -> Processor:
+    """The processor that code is made for."""
+    name = os.environ.get(VARIABLE) or NATIVE
+    return _native() if name == NATIVE else named(name)
+
+
+def named(name: str) -> Processor:
+    """A processor by its name. Raises DeviceError where LLVM does not know it, or this machine cannot run its code."""
+    machine = platform.machine().lower()
+    own = _own_features()
+    found = features_of(name, own) if SPELLING.fullmatch(name) else frozenset()
+    if ALWAYS.get(machine) not in found:
+        wanted = ", ".join([NATIVE, *(LEVELS if machine in X86 else ())])
+        raise DeviceError(
+            f"{VARIABLE} names no processor that LLVM knows for {machine}",
+            wanted=f"{wanted}, or a name of LLVM's",
+            came=repr(name),
+            hint="`clang --print-supported-cpus` lists names",
+        )
+    if missing := sorted(feature for feature in found if not own[feature]):
+        raise DeviceError(
+            f"{VARIABLE}={name} asks for code that this processor cannot run",
+            wanted=f"a processor with {', '.join(missing)}",
+            came=llvm.get_host_cpu_name(),
+            hint=f"Name one that has less, or leave {VARIABLE} out",
+        )
+    return Processor(machine, name, found, chosen=True)
+
+
+def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
+    """Those of some features that a processor of LLVM's has; none where LLVM does not know it."""
+    asked = sorted(asked)
+    llvm.initialize_native_target()
+    module = llvm.parse_assembly(_trial(name, asked))
+    module.triple = llvm.get_process_triple()
+    machine = llvm.Target.from_triple(module.triple).create_target_machine()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    left = str(module)
+    return frozenset(feature for i, feature in enumerate(asked) if f"@needs_{i}(" not in left)
+
+
+def _trial(name: str, asked: Collection[str]) -> str:
+    """An LLVM module with a caller for the processor, and a function for each feature that wants to be copied there."""
+    mode = "+64bit" if platform.machine().lower() in X86 else ""  # LLVM ends the process where x86 code has no mode
+    functions, calls, attributes = [], [], [f'attributes #0 = {{ "target-cpu"="{name}" "target-features"="{mode}" }}']
+    for i, feature in enumerate(asked):
+        body = f"store volatile i32 {i}, ptr %p ret void"
+        functions.append(f"define internal void @needs_{i}(ptr %p) #{i + 1} {{ {body} }}")
+        calls.append(f"call void @needs_{i}(ptr %p)")
+        wanted = ",".join(filter(None, (mode, f"+{feature}")))
+        attributes.append(f'attributes #{i + 1} = {{ "target-features"="{wanted}" }}')
+    caller = "\n".join(["define void @caller(ptr %p) #0 {", *calls, "ret void", "}"])
+    return "\n".join([*functions, caller, *attributes])
+
+
+def _own_features() -> dict[str, bool]:
+    """Each feature that LLVM looks for on this machine, and whether it is there."""
+    try:
+        return dict(llvm.get_host_cpu_features())
+    except RuntimeError:  # LLVM cannot tell on this platform
+        return {}
+
+
+def _native() -> Processor:
+    own = _own_features()
+    there = frozenset(feature for feature, has in own.items() if has)
+    text = llvm.FeatureMap(own).flatten()
+    return Processor(platform.machine().lower(), llvm.get_host_cpu_name(), there, text)

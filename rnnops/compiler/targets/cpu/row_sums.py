@@ -1,0 +1,224 @@
+"""Sums of a row in one grouping, whatever else their loop does: elements 32 apart are one lane, a tree joins the lanes.
+
+Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the
+upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow from summands alone.
+There is no `reassoc` here, which would let LLVM group by the width of its vectors, and these by what else is in a loop.
+
+A loop goes by blocks of 32 elements: what is summed is put into memory that a block fills, and whole vectors of it are
+added to the lanes, which are in registers. LLVM makes vectors of the loop within a block as it likes. Where a loop is
+straight arithmetic, blocks that are full have a loop of their own, without a remainder: LLVM unrolls it, and what it
+puts into memory stays in registers. Elements of a block that are not there count as zeros.
+
+A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rnnops.compiler.ir.expressions import Call, Expr, parts_of
+from rnnops.compiler.ir.kernel import Assign, For, Statement, expressions_of, statements_of
+
+STEPS = ("add_any_order", "add_product_any_order")
+BLOCK, CUT = 32, 8  # elements of a block, and those that one which is not full is made of
+LANES = {"float32": 32, "float64": 16}
+PIECES = {
+    "float32": "<8 x float>",
+    "float64": "<4 x double>",
+}  # vectors of 256 bits, two or four where they are shorter
+PIECE_LANES, SIZES = {"float32": 8, "float64": 4}, {"float32": 4, "float64": 8}
+NAMES = {"float32": "float", "float64": "double"}
+QUICK = ("min", "max", "larger", "smaller", "round_bfloat16", *STEPS)  # calls that straight arithmetic may have
+
+
+class Writer(Protocol):
+    """What writes the lines of a function."""
+
+    entry: list[str]
+
+    def op(self, text: str) -> str: ...
+    def do(self, text: str) -> None: ...
+    def label(self) -> str: ...
+    def begin(self, label: str) -> None: ...
+
+
+@dataclass
+class RowSum:
+    """One sum of a function, while its loops are written.
+
+    Args:
+        name: in LLVM, of this sum alone.
+        dtype: float32 or float64.
+        factors: numbers that are multiplied with each other in each summand, 1 or 2.
+        depth: loops around the place where it starts.
+    """
+
+    write: Writer
+    name: str
+    dtype: str
+    factors: int
+    depth: int
+    goes_on: bool = False  # over several loops
+    into: tuple[str, str] = field(default=("", ""), init=False)  # memory and place that the next summand is put into
+    held: Sequence[str] = field(default=(), init=False)  # the factors of the last summand that had no place
+
+    @property
+    def pieces(self) -> int:
+        return LANES[self.dtype] // PIECE_LANES[self.dtype]
+
+    def start(self) -> None:
+        """All lanes are zero."""
+        for k in range(self.pieces):
+            self.write.entry.append(f"  %{self.name}.{k} = alloca {PIECES[self.dtype]}")
+            self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr %{self.name}.{k}")
+        for kind in ("full", "part"):
+            for factor in range(self.factors):
+                room = f"[{BLOCK} x {NAMES[self.dtype]}], align 64"
+                self.write.entry.append(f"  %{self.name}.{kind}{factor} = alloca {room}")
+        self.write.entry.append(f"  %{self.name}.place = alloca i64")
+        self.write.do(f"store i64 0, ptr %{self.name}.place")
+
+    def place(self) -> str:
+        """Elements of the block that are there."""
+        return self.write.op(f"load i64, ptr %{self.name}.place")
+
+    def room(self) -> str:
+        """Elements that the block still takes."""
+        return self.write.op(f"sub nsw i64 {BLOCK}, {self.place()}")
+
+    def open(self) -> None:
+        """A block that is empty is filled with zeros."""
+        if not self.goes_on:
+            self.clear()
+            return
+        with self._where(f"icmp eq i64 {self.place()}, 0"):
+            self.clear()
+
+    def close(self, count: str) -> None:
+        """So many elements more are gathered; they are added to the lanes where the block is full or ends here."""
+        if not self.goes_on:
+            self.add("part")
+            return
+        place = f"%{self.name}.place"
+        self.write.do(f"store i64 {self.write.op(f'add nsw i64 {self.place()}, {count}')}, ptr {place}")
+        with self._where(f"icmp eq i64 {self.place()}, {BLOCK}"):
+            self.add("part")
+            self.write.do(f"store i64 0, ptr {place}")
+
+    @contextmanager
+    def _where(self, test: str) -> Iterator[None]:
+        """What is written within runs where a test holds."""
+        inside, after = self.write.label(), self.write.label()
+        self.write.do(f"br i1 {self.write.op(test)}, label %{inside}, label %{after}")
+        self.write.begin(inside)
+        yield
+        self.write.do(f"br label %{after}")
+        self.write.begin(after)
+
+    def put(self, values: Sequence[str]) -> None:
+        """The factors of a summand go where blocks are gathered."""
+        kind, place = self.into
+        if not kind:
+            self.held = values
+            return
+        for factor, value in enumerate(values):
+            name = NAMES[self.dtype]
+            at = self.write.op(f"getelementptr inbounds {name}, ptr %{self.name}.{kind}{factor}, i64 {place}")
+            self.write.do(f"store {name} {value}, ptr {at}")
+
+    def clear(self) -> None:
+        """Nothing is gathered yet."""
+        for factor in range(self.factors):
+            for k in range(BLOCK // PIECE_LANES[self.dtype]):
+                at = self._piece_of(f"part{factor}", k)
+                self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
+
+    def add(self, kind: str) -> None:
+        """What a block has gathered is added to the lanes."""
+        piece = PIECES[self.dtype]
+        for k in range(BLOCK // PIECE_LANES[self.dtype]):
+            lanes = f"%{self.name}.{k % self.pieces}"
+            given = [self._load(piece, self._piece_of(f"{kind}{factor}", k)) for factor in range(self.factors)]
+            old = self.write.op(f"load {piece}, ptr {lanes}")
+            self.write.do(f"store {piece} {self._added(piece, old, given)}, ptr {lanes}")
+
+    def _added(self, piece: str, old: str, given: Sequence[str]) -> str:
+        if len(given) == 1:
+            return self.write.op(f"fadd {piece} {old}, {given[0]}")
+        operands = ", ".join(f"{piece} {x}" for x in (*given, old))
+        return self.write.op(f"call {piece} @{multiply_add(self.dtype, PIECE_LANES[self.dtype])}({operands})")
+
+    def total(self) -> str:
+        """All lanes as one number."""
+        if self.goes_on:
+            with self._where(f"icmp sgt i64 {self.place()}, 0"):
+                self.add("part")
+        piece = PIECES[self.dtype]
+        parts = [self.write.op(f"load {piece}, ptr %{self.name}.{k}") for k in range(self.pieces)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [self.write.op(f"fadd {piece} {a}, {b}") for a, b in zip(parts[:half], parts[half:], strict=True)]
+        return self._joined(parts[0], PIECE_LANES[self.dtype])
+
+    def _joined(self, vector: str, count: int) -> str:
+        """The numbers of one vector, the upper half added to the lower one until one is left."""
+        name = NAMES[self.dtype]
+        while count > 1:
+            kind, half = f"<{count} x {name}>", count // 2
+            lower, upper = (
+                self.write.op(f"shufflevector {kind} {vector}, {kind} poison, <{half} x i32> {_places(start, half)}")
+                for start in (0, half)
+            )
+            vector, count = self.write.op(f"fadd <{half} x {name}> {lower}, {upper}"), half
+        return self.write.op(f"extractelement <1 x {name}> {vector}, i64 0")
+
+    def _piece_of(self, room: str, k: int) -> str:
+        place = k * PIECE_LANES[self.dtype]
+        return self.write.op(f"getelementptr inbounds {NAMES[self.dtype]}, ptr %{self.name}.{room}, i64 {place}")
+
+    def _load(self, piece: str, at: str) -> str:
+        return self.write.op(f"load {piece}, ptr {at}, align 32")
+
+
+def _places(start: int, count: int) -> str:
+    return f"<{', '.join(f'i32 {place}' for place in range(start, start + count))}>"
+
+
+def multiply_add(dtype: str, lanes: int = 1) -> str:
+    """The name of LLVM's multiply-add, rounded once where the processor can."""
+    return f"llvm.fmuladd.{f'v{lanes}' if lanes > 1 else ''}f{8 * SIZES[dtype]}"
+
+
+def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
+    """The name of a multiply-add, its result and its operands."""
+    kind = PIECES[dtype] if lanes > 1 else NAMES[dtype]
+    return multiply_add(dtype, lanes), kind, [kind] * 3
+
+
+def is_step(statement: Statement) -> bool:
+    """Whether a statement adds to a sum of floats in lanes."""
+    value = statement.value if isinstance(statement, Assign) else None
+    return isinstance(value, Call) and value.function in STEPS and value.dtype in LANES
+
+
+def sums_of(body: Sequence[Statement]) -> dict[str, int]:
+    """The sums that statements add to, and how many factors their summands have."""
+    found: dict[str, int] = {}
+    for statement in statements_of(body):
+        if is_step(statement):
+            assert isinstance(statement, Assign)
+            found[statement.name] = len(parts_of(statement.value)) - 1
+    return found
+
+
+def is_straight(loop: For) -> bool:
+    """Whether a loop is arithmetic alone, of which several copies in a row are small."""
+    return all(_is_quick(e) for s in statements_of(loop.body) for e in expressions_of(s))
+
+
+def _is_quick(e: Expr) -> bool:
+    own = not isinstance(e, Call) or e.function in QUICK
+    return own and all(map(_is_quick, parts_of(e)))
