@@ -28,8 +28,20 @@ PYTORCH = Path(__file__).with_name("pytorch")
 PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
 
-def pytest_configure() -> None:
-    """Threads of the simulator take turns with the one that polls them: within 0.2 ms, not Python's 5."""
+WARNINGS = (
+    "error",
+    "ignore:This process .* is multi-threaded, use of fork:DeprecationWarning",  # Python 3.12 on; tests fork on purpose
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors once all plugins are configured: in pyproject.toml, a plugin's own warning ends pytest.
+
+    Threads of the simulator take turns with the one that polls them: within 0.2 ms, not Python's 5.
+    """
+    for line in WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
     sys.setswitchinterval(2e-4)
 
 

@@ -40,11 +40,11 @@ class Trips:
         """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
         count = self._count()
         limits = self._limits(self.body.graph.output[0].name, True)
-        if count is None and not limits:
-            raise OnnxError("a Loop without a trip count, whose condition is true always, never ends")
         first = self._first_condition()
         if first is False:
             return 0
+        if count is None and not limits:
+            self._fail_endless()
         begins = first is True or self._is_first_of(limits)
         numbers = [self._trips(limit, begins and first is not True) for limit in limits]
         self.most = self._most(count, limits if begins and first is not True else [])
@@ -59,7 +59,7 @@ class Trips:
         return next((total for total in (count, *found) if total is not None), None)
 
     def _count(self) -> Sum | None:
-        """The trip count, None where there is none."""
+        """The trip count, None where there is none, or one from `ENDLESS` on."""
         if not self.count:
             return None
         value = self.body.reader.known_value(self.count)
@@ -69,6 +69,13 @@ class Trips:
         if found is None:
             raise OnnxError("the trip count of a Loop is no one integer that is known", blob=self.count)
         return found
+
+    def _fail_endless(self) -> NoReturn:
+        if self.count:
+            came = self.body.reader.known_value(self.count)
+            problem = "a Loop, whose condition is true always, makes too many trips"
+            raise OnnxError(problem, blob=self.count, wanted=f"a trip count below {ENDLESS}", came=came)
+        raise OnnxError("a Loop without a trip count, whose condition is true always, never ends")
 
     def _first_condition(self) -> bool | None:
         """The condition before the first trip, None where it is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -27,6 +27,7 @@ def put_functions_in_place(model: ModelProto) -> None:
         if not own <= versions:
             problem = f"its function '{function.name}' is of another op set"
             raise OnnxError(problem, wanted=sorted(versions), came=sorted(own))
+    check_count(NodeCount(functions).of(model.graph.node))
     Places(functions, set(prefixes(names_in(model.graph)))).fill(model.graph)
 
 
@@ -58,6 +59,51 @@ def prefixes(names: Iterable[str]) -> Iterator[str]:
         yield from ("/".join(parts[:k]) for k in range(1, len(parts) + 1))
 
 
+def check_count(nodes: int, nbytes: int = 0) -> None:
+    """Raises OnnxError where nodes, or their bytes, are too many."""
+    if nodes > MAX_NODES or nbytes > MAX_BYTES:
+        came = f"{nodes} nodes" + (f" of {nbytes} bytes" if nbytes else "")
+        wanted = f"at most {MAX_NODES}, of {MAX_BYTES} bytes"
+        raise OnnxError("its functions make too many nodes", wanted=wanted, came=came)
+
+
+@dataclass
+class NodeCount:
+    """How many nodes there will be, calls included, before any is made; graphs that a call hands on are not counted.
+
+    Args:
+        known: the numbers of nodes of functions.
+    """
+
+    functions: Mapping[Key, Any]
+    known: dict[Key, int] = field(default_factory=dict)
+    inside: list[Key] = field(default_factory=list)
+
+    def of(self, nodes: Iterable[NodeProto]) -> int:
+        return sum(1 + self._inside(node) for node in nodes)
+
+    def _inside(self, node: NodeProto) -> int:
+        """What a node becomes beside itself."""
+        key = key_of(node, node.op_type)
+        if key not in self.functions:
+            return sum(self.of(graph.node) for graph in graphs_of(node))
+        if key not in self.known:
+            check_call(key, self.inside)
+            self.inside.append(key)
+            self.known[key] = self.of(self.functions[key].node)
+            self.inside.pop()
+        return self.known[key]
+
+
+def check_call(key: Key, inside: Sequence[Key]) -> None:
+    """Raises OnnxError for a call, inside calls, that would not end."""
+    if key in inside or len(inside) >= MAX_CALLS:
+        raise OnnxError(
+            f"a function of the model calls itself, or calls lie too deep inside each other: '{key[1]}'",
+            wanted=f"at most {MAX_CALLS} calls inside each other",
+        )
+
+
 @dataclass
 class Places:
     """Puts functions in place.
@@ -81,8 +127,7 @@ class Places:
     def _nodes(self, node: NodeProto) -> list[NodeProto]:
         """A node, or what it becomes."""
         self.nodes, self.nbytes = self.nodes + 1, self.nbytes + node.ByteSize()
-        if self.nodes > MAX_NODES or self.nbytes > MAX_BYTES:
-            raise OnnxError("its functions make too many nodes", wanted=f"at most {MAX_NODES}, of {MAX_BYTES} bytes")
+        check_count(self.nodes, self.nbytes)
         key = key_of(node, node.op_type)
         if key not in self.functions:
             for inner in graphs_of(node):
@@ -93,8 +138,7 @@ class Places:
 
     def _called(self, node: NodeProto, key: Key) -> list[NodeProto]:
         """The nodes of a function under the names of a call."""
-        if key in self.inside or len(self.inside) >= MAX_CALLS:
-            raise OnnxError("a function of the model calls itself, or calls lie too deep inside each other")
+        check_call(key, self.inside)
         function = self.functions[key]
         call = Call(node, function, self._prefix(node))
         self.taken.update(prefixes(map(call.named, names_made(function.node))))

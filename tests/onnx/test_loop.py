@@ -10,7 +10,7 @@ import onnx
 import pytest
 from devices import DEVICES
 from each import check_each
-from loop_models import TEXTS, evaluate, loop_feeds, loop_model, rows
+from loop_models import BODY, ROW, TEXTS, evaluate, loop_feeds, loop_model, rows
 from rejection import rejects
 
 import rnnops as ro
@@ -151,11 +151,14 @@ def test_trips_that_data_decide_can_be_given(tmp_path: Path) -> None:
     np.testing.assert_allclose(out["all"], wanted["all"], rtol=1e-5)
 
 
+MANY = "many = Constant <value_int = 1000000000000> ()"
 PLAIN, STACKED = TEXTS["by the trip"], TEXTS["stacked"]
 REFUSED = {
     "may end early": (PLAIN.replace("d = Identity (c)", "m = ReduceMax <keepdims = 0> (a) f = Neg (m) d = Less (f, m)"),
                       "may end before its last trip"),
     "never ends": (PLAIN.replace("Loop (trips,", "Loop (,"), "never ends"),
+    "makes 10^12 trips": (PLAIN.replace("Loop (trips,", "Loop (many,").replace("go =", f"{MANY} go ="),
+                          "a Loop, whose condition is true always, makes too many trips"),
     "grows": (PLAIN.replace("b = Tanh (p)", "b = Concat <axis = 1> (a, p)"), "step to the next"),
     "no body": (PLAIN.replace("body =", "boddy ="), "a body"),
     "inputs that do not fit": (PLAIN.replace("(trips, go, h)", "(trips, go, h, h)"), "do not fit"),
@@ -171,6 +174,14 @@ REFUSED = {
     "no sequence": ("(float x) => (float y) { i = Constant <value_int = 0> () y = SequenceAt (x, i) }", "no sequence"),
     "a name twice": (PLAIN.replace("d = Identity (c)", "xt = Neg (a) d = Identity (c)"), "two values"),
 }  # fmt: skip
+
+
+def test_a_loop_of_many_trips_that_does_not_begin_makes_none(tmp_path: Path) -> None:
+    text = f"""({ROW} h) => ({ROW} last) {{ {MANY} go = Constant <value = bool {{0}}> ()
+        last = Loop (many, go, h) <body = s ({BODY}, {ROW} a) => (bool c, {ROW} b) {{ b = Tanh (a) }}> }}"""
+    feeds = {"h": np.ones((3, 2), "float32")}
+    out = ro.compile(load(written(text, tmp_path)), device="reference")(feeds)
+    np.testing.assert_array_equal(out["last"], feeds["h"])
 
 
 def test_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rejection import rejects
 import rnnops as ro
 from rnnops.cli.main import main
 from rnnops.onnx import OnnxError, export, load, load_model
+from rnnops.onnx.model_functions import Call, NodeCount, Places, key_of
 
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "own" : 1]>'
@@ -125,11 +126,28 @@ def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
     assert main(["onnx", str(tmp_path / "functions.onnx")]) == 3
 
 
-def test_functions_that_make_too_many_nodes_are_refused(tmp_path: Path) -> None:
-    """25 functions each of which calls the next one twice are 2^25 nodes."""
+def test_functions_that_make_too_many_nodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """25 functions each of which calls the next one twice are 2^25 nodes, none of which is made."""
     calls = [f"{OWN(USES)} F{k} (v) => (w) {{ p = own.F{k + 1} (v) w = own.F{k + 1} (p) }}" for k in range(25)]
     text = f"{HEAD} {GRAPH} {{ y = own.F0 (x) }} {' '.join(calls)} {OWN('')} F25 (v) => (w) {{ w = Sin (v) }}"
-    rejects(OnnxError, lambda: load(written(text, tmp_path)), "its functions make too many nodes")
+    path, made = written(text, tmp_path), list[str]()
+    monkeypatch.setattr(Call, "placed", lambda call, node: made.append(node.op_type))
+    rejects(OnnxError, lambda: load(path), "its functions make too many nodes", "100663295 nodes")
+    assert not made
+
+
+def test_nodes_are_counted_before_they_are_made(tmp_path: Path) -> None:
+    """The count of all nodes, calls and what lies in Loops included, is what is put in place."""
+
+    def check(name: str) -> None:
+        model = onnx.load(written(TEXTS[name], tmp_path))
+        functions = {key_of(one, one.name): one for one in model.functions}
+        count = NodeCount(functions).of(model.graph.node)
+        places = Places(functions, set())
+        places.fill(model.graph)
+        assert count == places.nodes
+
+    check_each(TEXTS, check)
 
 
 def test_a_function_of_another_op_set_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.job_list import Recorded
 from rnnops.compiler.execute.recorded_array import NotRecordedError
 from rnnops.compiler.execute.recorder import Recorder
-from rnnops.compiler.export.header import WORD, checked_word
+from rnnops.compiler.export.c_words import checked_name, name_of
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.compiler.report.profile import Profile
 from rnnops.compiler.rewrite.fold_bound import LARGE_CONSTANT, split_bound
@@ -118,8 +118,7 @@ class BoundRun(Run):
         if source not in (None, "c99"):
             wanted, hint = '"c99" or None', "An object file is written where source= is left out."
             raise FeedError("there is no such source", net=self.net.name, wanted=wanted, came=repr(source), hint=hint)
-        own = self.net.name if WORD.fullmatch(self.net.name) else "model"
-        word = checked_word(own if name is None else name, self.net.name)
+        word = name_of(self.net.name) if name is None else checked_name(name, self.net.name)
         program = self._served(call, *given).plan.program
         types = {one: program.types[one] for one in self._free}
         recording: dict[str, Any] = {"threads": 1}

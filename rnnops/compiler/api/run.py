@@ -241,7 +241,8 @@ class Run(PlanningRun):
         Args:
             folder: for NAME.o (or NAME.c), NAME.h and NAME.weights; made if it is not there.
             dicts, feeds: as for `plan`: arrays or shapes of inputs that are not bound.
-            name: that the functions of C begin with; the net's if it is a word of C, else `model`.
+            name: that files and functions of C begin with; by default the net's name, or `model` where C cannot have
+                that: keywords of C and C++, names that C's library or compiler has taken, other letters.
             states: output -> input of the next call: these stay in the memory of the C program.
             dtype: of floats where no arrays are given.
             source: `"c99"` for plain C99 in place of an object: for any little-endian processor, whose numbers are
@@ -254,6 +255,7 @@ class Run(PlanningRun):
             FeedError: feeds, states or names do not fit.
             DeviceError: the device is another, or Python has a part in the plan.
             OSError: files cannot be written.
+            SaveError: a file of one of these names was not written by rnnops, or is of an export of the other kind.
         """
         self._check_exported()
         if not isinstance(folder, str | os.PathLike):

@@ -37,7 +37,7 @@ def compile_programs(
         for call in program.calls:
             if call.op.type == "RecurrentNetwork" and not (options.interpreted or runs_in_parts(call.op)):
                 backward_call = gradients.get(call.op.outputs[-1])
-                _compile_recurrence(call, gradients.get(call.op.outputs[-1]), options, found, runners, segments)
+                _compile_recurrence(call, backward_call, options, found, runners, segments)
     for call in forward.calls:
         backward_call = gradients.get(call.op.outputs[-1])
         if backward_call is not None and runs_in_parts(call.op):

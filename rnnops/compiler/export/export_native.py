@@ -13,13 +13,16 @@ import numpy as np
 from rnnops.atomic_file import replaced
 from rnnops.compiler.execute.job_list import JobList, Recorded
 from rnnops.compiler.export.c_source import ADDRESS_BYTES, c_source
-from rnnops.compiler.export.header import Argument, c_names, for_any_processor, for_processor, header
+from rnnops.compiler.export.c_words import c_names
+from rnnops.compiler.export.header import Argument, for_any_processor, for_processor, header
 from rnnops.compiler.export.list_words import list_bytes
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.compiler.export.object_file import object_file
 from rnnops.errors import DeviceError, FeedError, SaveError
 from rnnops.kernels.cpu.native import processor
 from rnnops.types import Type
+
+MADE = b"/* Written by rnnops"  # sources and headers begin with
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,21 @@ def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> dict[str, P
         problem = f"'{folder}' would have an object and a source of one name, whose memory and weights differ"
         hint = "Give another folder or name=, or remove the old export."
         raise SaveError(problem, wanted=f"no {other.name}", hint=hint)
-    folder.mkdir(parents=True, exist_ok=True)
     paths = {ending: folder / f"{name}{ending}" for ending in texts}
+    for path in paths.values():
+        _check_own(path)
+    folder.mkdir(parents=True, exist_ok=True)
     for ending, path in paths.items():
         with replaced(path) as new:
             new.write_bytes(texts[ending])
     return paths
+
+
+def _check_own(path: Path) -> None:
+    """Raises SaveError in place of replacing a source or a header that somebody has written, as main.c may be one."""
+    if path.suffix not in (".c", ".h") or not path.is_file():
+        return
+    with path.open("rb") as file:
+        if file.read(len(MADE)) != MADE:
+            hint = "Give another folder or name=, or remove the file."
+            raise SaveError(f"'{path}' was not written by rnnops", wanted="no file, or an old export", hint=hint)

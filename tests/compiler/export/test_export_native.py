@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each import check_each
 from masked_presets import PRESETS, D, H, preset
 from native_programs import CC, Arrays, Program, exported, needs_compiler, pointer
 from rejection import rejects
 
 import rnnops as ro
+from rnnops.compiler.export.c_words import HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, c_names
+from rnnops.compiler.export.header import Argument, header
+from rnnops.types import Type
 
+NOT_IN_CPP = ("stdatomic", "threads", "tgmath", "stdnoreturn", "stdalign", "iso646", "stdbool", "complex")
 ROOT = Path(__file__).parents[3]
 pytestmark = needs_compiler
 
@@ -96,6 +101,76 @@ def test_macros_of_c_are_no_names_of_arguments(tmp_path: Path) -> None:
     subprocess.run([CC, "-fsyntax-only", str(tmp_path / "user.c"), str(files.source)], check=True)
 
 
+def test_a_net_that_c_cannot_call_by_its_name_is_called_model(tmp_path: Path) -> None:
+    """Keywords of C and C++, macros, what the library's headers and functions are called, and what is no word."""
+    names = (
+        "int",
+        "class",
+        "NULL",
+        "errno",
+        "int32_t",
+        "_X",
+        "sem",
+        "stdint",
+        "String",
+        "9",
+        "\u00e9",
+        "a b",
+        "x" * 500,
+    )
+
+    def check(name: str) -> None:
+        net = ro.Net(name)
+        net.outputs(y=ro.tanh(net.input("x", shape=(2,))))
+        files = ro.compile(net, threads=1).export_native(tmp_path, source="c99")
+        assert (files.header.name, files.source and files.source.name) == ("model.h", "model.c")
+
+    check_each(names, check)
+
+
+def test_words_that_nobody_has_taken_stay(tmp_path: Path) -> None:
+    net = ro.Net("main")
+    net.outputs(y=ro.tanh(net.input("W_f", shape=(2,))) + net.input("printf", shape=(2,)))
+    files = ro.compile(net, threads=1).export_native(tmp_path)
+    assert (files.header.name, files.inputs) == ("main.h", {"W_f": "W_f", "printf": "printf"})
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_headers_go_behind_those_of_the_library(language: str, tmp_path: Path) -> None:
+    """No macro that a header of C defines is the name of an argument."""
+    if language == "c++" and shutil.which("c++") is None:
+        pytest.skip("no compiler for C++")
+    compiler = [CC if language == "c" else "c++", "-x", language, "-D_GNU_SOURCE", "-fsyntax-only"]
+    headers = [one for one in HEADERS_OF_C.split() if language == "c" or one not in NOT_IN_CPP]
+    lines = [f"#if __has_include(<{one}.h>)\n#include <{one}.h>\n#endif\n" for one in headers]
+    (tmp_path / "all.h").write_text("".join(lines))
+    listed = subprocess.run(
+        [*compiler[:-1], "-dM", "-E", str(tmp_path / "all.h")], check=True, capture_output=True, text=True
+    )
+    macros = re.findall(r"#define ([A-Za-z]\w*) ", listed.stdout)
+    assert len(macros) > 300
+    names = c_names([*macros, *WORDS_OF_CPP.split(), *WORDS_OF_C.split()])
+    arguments = [Argument(name, Type("float32", (2,)), False) for name in names]
+    (tmp_path / "net.h").write_text(header("net", arguments, 64, 64, "here"))
+    (tmp_path / "user.c").write_text('#include "all.h"\n#include "net.h"\n')
+    built = subprocess.run([*compiler, str(tmp_path / "user.c")], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr[:500]
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    net = ro.Net("main")
+    net.outputs(y=ro.tanh(net.input("x", shape=(2,))))
+    run = ro.compile(net, threads=1)
+    run.export_native(tmp_path, source="c99")
+    run.export_native(tmp_path, source="c99")  # an old export is replaced
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    rejects(
+        ro.SaveError, lambda: run.export_native(tmp_path, source="c99"), "main.c' was not written by rnnops", "name="
+    )
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def state_net() -> ro.Net:
     net = ro.Net("stream")
     x, h, c = net.input("x", shape=(1, 2, D)), net.input("h", shape=(2, H)), net.input("c", shape=(2, H))
@@ -153,7 +228,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     for folder in (3, None, b"new"):
         with pytest.raises(ro.FeedError, match="folder is no path; wanted a string or a Path"):
             run.export_native(folder)  # type: ignore[arg-type]
-    for name in ("", "1", "a-b", "int", "x;y", 3):
+    for name in ("", "1", "a-b", "int", "x;y", 3, "_net", "class", "string", "Math", "sem", "x" * 500, "n\n", "\u00e9"):
         with pytest.raises(ro.FeedError, match="word of C"):
             run.export_native(tmp_path / "new", name=name)
     with pytest.raises(ro.FeedError, match="no such input"):
