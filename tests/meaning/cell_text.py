@@ -81,6 +81,8 @@ class Writer:
         prefix: of the names of variables and parameters.
         style: draws among ways to write a line; None takes the first way of each.
         values: floats that lines may read, oldest first.
+        states: values of one feature axis that a cell carries.
+        data: values of one feature axis that a cell is given at each step.
         ints: names of integers by row and their number of classes.
         flags: names of 0.0 or 1.0 by row.
         inputs: parameters, by name.
@@ -95,6 +97,8 @@ class Writer:
     style: Random | None = None
     lines: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    states: list[Value] = field(default_factory=list)
+    data: list[Value] = field(default_factory=list)
     ints: list[tuple[str, int]] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
     inputs: dict[str, Feed] = field(default_factory=dict)
@@ -197,6 +201,12 @@ class Writer:
                 return _late(r, fitting)
             return self.projected(r, _late(r, known), width)
         return _late(r, known)
+
+    def carried(self, r: Random) -> Value:
+        """A state of one feature axis rather than anything else."""
+        if self.states and r.random() < 0.5:
+            return r.choice(self.states)
+        return self.vector(r)
 
     def projected(self, r: Random, a: Value, width: int) -> Value:
         """`a @ w` of another width."""

@@ -63,7 +63,7 @@ def dense(c: Writer, r: Random) -> None:
 @motif(weight=3, anywhere=True)
 def gate(c: Writer, r: Random) -> None:
     """g * a + (1 - g) * b, with a gate of what it gates."""
-    a = c.vector(r)
+    a = c.carried(r)
     b = c.vector(r, a.width)
     shape = a.shape
     g = c.let(shape, sigmoid(c, linear(c, r, r.sample([a, b], r.choice([1, 2])), a.width)), tame=True, stem="g")
@@ -78,7 +78,7 @@ def gate(c: Writer, r: Random) -> None:
 @motif(weight=2, anywhere=True)
 def fused_gates(c: Writer, r: Random) -> None:
     """Four gates of one product, split, as of an LSTM."""
-    x, h = c.vector(r), c.vector(r)
+    x, h = c.vector(r), c.carried(r)
     cell = c.vector(r, h.width)
     k, count = h.width, r.choice([2, 3, 4])
     gates = c.let(
@@ -99,31 +99,49 @@ def fused_gates(c: Writer, r: Random) -> None:
 @motif(weight=3, anywhere=True)
 def residual(c: Writer, r: Random) -> None:
     """A value that goes on beside what is made of it."""
-    a = c.vector(r)
+    a = c.carried(r)
     inner = c.let(a.shape, *(f"{bounded(c, r, f'{a} @ {w}')}" for w in [c.parameter(r, (a.width, a.width))]), tame=True)
     scale = r.choice(["", "0.5 * ", "-", "2.0 * "])
     c.let(a.shape, f"{inner} + {scale}{a}", f"{scale}{a} + {inner}", f"{inner} - (-({scale}{a}))", stem="res")
 
 
-@motif(weight=3, anywhere=True)
+def term(c: Writer, r: Random, width: int) -> str:
+    """What people add to a value before a product: another value, a product, a row of a table, a bias."""
+    kind = r.randrange(7)
+    if kind < 3:
+        b = c.vector(r) if kind or not c.data else r.choice(c.data)
+        w = c.parameter(r, (b.width, width))
+        return c.way(f"{b} @ {w}", f"ro.einsum('...i,ij->...j', {b}, {w})")
+    if kind in (3, 4) and c.ints:
+        name, classes = r.choice(c.ints)
+        return looked_up(c, r, name, classes, c.parameter(r, (classes, width)))
+    return bias(c, r, width) if kind == 5 else str(c.vector(r, width))
+
+
+def looked_up(c: Writer, r: Random, name: str, classes: int, table: str) -> str:
+    """Rows of a table by their numbers, as a product or by index."""
+    ways = [f"ro.one_hot({name}, {classes}) @ {table}", f"ro.gather({table}, {name})"]
+    return c.way(*(ways if r.random() < 0.6 else ways[::-1]))
+
+
+@motif(weight=9, anywhere=True)
 def sum_then_product(c: Writer, r: Random) -> None:
     """(a + b) @ w, where a or b is read again."""
-    a = c.vector(r)
-    b = c.vector(r, a.width)
+    a = c.carried(r)
     width = r.choice([a.width, a.width, 2])
+    terms = [f"({term(c, r, a.width)})" for _ in range(r.choice([1, 1, 2]))]
+    if r.random() < 0.3:
+        terms = [str(c.let(a.shape, one, stem="u")) for one in terms]
     w = c.parameter(r, (a.width, width))
     sign = r.choice("+-")
-    p = c.let(
-        (*a.shape[:-1], width),
-        f"({a} {sign} {b}) @ {w}",
-        f"{a} @ {w} {sign} {b} @ {w}",
-        stem="p",
-        name_it=c.named_maybe(r),
-    )
-    act = c.let(p.shape, bounded(c, r, str(p)), tame=True)
-    if width == a.width:
-        again = r.choice([a, b])
-        c.let(p.shape, f"{act} + 0.5 * {again}", f"0.5 * (2.0 * {act} + {again})", stem="res")
+    joined, apart = (f" {sign} ".join([str(a), *terms]), f" {sign} ".join(f"{one} @ {w}" for one in (a, *terms)))
+    shape = (*a.shape[:-1], width)
+    p = c.let(shape, f"({joined}) @ {w}", apart, stem="p", name_it=c.named_maybe(r))
+    act = c.let(shape, bounded(c, r, str(p)), tame=True)
+    if width == a.width and r.random() < 0.8:
+        again = r.choice([str(a), str(a), terms[0], str(p)])
+        share = r.choice(["0.5 * ", "", f"{act} * "])
+        c.let(shape, f"{act} + {share}{again}", f"{share}{again} + {act}", f"2.0 * {act} + {share}{again} - {act}")
 
 
 @motif(weight=2, anywhere=True)
@@ -158,7 +176,7 @@ def product_of_products(c: Writer, r: Random) -> None:
 @motif(weight=2, anywhere=True)
 def multiplicative(c: Writer, r: Random) -> None:
     """alpha * (x w) * (h u) + beta * (x w) + gamma * (h u)."""
-    x, h = c.vector(r), c.vector(r)
+    x, h = c.vector(r), c.carried(r)
     k = h.width
     one = c.let((*x.shape[:-1], k), *c.product(x, c.parameter(r, (x.width, k))), stem="xw", name_it=c.named_maybe(r))
     two = c.let(h.shape, *c.product(h, c.parameter(r, (k, k))), stem="hu")
@@ -181,25 +199,25 @@ def gated_linear(c: Writer, r: Random) -> None:
     c.let(a.shape, f"{inner} @ {w}.T", f"ro.einsum('...k,jk->...j', {inner}, {w})", stem="back")
 
 
-@motif(weight=3)
+@motif(weight=5)
 def look_up(c: Writer, r: Random) -> None:
     """A row of a table by its number."""
     if not c.ints:
         return dense(c, r)
     name, classes = r.choice(c.ints)
-    h = c.vector(r)
+    h = c.carried(r)
     table = c.parameter(r, (classes, h.width))
-    e = c.let(
-        h.shape, f"ro.one_hot({name}, {classes}) @ {table}" if r.random() < 0.6 else f"ro.gather({table}, {name})",
-        f"ro.gather({table}, {name})", f"ro.one_hot({name}, {classes}) @ {table}", stem="e",
-    )  # fmt: skip
-    kind = r.randrange(4)
+    e = c.let(h.shape, looked_up(c, r, name, classes, table), stem="e")
+    kind = r.randrange(5)
     if kind == 0:
         c.let(h.shape, f"{e} + {h}", f"{h} + {e}")
-    elif kind == 1:
-        p = c.let(h.shape, f"({h} + {e}) @ {c.parameter(r, (h.width, h.width))}", stem="p")
-        c.let(h.shape, tanh(c, str(p)), tame=True)
-    elif kind == 2:
+    elif kind < 3:
+        w = c.parameter(r, (h.width, h.width))
+        p = c.let(h.shape, f"({h} + {e}) @ {w}", f"{h} @ {w} + {e} @ {w}", stem="p")
+        act = c.let(h.shape, tanh(c, str(p)), tame=True)
+        again = r.choice([h, h, e])
+        c.let(h.shape, f"{act} + 0.5 * {again}", f"0.5 * {again} + {act}")
+    elif kind == 3:
         c.let(h.shape, f"{e} * {sigmoid(c, str(h))}")
 
 

@@ -18,6 +18,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 Arrays = dict[str, np.ndarray]
 TOLERANCE = {"float64": 1e-9, "float32": 3e-4}
 TUNED = ("width", "tile", "least_work", "all_ops")
+SEQUENCES = ("x", "flags")
 SEED = 7  # of random numbers in programs
 
 
@@ -81,8 +82,11 @@ def _known(net: ro.Net, patterns: list[str]) -> Any:
 
 
 def wrt_of(net: ro.Net, feeds: Arrays, recipe: Recipe) -> list[str] | None:
+    """Inputs whose gradients are asked for: all, those that are no sequences, or some."""
     chosen = dict(recipe.options).get("wrt")
     floats = sorted(name for name, array in feeds.items() if array.dtype.kind == "f")
+    if chosen == "parameters":
+        return [name for name in floats if name not in SEQUENCES] or None
     return None if chosen is None else Random(chosen).sample(floats, max(1, len(floats) // 2))
 
 

@@ -165,19 +165,19 @@ def _sequences(r: Random, recipe: Recipe, layer: Layer, around: Writer, cell: Wr
             known = around.of_rank(1)
             taken = known[0] if kind == "first" else known[-1]
             key = f"x{len(found)}"
-            cell.value(key, (N, taken.width), tame=taken.tame)
+            cell.data.append(cell.value(key, (N, taken.width), tame=taken.tame))
             found.append((key, str(taken)))
     return found
 
 
 def _enter_state(cell: Writer, state: str, one: State) -> None:
-    N = cell.rows
-    if one.window > 1:
-        for step in range(one.window):
-            cell.lines.append(f"{state}_{step} = {state}[{step}]")
-            cell.value(f"{state}_{step}", (N, *one.shape), tame=True)
-    else:
-        cell.value(state, (N, *one.shape), tame=True)
+    names = [state] if one.window == 1 else [f"{state}_{step}" for step in range(one.window)]
+    for step, name in enumerate(names):
+        if one.window > 1:
+            cell.lines.append(f"{name} = {state}[{step}]")
+        value = cell.value(name, (cell.rows, *one.shape), tame=True)
+        if len(one.shape) == 1:
+            cell.states.append(value)
 
 
 def _end_state(cell: Writer, r: Random, state: str, one: State) -> str:

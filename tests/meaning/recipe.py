@@ -85,14 +85,19 @@ def draw_recipe(seed: int, small: bool = False) -> Recipe:
     """The recipe of a seed: of any size, or one of a layer with up to three motifs."""
     r = Random(f"recipe {seed}")
     sizes = (r.choice([1, 2, 3, 3, 4, 5]), r.choice([1, 2, 3, 3, 5]), r.choice([1, 2, 3, 4, 5]))
-    if r.random() < 0.06:
+    chance = r.random()
+    if chance < 0.05:
         sizes = (r.choice([6, 9]), r.choice([1, 7, 17]), r.choice([8, 16, 19]))
+    elif chance < 0.09:
+        sizes = (r.choice([17, 24, 51]), *sizes[1:])  # where segments and joined products begin
     count = 1 if small else r.choices([1, 2, 3], [70, 25, 5])[0]
     layers = tuple(_layer(r, sizes[2], place, 2 if small else 5 if count == 1 else 3) for place in range(count))
     most = [0] if small else [0, 0, 1, 2]
     around = _parts(r, r.choice(most), anywhere=True), _parts(r, r.choice([0, *most]), anywhere=True)
     dtype = "float64" if r.random() < 0.75 else "float32"
     options = _options(r)
+    if any(name == "memory_budget" for name, _ in options):
+        sizes = (r.choice([6, 9, 16]), *sizes[1:])  # for parts to be had
     if small:
         options = tuple(pair for pair in options if pair[0] not in ("least_work", "all_ops"))
     return Recipe(
@@ -108,7 +113,8 @@ def _layer(r: Random, width: int, place: int, most: int) -> Layer:
     shapes: list[State] = []
     for number in range(r.choices([1, 2, 3], [60, 30, 10])[0]):
         shape = r.choices(
-            [(r.choice([width, width, 1, 2, 3]),), (r.choice([1, 2, 3]), r.choice([1, 2])), ()], [80, 14, 6]
+            [(r.choice([width, width, 1, 2, 3]),), (r.choice([1, 2, 3]), r.choice([1, 2])), (), (16, 33)],
+            [80, 13, 6, 1],
         )[0]
         starts = ["rows"] * 5 + ["zeros", "made"] + ["features"] * (len(shape) == 1)
         starts += ["tied"] * (2 if number else 0) + ["last"] * (3 if place else 0)
@@ -140,7 +146,9 @@ def _options(r: Random) -> tuple[tuple[str, Any], ...]:
     if r.random() < 0.4:
         options["least_work"] = 0
         options["all_ops"] = r.random() < 0.2
-    if r.random() < 0.15:
+    if r.random() < 0.35:
+        options["wrt"] = "parameters"  # as in training: sequences are data
+    elif r.random() < 0.15:
         options["wrt"] = r.getrandbits(16)
     if r.random() < 0.2:
         options["some_gradients"] = r.getrandbits(16)
