@@ -35,6 +35,11 @@ class Product:
     bias: Access | None = None
     rounding: str = ""
 
+    @property
+    def size(self) -> int:
+        """How many numbers it writes."""
+        return self.rows * self.columns
+
     def reads(self) -> list[str]:
         """Owners that vary from step to step."""
         return [self.left, *([self.target] if self.accumulate else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -84,7 +85,9 @@ def sum_products(
         reads: how often each owner is read in the step, by all of its nodes.
         beside: makes a new owner for products of one.
     """
-    makers = {s.target.owner: s for s in statements if _is_sum(s) and s.target.owner not in stored}
+    writes = Counter(s.target.owner for s in statements)
+    whole = {owner for owner, count in writes.items() if count == 1 and owner not in stored}
+    makers = {s.target.owner: s for s in statements if _is_sum(s) and s.target.owner in whole}
     inner_sums = {
         access.owner
         for s in statements
@@ -106,9 +109,10 @@ def sum_products(
             for leaf in leaves
             if isinstance(leaf, Access)
             and leaf.owner in products
+            and leaf.owner in whole
             and reads.get(leaf.owner) == 1
-            and leaf.owner not in stored
             and leaf.layout == statement.target.layout
+            and leaf.layout.size == products[leaf.owner].size
         ]
         if not found or len(set(found)) != len(found):
             if owner in products:

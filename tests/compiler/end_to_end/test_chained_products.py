@@ -62,3 +62,20 @@ def test_gradients_where_a_product_is_added_up_and_read_by_itself(name: str, N: 
     feeds = {name: np.random.default_rng(0).normal(size=shape) / 2 for name, shape in shapes.items()}
     feeds["ids"] = np.random.default_rng(1).integers(0, 6, (3, N)).astype("int32")
     ro.testing.check_devices(net, feeds, ["cpu"])
+
+
+@pytest.mark.parametrize("N", [1, 2])
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_part_of_a_product_is_added_to_something(N: int, column: int) -> None:
+    """In a batch of one row a column lies in memory as all of a product with one column would."""
+
+    @ro.cell
+    def cell(x, c, *, w):  # type: ignore[no-untyped-def]
+        return {"c": np.tanh(c + (x @ w)[:, column : column + 1])}
+
+    net = ro.Net("net")
+    _, ys = ro.scan(cell, net.input("xs"), c=net.input("c0"))
+    net.outputs(y=ys["c"])
+    random = np.random.default_rng(0)
+    feeds = {name: random.normal(size=shape) for name, shape in {"xs": (2, N, 3), "c0": (N, 1), "w": (3, 2)}.items()}
+    ro.testing.check_devices(net, feeds, ["cpu"])
