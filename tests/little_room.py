@@ -98,12 +98,13 @@ def stream() -> Work:
     net = ro.Net("stream")
     x, h = net.inputs("x", "h")
     w = net.parameter("w", (16, 16))
-    net.outputs(h_last=ro.tanh(x + h @ w))
+    h_last = ro.tanh(x + h @ w)
+    net.outputs(h_last=h_last, y=h_last * 2.0)
     run = ro.compile(net, threads=1).bind(**ro.init_params(net, 0, "float32"))
 
     def work() -> Any:
         opened = run.stream({"h_last": "h"}, rows=2, shapes={"h": ("N", 16)})
-        return [opened(x=np.ones((2, 16), "float32"))["h_last"].sum() for _ in range(3)][-1]
+        return [opened(x=np.ones((2, 16), "float32"))["y"].sum() for _ in range(3)][-1]
 
     return work
 
