@@ -40,6 +40,7 @@ from rnnops.errors import (
     TypeRuleError as TypeRuleError,
     UnknownCheckpointError as UnknownCheckpointError,
     UnknownNameError as UnknownNameError,
+    out_of_memory_of as _out_of_memory_of,
 )
 from rnnops.forks import LOADING as _LOADING
 from rnnops.initializers import init_params as init_params
@@ -190,6 +191,12 @@ def __getattr__(name: str) -> Any:
         hint = None if name.startswith("_") else _did_you_mean(name, __dir__(), _MEANINGS)
         raise UnknownNameError(f"rnnops has no '{name}'", hint=hint)
     with _LOADING:  # a fork meanwhile waits
-        value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
+        try:
+            value = import_module(f"rnnops.{name}") if name in _MODULES else getattr(import_module(_LAZY[name]), name)
+        except Exception as error:
+            found = _out_of_memory_of(error, None)
+            if found is None or found is error:
+                raise
+            raise found from error
     globals()[name] = value
     return value

@@ -284,6 +284,25 @@ class OutOfMemoryError(RnnopsError, MemoryError):
     """
 
 
+NO_ROOM = ("cannot allocate memory", "failed to map segment", "not enough memory", "out of memory")  # systems' words
+
+
+def out_of_memory_of(error: Exception, net: str | None, op: str | None = None) -> OutOfMemoryError | None:
+    """The error to raise for one that says that memory ran out, a net named in it; None for any other error."""
+    if isinstance(error, OutOfMemoryError):
+        problem, details = error.problem, {"op": error.op or op, "blob": error.blob, "hint": error.hint}
+        found = OutOfMemoryError(problem, net=net, wanted=error.wanted, came=error.came, **details)
+        return found if error.net is None and net is not None else error
+    said = isinstance(error, OSError | ImportError) and any(words in str(error).lower() for words in NO_ROOM)
+    if not isinstance(error, MemoryError) and not said:
+        return None
+    came = f"{type(error).__name__}: {error}" if str(error) else None
+    return OutOfMemoryError("memory has no room for this call", net=net, op=op, came=came, hint=MORE_ROOM)
+
+
+MORE_ROOM = "Give the process more memory; run.plan(...).memory() shows what each pass needs."
+
+
 def op_label(op_type: str, outputs: tuple[str, ...]) -> str:
     """`Add -> gates`: how errors name one op of a net."""
     return f"{op_type} -> {', '.join(name for name in outputs if name)}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule
+from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule, out_of_memory_of
 from rnnops.infer import infer
 from rnnops.lazy import cached_property
 from rnnops.net import Net
@@ -116,11 +116,9 @@ def execute(
                 elif name:
                     workspace[name] = array
         except MemoryError as error:
-            raise (
-                error
-                if isinstance(error, OutOfMemoryError)
-                else out_of_memory(call, "memory has no room for what this op makes")
-            ) from error
+            known = isinstance(error, OutOfMemoryError)
+            named = out_of_memory_of(error, call.net, call.op.label) if known else None
+            raise named or out_of_memory(call, "memory has no room for what this op makes") from error
         for name in dead:
             if name not in stay and (name not in wanted or kept is not None):
                 workspace.drop(name)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
-
 from rnnops import forks
+from rnnops.kernels.cpu.llvm_library import llvm
 from rnnops.kernels.cpu.processor import host
+from rnnops.kernels.cpu.room import WRITE, demand, room_to_compile, room_to_load
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 # Of LLVM's optimisation: generated code, straight arithmetic in loops, is as fast at 1 as at 3 and made in two thirds
@@ -60,22 +60,25 @@ def address_of(engine: Any, name: str) -> int:
 
 def engine_of(code: bytes) -> Any:
     """An engine that holds an object, and has the addresses of its functions."""
+    demand(room_to_load(len(code)), "load compiled kernels")
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
 
 
-def object_of(text: str, write: Callable[[], str] | None = None, level: int = LEVEL) -> bytes:
+def object_of(text: str, write: Callable[[], str] | None = None, level: int = LEVEL, room: int = WRITE) -> bytes:
     """The object of an LLVM module: from the disk if it is there.
 
     Args:
         text: of the module, or, where `write` makes that text, one that says what it depends on.
         level: of LLVM's optimisation, from 0 to 3.
+        room: bytes that are needed to write the text and to compile it, at least.
     """
     key = key_of(text, str(level), *_target())
     code = load_object(key)
     if code is None:
+        demand(room, "write and compile kernels")
         code = compiled(text if write is None else write(), level)
         save_object(key, code)
     return code
@@ -83,6 +86,7 @@ def object_of(text: str, write: Callable[[], str] | None = None, level: int = LE
 
 def compiled(text: str, level: int = LEVEL) -> bytes:
     """The object of an LLVM module, compiled for this processor."""
+    demand(room_to_compile([text]), "compile kernels")
     machine = _machine(level)
     return bytes(machine.emit_object(_optimised(text, machine, level)))
 
@@ -94,6 +98,8 @@ def linked(texts: Iterable[tuple[str, int]], exported: Collection[str]) -> bytes
         texts: of modules, each with its level of optimisation.
         exported: functions that are seen from outside; of the others those stay that these need.
     """
+    texts = list(texts)
+    demand(room_to_compile([text for text, _ in texts]), "compile kernels")
     machine = _machine(PRODUCTS_LEVEL, reloc="pic", jit=False)
     first, *others = (_optimised(text, machine, level) for text, level in texts)
     for other in others:
@@ -136,6 +142,7 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
 @cache
 def _target() -> tuple[str, str, str, str]:
     """What object code depends on beside its text."""
+    demand(room_to_load(0), "ask LLVM for the processor")
     version = ".".join(map(str, llvm.llvm_version_info))
     return llvm.get_process_triple(), host().name, host().text, version
 

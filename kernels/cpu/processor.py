@@ -14,9 +14,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
-import llvmlite.binding as llvm
-
 from rnnops.errors import DeviceError
+from rnnops.kernels.cpu.llvm_library import llvm
+from rnnops.kernels.cpu.room import demand, room_to_compile, room_to_load
 
 VARIABLE, NATIVE = "RNNOPS_CPU", "native"
 X86 = ("x86_64", "amd64", "i386", "i686")
@@ -45,6 +45,7 @@ class Processor:
 @cache
 def host() -> Processor:
     """The processor that code is made for."""
+    demand(room_to_load(0), "ask LLVM for the processor")
     name = os.environ.get(VARIABLE) or NATIVE
     return _native() if name == NATIVE else named(name)
 
@@ -75,8 +76,10 @@ def named(name: str) -> Processor:
 def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
     """Those of some features that a processor of LLVM's has; none where LLVM does not know it."""
     asked = sorted(asked)
+    trial = _trial(name, asked)
+    demand(room_to_compile([trial]), "ask LLVM for the processor")
     llvm.initialize_native_target()
-    module = llvm.parse_assembly(_trial(name, asked))
+    module = llvm.parse_assembly(trial)
     module.triple = llvm.get_process_triple()
     machine = llvm.Target.from_triple(module.triple).create_target_machine()
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
-
+from rnnops.kernels.cpu.llvm_library import llvm
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
 from rnnops.kernels.cpu.revision import REVISION
+from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS
 from rnnops.kernels.cpu.vector_width import PAIRS, SINGLES, has_pairs, vector_width
 from rnnops.lazy import LazyModule
 
@@ -111,12 +111,14 @@ def int8_products(width: int) -> Library:
 @cache
 def threads() -> Library:
     """Barriers, what starts drivers, and lists of rows."""
-    return _library("threads", THREADS, lambda symbols: write_runtime.threads(symbols))
+    return _library("threads", THREADS, lambda symbols: write_runtime.threads(symbols), WRITE)
 
 
-def _library(name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str]) -> Library:
+def _library(
+    name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str], room: int = WRITE_PRODUCTS
+) -> Library:
     symbols = {one: f"rnnops_{name}_{REVISION:015x}_{one}" for one in functions}
-    engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols), PRODUCTS_LEVEL))
+    engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols), PRODUCTS_LEVEL, room))
     for symbol in symbols.values():
         llvm.add_symbol(symbol, address_of(engine, symbol))
     return Library(symbols, engine)

@@ -22,6 +22,7 @@ from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.compiler.rewrite.round_products import round_products
 from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
 from rnnops.compiler.saving.fit_budget import Saved
+from rnnops.errors import OutOfMemoryError
 from rnnops.fill import Fresh
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, out_of_memory, prepare
@@ -196,6 +197,8 @@ def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator
     """Where memory runs out, name the op with the largest result."""
     try:
         yield
+    except OutOfMemoryError:  # says what there is no room for
+        raise
     except MemoryError as error:
         calls = prepare(net, types, float_dtype).calls
         largest = max(calls, key=lambda call: max(kind.nbytes for kind in call.output_types))

@@ -17,6 +17,7 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
+from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import saving
@@ -241,6 +242,7 @@ class Model(Layer):
         now = being_written()
         return self._trains if now is None else now.training
 
+    @memory_named(lambda model: type(model).__name__)
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Train on a batch, or compute `forward`; given blobs, append this model's ops, as a layer of another one.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
+from rnnops.compiler.api.memory_named import memory_named, of_run
 from rnnops.compiler.api.native_calls import NativeCalls
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.planning_run import Feeds
@@ -59,6 +60,7 @@ class ServedRun(Run):
 class BoundRun(Run):
     """A run with some inputs fed once and for all."""
 
+    @memory_named(of_run)
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
     ) -> dict[str, Array]:
@@ -74,6 +76,7 @@ class BoundRun(Run):
         self._native.answered(kinds)
         return outputs
 
+    @memory_named(of_run)
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:

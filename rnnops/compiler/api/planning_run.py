@@ -11,6 +11,7 @@ import numpy as np
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.api.memory_named import memory_named, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.precision import check_floats
 from rnnops.compiler.api.printed_run import PrintedRun
@@ -78,6 +79,7 @@ class PlanningRun(PrintedRun):
         declared = {spec.name for spec in self._live.input_specs if spec.shape is not None}
         self._known_sizes = frozenset(self._bound) | declared
 
+    @memory_named(of_run)
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:
@@ -120,6 +122,7 @@ class PlanningRun(PrintedRun):
             self.device, self._training.get((names, kinds), lambda: self._planned_training(names, types, float_dtype))
         )
 
+    @memory_named(of_run)
     def warm_up(self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any) -> None:
         """Compile what calls with such feeds run, before the first one.
 
@@ -164,6 +167,7 @@ class PlanningRun(PrintedRun):
         assert isinstance(planned, TrainingPlan)
         return saved_residuals.saved_residuals(planned)
 
+    @memory_named(of_run)
     def memory_estimate(
         self, checkpoints: Any = None, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> Estimate:
@@ -188,6 +192,7 @@ class PlanningRun(PrintedRun):
             policy = fit_budget(saved, self._saving.budget, tile).policy
         return estimates.estimate_of(saved, policy)
 
+    @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
         """Bytes against predicted time for all that a budget chooses from; nothing is computed.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import as_array
+from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.residuals import ScanResiduals
 from rnnops.compiler.pipeline import TrainingPlan
@@ -79,6 +80,7 @@ class Pullback(Attributes):
     def __del__(self) -> None:
         self._release()
 
+    @memory_named(lambda pullback: str(pullback._plan.program.net.name))
     @named_arguments
     def __call__(self, grads: Mapping[str, Any] | Any) -> dict[str, Array]:
         """Run the backward pass.

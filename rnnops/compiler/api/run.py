@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import as_arrays, as_given, check_bound, checked_seed, checked_wrt
+from rnnops.compiler.api.memory_named import memory_named, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.planning_run import Feeds, PlanningRun
 from rnnops.compiler.api.pullback import Pullback
@@ -66,6 +67,7 @@ class Run(PlanningRun):
 
     pullback: ClassVar[type[Pullback]] = Pullback
 
+    @memory_named(of_run)
     def __call__(
         self, *dicts: Feeds, seed: int | None = None, training: bool = False, **feeds: Any
     ) -> dict[str, Array]:
@@ -95,6 +97,7 @@ class Run(PlanningRun):
             execute(plan.program, workspace, context, kernels=self._kernels(plan, kernels))
         return _outputs(plan.program, workspace, arrays)
 
+    @memory_named(of_run)
     def vjp(
         self, *dicts: Feeds, seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
     ) -> tuple[dict[str, Array], Pullback]:
@@ -143,6 +146,7 @@ class Run(PlanningRun):
         fed = as_given(names, arrays, (*dicts, feeds))
         return outputs, self.pullback(plan, held, outputs, context, fed)
 
+    @memory_named(of_run)
     def profile(
         self,
         *dicts: Feeds,
@@ -184,6 +188,7 @@ class Run(PlanningRun):
             lambda: watched(*dicts, seed=seed, training=active, **feeds), plans, False, rounds, warm_up
         )
 
+    @memory_named(of_run)
     @named_arguments
     def bind(self, *, weights: Any = None, **params: Any) -> Run:
         """A run with some inputs fed once and for all (copies are taken).
@@ -226,6 +231,7 @@ class Run(PlanningRun):
             _ = made.served  # which finds what is wrong with weights
         return made
 
+    @memory_named(of_run)
     def export_native(
         self,
         folder: str | os.PathLike[str],
@@ -275,6 +281,7 @@ class Run(PlanningRun):
         if self._options.interpreted or self.device == CUDA:
             raise DeviceError("only the CPU device is exported", net=self.net.name, came=self.device)
 
+    @memory_named(of_run)
     @named_arguments
     def stream(
         self,

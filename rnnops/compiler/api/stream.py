@@ -20,6 +20,7 @@ import numpy as np
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.devices import on_device
 from rnnops.compiler.api.feeds import is_on_cuda
+from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.api.stream_errors import of_stream
 from rnnops.compiler.api.stream_shapes import check_names, is_number, read_states
 from rnnops.compiler.api.stream_states import States, first_states
@@ -110,6 +111,7 @@ class Stream(Attributes):
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
+    @memory_named(lambda stream: str(stream.run.net.name))
     def __call__(
         self, *feeds: Any, rows: Any = None, seed: int | None = None, stream: Any = None, **named: Any
     ) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from rnnops.compiler.export.list_words import ListWords
 from rnnops.compiler.export.memory_map import MemoryMap
 from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked
+from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
 from rnnops.kernels.cpu.runtime import int8_products, products, rounded_products, threads, way_of
 from rnnops.kernels.cpu.vector_width import vector_width
 from rnnops.lazy import LazyModule
@@ -27,6 +28,7 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
         name: that its functions begin with, a word of C.
         arguments: numbers of the arrays that `NAME_run` takes, in order; the others are states.
     """
+    demand(WRITE, "write and compile kernels")
     words = ListWords(plan)
     drivers = [driver for driver in words.drivers.values() if isinstance(driver, NativeFunction)]
     own = [driver.write() for driver in drivers if driver.write is not None]
@@ -39,6 +41,7 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
 def _runtime(drivers: str) -> Iterator[str]:
     """Texts of the libraries of which drivers call something."""
     width, symbols = vector_width(), threads().symbols
+    demand(WRITE_PRODUCTS if "_products_" in drivers else WRITE, "write and compile kernels")
     waits = {function: symbols[function] for function in ("wait", "list_rows")}
     if any(symbol in drivers for symbol in waits.values()):
         yield write_runtime.waits(waits)

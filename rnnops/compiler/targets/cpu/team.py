@@ -17,15 +17,17 @@ import os
 import threading
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from operator import index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rnnops.errors import DeviceError
+from rnnops.errors import DeviceError, OutOfMemoryError
 from rnnops.kernels.cpu.drivers import as_words
 from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.room import MIB, has_room
 from rnnops.kernels.cpu.runtime import threads as thread_library
 from rnnops.kernels.cpu.team_memory import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
 
@@ -143,6 +145,19 @@ def _new_lock() -> int:
     return int(address)
 
 
+def _stack_bytes() -> int:
+    """What a thread takes: what Python is told to give it, else the system's own, with what goes with it."""
+    own = threading.stack_size()
+    if own:
+        return int(own + MIB)
+    try:
+        limits: Any = import_module("resource")
+        limit = limits.getrlimit(limits.RLIMIT_STACK)[0]
+    except ImportError:  # there is none on Windows
+        return int(2 * MIB)
+    return int((limit if 0 < limit < 64 * MIB else 8 * MIB) + MIB)
+
+
 class Team:
     """Workers that serve one caller at a time."""
 
@@ -152,13 +167,19 @@ class Team:
         self.address = 0  # of their addresses
 
     def grow(self, workers: int) -> None:
-        """Have at least so many workers. Raises DeviceError where the system gives no more."""
+        """Have at least so many workers. Raises DeviceError, or OutOfMemoryError, where the system gives no more."""
         if workers <= len(self.workers):
             return
         try:
             while len(self.workers) < workers:
                 self.workers.append(Worker())
         except RuntimeError as error:
+            if not has_room(_stack_bytes()):
+                wanted, came = f"{workers} threads of {_stack_bytes()} bytes", f"{len(self.workers)} threads"
+                hint = "Give the process more memory, or ask for fewer threads."
+                raise OutOfMemoryError(
+                    "memory has no room for the stacks of threads", wanted=wanted, came=came, hint=hint
+                ) from error
             raise DeviceError("the system gives no more threads", wanted=workers, came=len(self.workers)) from error
         finally:
             self.mailboxes = np.array([worker.address for worker in self.workers], np.int64)
