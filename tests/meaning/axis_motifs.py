@@ -6,7 +6,7 @@ from random import Random
 
 from cell_text import Feed, Value, Writer
 from gate_motifs import bounded, dense, sigmoid, softmax, tanh
-from motif_list import motif
+from motif_list import enter_around, motif
 
 
 @motif(weight=2, anywhere=True)
@@ -427,6 +427,31 @@ def inner_recurrence(c: Writer, r: Random) -> None:
     c.let(a.shape, f"{last}['s']", f"1.0 * {last}['s']")
     if r.random() < 0.5:
         c.let(a.shape, f"{every}['out'].sum(axis=0)", f"{every}['out'].mean(axis=0) * {S}.0")
+
+
+def over_time(c: Writer, r: Random) -> None:
+    """Steps of a sequence meet, around cells: means, sums so far, the step before, attention of steps to steps."""
+    a = c.vector(r)
+    kind = r.randrange(5)
+    c.mixes_steps = True
+    if kind == 0:
+        c.let(a.shape, f"{a} - {a}.mean(axis=0, keepdims=True)", f"{a} - {a}.sum(axis=0) / {a.shape[0]}.0")
+    elif kind == 1:
+        c.let(a.shape, f"np.cumsum({a}, axis=0)", f"np.cumsum({a}[::-1][::-1], axis=0)")
+    elif kind == 2:
+        before = f"np.concatenate([0.0 * {a}[:1], {a}[:-1]], axis=0)"
+        c.let(a.shape, before, f"ro.pad({a}, [1, 0], axes=[0])[:-1]", tame=a.tame)
+    elif kind == 3:
+        c.let(a.shape, f"{a}[::-1]", f"ro.gather({a}, np.arange({a.shape[0]})[::-1].copy(), axis=0)", tame=a.tame)
+    else:
+        scores = c.let(
+            (a.shape[1], a.shape[0], a.shape[0]), f"ro.einsum('tnk,snk->nts', {a}, {a})",
+            f"{a}.transpose(1, 0, 2) @ {a}.transpose(1, 2, 0)", keep=False,
+        )  # fmt: skip
+        c.let(a.shape, f"ro.einsum('nts,snk->tnk', ro.softmax({scores}), {a})")
+
+
+enter_around(over_time, 4)
 
 
 def fitted(c: Writer, r: Random, width: int) -> Value:

@@ -88,8 +88,8 @@ class Writer:
         inputs: parameters, by name.
         named: blobs that `.named` has named.
         step: name of the step's number, None where there is none.
-        mixes_rows, row_order, draws, counts_steps: what relations must know: whether rows of the batch meet, whether
-            their order matters, whether random numbers are drawn, whether the step's number is read.
+        mixes_rows, mixes_steps, draws, counts_steps: what relations must know: whether rows of the batch meet, whether
+            steps meet around cells, whether random numbers are drawn, whether the step's number is read.
     """
 
     lead: Shape
@@ -107,7 +107,7 @@ class Writer:
     step: str | None = None
     in_cell: bool = True
     mixes_rows: bool = False
-    row_order: bool = False
+    mixes_steps: bool = False
     draws: bool = False
     counts_steps: bool = False
     count: int = 0

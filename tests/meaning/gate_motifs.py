@@ -21,15 +21,21 @@ def bounded(c: Writer, r: Random, a: str) -> str:
         "sin": (f"np.sin({a})", f"-ro.sin(-({a}))"),
         "erf": (f"ro.erf({a})", f"-ro.erf(-({a}))"),
     }
-    return c.way(*ways[kind])
+    return f"({c.way(*ways[kind])})"
+
+
+def _whole(c: Writer, plain: str, *others: str) -> str:
+    """One of several expressions, in brackets where it needs them."""
+    chosen = c.way(plain, *others)
+    return chosen if chosen == plain else f"({chosen})"
 
 
 def sigmoid(c: Writer, a: str) -> str:
-    return c.way(f"ro.sigmoid({a})", f"1.0 / (1.0 + np.exp(-({a})))", f"0.5 * (np.tanh(({a}) / 2.0) + 1.0)")
+    return _whole(c, f"ro.sigmoid({a})", f"1.0 / (1.0 + np.exp(-({a})))", f"0.5 * (np.tanh(({a}) / 2.0) + 1.0)")
 
 
 def tanh(c: Writer, a: str) -> str:
-    return c.way(f"np.tanh({a})", f"ro.tanh({a})", f"2.0 / (1.0 + ro.exp(-2.0 * ({a}))) - 1.0")
+    return _whole(c, f"np.tanh({a})", f"ro.tanh({a})", f"2.0 / (1.0 + ro.exp(-2.0 * ({a}))) - 1.0")
 
 
 def bias(c: Writer, r: Random, width: int) -> str:
@@ -106,7 +112,7 @@ def residual(c: Writer, r: Random) -> None:
 
 
 def term(c: Writer, r: Random, width: int) -> str:
-    """What people add to a value before a product: another value, a product, a row of a table, a bias."""
+    """What people add to a value before a product: another value, one that is scaled, a product, a row of a table."""
     kind = r.randrange(7)
     if kind < 3:
         b = c.vector(r) if kind or not c.data else r.choice(c.data)
@@ -115,7 +121,8 @@ def term(c: Writer, r: Random, width: int) -> str:
     if kind in (3, 4) and c.ints:
         name, classes = r.choice(c.ints)
         return looked_up(c, r, name, classes, c.parameter(r, (classes, width)))
-    return bias(c, r, width) if kind == 5 else str(c.vector(r, width))
+    b = str(c.vector(r, width))
+    return f"{b} * {bias(c, r, width)}" if kind == 5 else b
 
 
 def looked_up(c: Writer, r: Random, name: str, classes: int, table: str) -> str:

@@ -10,6 +10,7 @@ from cell_text import Writer
 Motif = Callable[[Writer, Random], None]
 MOTIFS: dict[str, Motif] = {}
 ANYWHERE: list[str] = []  # those that only speak of the last axes, and so work around cells, too
+AROUND: list[str] = []  # those that need steps
 _WEIGHTS: dict[str, int] = {}
 
 
@@ -31,7 +32,14 @@ def motif(weight: int = 1, anywhere: bool = False) -> Callable[[Motif], Motif]:
     return entered
 
 
+def enter_around(function: Motif, weight: int) -> None:
+    """Enter a function that only works around cells."""
+    MOTIFS[function.__name__], _WEIGHTS[function.__name__] = function, weight
+    ANYWHERE.append(function.__name__)
+    AROUND.append(function.__name__)
+
+
 def draw_motif(r: Random, anywhere: bool = False) -> str:
     """The name of a motif."""
-    names = ANYWHERE if anywhere else list(MOTIFS)
+    names = ANYWHERE if anywhere else [name for name in MOTIFS if name not in AROUND]
     return r.choices(names, [_WEIGHTS[name] for name in names])[0]

@@ -18,7 +18,7 @@ from recipe import Layer, Part, Recipe, State
 
 assert axis_motifs
 HEAD = "import numpy as np\n\nimport rnnops as ro\n"
-FLAGS = ("mixes_rows", "draws", "counts_steps")
+FLAGS = ("mixes_rows", "mixes_steps", "draws", "counts_steps")
 DTYPES = {"int": "int32", "lengths": "int32"}
 
 
@@ -30,7 +30,7 @@ class Program:
         text: that makes `net`.
         feeds: how inputs are filled, by name.
         outputs: name -> axes, as of a feed ("TN", "N", "").
-        mixes_rows, draws, counts_steps: as of a writer.
+        mixes_rows, mixes_steps, draws, counts_steps: as of a writer.
         lengths, windows: whether rows end, whether a state sees several steps.
     """
 
@@ -38,6 +38,7 @@ class Program:
     feeds: dict[str, Feed]
     outputs: dict[str, str]
     mixes_rows: bool
+    mixes_steps: bool
     draws: bool
     counts_steps: bool
     lengths: bool
@@ -85,6 +86,9 @@ def write_program(recipe: Recipe, style: Random | None = None, form: str = "plai
     around.inputs["x"] = Feed((T, N, D), axes="TN")
     around.value("x", (T, N, D))
     finals: list[Value] = []
+    if any("i" in layer.sequences for layer in recipe.layers):
+        around.inputs["ids"] = Feed((T, N), "int", recipe.classes, "TN")
+        around.ints.append(("ids", recipe.classes))
     _apply(around, recipe.before)
     cells = []
     for place, layer in enumerate(recipe.layers):
@@ -154,13 +158,16 @@ def _sequences(r: Random, recipe: Recipe, layer: Layer, around: Writer, cell: Wr
     found = []
     for kind in layer.sequences:
         if kind == "i":
-            around.inputs["ids"] = Feed((T, N), "int", recipe.classes, "TN")
             cell.ints.append(("i", recipe.classes))
             found.append(("i", "ids"))
         elif kind == "m":
             around.inputs["flags"] = Feed((T, N), "flags", axes="TN")
             cell.flags.append("m")
             found.append(("m", "flags"))
+        elif kind == "g":
+            around.inputs["grid"] = Feed((T, N, 2, 3), axes="TN")
+            cell.value("g", (N, 2, 3))
+            found.append(("g", "grid"))
         else:
             known = around.of_rank(1)
             taken = known[0] if kind == "first" else known[-1]
@@ -300,6 +307,12 @@ def _results(
     for state, one in states.items():
         made = Value([f"last_{scan.name}[{state!r}]"], (N, *one.shape), 1, True, around.style)
         finals.append(made)
+    if r.random() < 0.3:
+        wide = [key for key in scan.results if key in states and len(states[key].shape) == 1]
+        for key in wide[:1]:
+            mean = f"every_{scan.name}[{key!r}].mean(axis=0)"
+            finals.append(Value([mean], (N, *states[key].shape), 1, True, around.style))
+            around.mixes_steps = True
     by_text = {text: value for value in cell.values for text in value.names}
     for key in scan.results:
         if key in results:

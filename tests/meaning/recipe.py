@@ -39,7 +39,8 @@ class Layer:
         seed: of what is no motif's.
         motifs: of its step, in order.
         states: of the cell.
-        sequences: what it reads, of "x" (the last sequence around), "first" (the input), "i" (integers), "m" (flags).
+        sequences: what it reads, of "x" (the last sequence around), "first" (the input), "i" (integers), "m" (flags),
+            "g" (a small matrix for each row).
         outputs: how many values beside states it gives.
         reverse, lengths, recompute, timestep: of the scan.
     """
@@ -120,7 +121,11 @@ def _layer(r: Random, width: int, place: int, most: int) -> Layer:
         starts += ["tied"] * (2 if number else 0) + ["last"] * (3 if place else 0)
         window = r.choice([2, 3]) if len(shape) == 1 and r.random() < 0.08 else 1
         shapes.append(State(shape, r.choice(starts) if window == 1 else "rows", window))
-    sequences = [name for name, share in (("x", 0.85), ("first", 0.15), ("i", 0.45), ("m", 0.2)) if r.random() < share]
+    sequences = [
+        name
+        for name, share in (("x", 0.85), ("first", 0.15), ("i", 0.45), ("m", 0.2), ("g", 0.1))
+        if r.random() < share
+    ]
     windows = any(state.window > 1 for state in shapes)
     return Layer(
         r.getrandbits(32), _parts(r, r.randrange(1, most + 1)), tuple(shapes), tuple(sequences), r.choice([0, 1, 1, 2]),

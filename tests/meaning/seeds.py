@@ -23,10 +23,10 @@ def try_seed(seed: int, small: bool = False, every: int = 3) -> Iterator[Tried]:
         yield name, verdict, replace(recipe, dtype="float64")
 
 
-def report(seed: int, name: str, verdict: Verdict, recipe: Recipe, small: bool = True) -> str:
+def report(seed: int, name: str, verdict: Verdict, recipe: Recipe, smallest: bool = True) -> str:
     """A failure: its seed, what differs, and a program that shows it."""
     head = f"FAILURE seed {seed}, {name}: {verdict.kind}, {verdict.detail}"
-    if small:
+    if smallest:
         recipe = shrink(recipe, lambda smaller: fails(smaller, name, seed, verdict.kind))
         verdict = examine(recipe, name, seed)
         head += f"\n# made smaller: {verdict.detail}"

@@ -102,7 +102,7 @@ def _judged(check: Callable[[], Verdict]) -> Verdict:
     """What a check on "cpu" says, or what its error does."""
     try:
         return check()
-    except (ro.BudgetError, ro.NothingToRecomputeError) as error:
+    except (ro.BudgetError, ro.CheckpointError) as error:
         return Verdict("refused", f"{type(error).__name__}: {error}")
     except UnfitError as reason:
         return Verdict("unfit", str(reason))
@@ -249,7 +249,12 @@ def steps_added(base: Base, r: Random) -> Pairs:
     """Three steps more, of which no gradient comes back: nothing changes for those before."""
     T, N, D = base.recipe.sizes
     recipe = base.recipe
-    if base.program.draws or len(recipe.layers) > 1 or any(layer.reverse for layer in recipe.layers):
+    if (
+        base.program.draws
+        or base.program.mixes_steps
+        or len(recipe.layers) > 1
+        or any(layer.reverse for layer in recipe.layers)
+    ):
         raise UnfitError("what comes later matters")
     return _larger(base, replace(recipe, sizes=(T + 3, N, D)), "T", T)
 
