@@ -18,6 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +29,9 @@ from numba.cuda.simulator.kernelapi import Dim3
 
 Site = tuple[tuple[str, int], ...]  # files and lines of a call, the innermost first
 READY, AT_BLOCK, AT_GRID, ENDED = "can run", "waits at syncthreads", "waits at a grid's sync", "has ended"
-INNER_MODULES = {"grid_threads", "race_check", "whole_grid", "ordering", "warps", "threading", "contextlib"}
+INNER_MODULES = {"grid_threads", "race_check", "whole_grid", "ordering", "warps", "threading", "contextlib"} | {
+    "rnnops.kernels.cuda.simulated_launches"
+}
 STAYS_FAVOURITE = 0.0, 0.9, 0.99  # probabilities at each turn, of which a seed chooses one
 
 
@@ -90,7 +95,7 @@ class GridThread(threading.Thread):
             self.error = error
         self.state = ENDED
         if not self.grid.ending:
-            self.grid.baton.release()
+            self.grid.pass_on(self)
 
     def _await_turn(self) -> None:
         self.turn.acquire()
@@ -103,8 +108,8 @@ class GridThread(threading.Thread):
             raise EndThread
         self.state = state
         self.site = call_site(sys._getframe(1))
-        self.grid.baton.release()
-        self._await_turn()
+        if not self.grid.pass_on(self):
+            self._await_turn()
 
     def syncthreads(self) -> None:
         self.hand_over(AT_BLOCK)
@@ -170,7 +175,8 @@ class Grid:
         for number, thread in enumerate(self.threads):
             thread.number = number
         self.ready, self.favourite = list(self.threads), self.blocks[0]
-        self.deadline = 0.0
+        self.deadline, self.current = 0.0, self.threads[0]
+        self.error: BaseException | None = None
 
     def run(self) -> None:
         """Run all threads to their ends. Raises what one of them raises, or BarrierError."""
@@ -178,8 +184,8 @@ class Grid:
         try:
             for thread in self.threads:
                 thread.start()
-            while self.ready:
-                self._take_turn(self._next())
+            self._start(self._next())
+            self._await_end()
         finally:
             self._end()
         if any(thread.state != ENDED for thread in self.threads):
@@ -196,11 +202,37 @@ class Grid:
         places = [i for i, thread in enumerate(self.ready) if thread.block is self.favourite]
         return self.ready.pop(self.random.choice(places))
 
-    def _take_turn(self, thread: GridThread) -> None:
-        thread.turn.release()
-        if not self.baton.acquire(timeout=max(0.0, self.deadline - time.monotonic())):
-            thread.site = call_site(sys._current_frames()[thread.ident])
-            raise DeadlockError(self._message(f"no thread has come to a barrier for {self.seconds} s", self.threads))
+    def _start(self, thread: GridThread) -> None:
+        self.current = thread
+        release(thread.turn)
+
+    def _await_end(self) -> None:
+        """Wait until nobody can run. Raises what stops the launch."""
+        while not self.baton.acquire(timeout=max(0.0, self.deadline - time.monotonic())):
+            if time.monotonic() >= self.deadline:
+                self.current.site = call_site(sys._current_frames()[self.current.ident])
+                raise DeadlockError(
+                    self._message(f"no thread has come to a barrier for {self.seconds} s", self.threads)
+                )
+        if self.error is not None:
+            raise self.error
+
+    def pass_on(self, thread: GridThread) -> bool:
+        """The thread that runs lets another run, or whoever waits for the end; whether it is to go on itself."""
+        try:
+            self._end_turn(thread)
+        except BaseException as error:
+            self.error, self.ready = error, []
+        if not self.ready:
+            self.baton.release()
+            return False
+        following = self._next()
+        if following is thread:
+            return True
+        self._start(following)
+        return False
+
+    def _end_turn(self, thread: GridThread) -> None:
         if thread.error is not None:
             if hasattr(thread.error, "add_note"):  # from Python 3.11 on
                 thread.error.add_note(f"in {thread} of kernel {self.launch.name}")
@@ -254,8 +286,7 @@ class Grid:
         states = [thread.state for thread in self.threads]
         self.ending = True
         for thread in self.threads:
-            if thread.turn.locked():
-                thread.turn.release()
+            release(thread.turn)
         for thread in self.threads:
             if thread.ident is not None:
                 thread.join(0.2)
@@ -277,6 +308,12 @@ def held_lock() -> Any:
     return lock
 
 
+def release(lock: Any) -> None:
+    """Release a lock, which another thread may have done a moment ago: where a launch ends early."""
+    with suppress(RuntimeError):
+        lock.release()
+
+
 def short(index: Dim3) -> str:
     """An index as text, without axes that only ever hold 0 in most kernels."""
     return str(index.x) if index.y == index.z == 0 else str(index)
@@ -290,10 +327,16 @@ def call_site(frame: Any) -> Site:
 def lines_of(frame: Any) -> Iterator[tuple[str, int]]:
     """Files and lines of a frame and its callers, but for those of the simulator."""
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module not in INNER_MODULES and not module.startswith("numba."):
-            yield frame.f_code.co_filename, frame.f_lineno
+        file = file_of(frame.f_code, frame.f_globals.get("__name__", ""))
+        if file:
+            yield file, frame.f_lineno
         frame = frame.f_back
+
+
+@cache
+def file_of(code: CodeType, module: str) -> str:
+    """The file of a function; empty for one of the simulator."""
+    return "" if module in INNER_MODULES or module.startswith("numba.") else code.co_filename
 
 
 def site_text(site: Site) -> str:

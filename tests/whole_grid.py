@@ -29,13 +29,14 @@ from unittest import mock
 
 import numpy as np
 from grid_threads import BarrierError, DeadlockError, DivergentBarrierError, Grid
-from numba import config, cuda, types
+from numba import config, types
 from numba.cuda.simulator import kernel as simulator
 from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
 from rnnops.kernels.cuda import ordering, warps
+from rnnops.kernels.cuda.simulated_launches import plain
 
 __all__ = ["BarrierError", "DeadlockError", "DivergentBarrierError", "RaceError", "whole_grid"]
 MOST_BLOCKS = 8  # for kernels that ask how many blocks can wait for each other
@@ -70,7 +71,6 @@ def whole_grid(
         for name, value in (
             ("BlockManager", partial(Launch, options)),
             ("FakeCUDAModule", WholeGridModule),
-            ("swapped_cuda_module", SwappedModules()),
             ("FakeOverload.max_cooperative_grid_blocks", lambda overload, threads: most),
         ):
             patches.enter_context(mock.patch(f"{simulator.__name__}.{name}", value))
@@ -105,7 +105,7 @@ class Launch:
         if self.races is not None:
             names = names_of(inspect.signature(self.function).parameters, len(arguments))
             arguments = tuple(map(self.races.watched, arguments, names))
-        self.arguments = arguments
+        self.arguments = tuple(map(plain, arguments))
         Grid(self, *self.dims, self.options.seed, self.options.seconds).run()
 
     def work(self) -> None:
@@ -233,32 +233,3 @@ def _garbage(shape: Any, dtype: np.dtype) -> np.ndarray:
     array = np.empty(shape, dtype)
     array.reshape(-1).view(np.uint8)[:] = GARBAGE
     return array
-
-
-class SwappedModules:
-    """Puts the simulator's `cuda` into modules of kernels and device functions, until the whole launch is over.
-
-    The simulator takes it out of a module when a call of a device function returns; another thread may be in it still.
-    """
-
-    def __init__(self) -> None:
-        self._swapped: dict[int, tuple[dict[str, Any], list[str]]] = {}
-
-    @contextmanager
-    def __call__(self, function: Any, module: Any) -> Iterator[None]:
-        outermost = not self._swapped
-        names = function.__globals__
-        if id(names) not in self._swapped:
-            found = [name for name, value in names.items() if value is cuda]
-            self._swapped[id(names)] = names, found
-            names.update(dict.fromkeys(found, module))
-        try:
-            yield
-        finally:
-            if outermost:
-                self._restore()
-
-    def _restore(self) -> None:
-        for names, found in self._swapped.values():
-            names.update(dict.fromkeys(found, cuda))
-        self._swapped.clear()

@@ -38,9 +38,11 @@ from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize
 if SIMULATED:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
+    from rnnops.kernels.cuda.simulated_launches import hasten_launches
     from rnnops.kernels.cuda.simulated_shared_memory import share_arrays
 
     share_arrays()
+    hasten_launches()
     intrinsic: Any = None  # twins in Python take the place of what is written in LLVM IR
 else:  # which the simulator does without
     from numba.cuda import dispatcher, extending
