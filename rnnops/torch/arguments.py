@@ -67,6 +67,13 @@ def checked_axis(axis: Any) -> int:
     return axis
 
 
+def checked_recheck(calls: Any) -> int | None:
+    """After how many calls the self-check runs again. Raises StepError for what is no positive integer."""
+    if calls is None or (isinstance(calls, int) and not isinstance(calls, bool) and calls > 0):
+        return calls
+    raise StepError("recheck= must be a positive number of calls", came=repr(calls)[:60], hint="recheck=100, or None.")
+
+
 def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
     """Lengths as int32, of a list of integers or a tensor of any integer type, one for each row of `x [T, N, ...]`.
 

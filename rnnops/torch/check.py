@@ -7,43 +7,71 @@ instead of a wrong number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, autocast, enable_grad, inference_mode
+from torch.autograd.graph import saved_tensors_hooks
 
 import rnnops as ro
 from rnnops.torch.errors import SelfCheckError
 from rnnops.torch.host_side import as_array
 from rnnops.torch.layout import CPU, Kind, Layout
 from rnnops.torch.random_numbers import OwnDraws, RandomFunctions
-from rnnops.torch.recorder import Recorder
 from rnnops.torch.step_modes import Decisions
 from rnnops.torch.translate import Translation
 
 if TYPE_CHECKING:
-    from rnnops.torch.prepare import Step
+    from rnnops.torch.traced import Step
 
 SEED = 0
 STEPS = 2  # the second one reads states that the first one made
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the largest element; wrong gradients are far off
 
 
-def check_step(step: Step, translation: Translation, layout: Layout, recorder: Recorder) -> None:
-    """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's."""
+def check_step(
+    step: Step,
+    translation: Translation,
+    layout: Layout,
+    recorder: AbstractContextManager[Any],
+    closed_over: Sequence[Tensor] | None = None,
+) -> None:
+    """Raise SelfCheckError where outputs or gradients of two steps differ from PyTorch's.
+
+    Args:
+        recorder: a context around each step of PyTorch's.
+        closed_over: tensors that the step closes over now, where they are others than at its trace.
+    """
+    closed_over = translation.closed_over if closed_over is None else closed_over
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[] if layout.device == CPU else [layout.device]))
         stack.enter_context(_exact_products())
         stack.enter_context(inference_mode(False))
         stack.enter_context(enable_grad())
         stack.enter_context(autocast(layout.device.type, enabled=False))
+        stack.enter_context(without_hooks(closed_over))
         torch.manual_seed(0)
-        states = [_random(kind, kind.shape, layout.device) for kind in layout.states]
-        inputs = [_random(kind, (STEPS, *kind.shape), layout.device) for kind in layout.inputs]
+        states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
+        inputs = [random_tensor(kind, (STEPS, *kind.shape), layout.device) for kind in layout.inputs]
         theirs = _loop(step, states, inputs, layout, recorder)
-        _compare(translation, [*states, *inputs, *translation.closed_over], theirs)
+        _compare(translation, [*states, *inputs, *closed_over], theirs)
+
+
+@contextmanager
+def without_hooks(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Hooks of tensors, and of what autograd saves, are those of the user's own passes, and see nothing of a check."""
+    held = [tensor._backward_hooks for tensor in tensors if tensor._backward_hooks]
+    before = [dict(hooks) for hooks in held]
+    for hooks in held:
+        hooks.clear()
+    try:
+        with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+            yield
+    finally:
+        for hooks, kept in zip(held, before, strict=True):
+            hooks.update(kept)
 
 
 @contextmanager
@@ -59,15 +87,36 @@ def _exact_products() -> Iterator[None]:
             torch.set_float32_matmul_precision(before)
 
 
-def _random(kind: Kind, shape: Sequence[int], device: torch.device) -> Tensor:
+def random_tensor(kind: Kind, shape: Sequence[int], device: torch.device) -> Tensor:
     """The same numbers on every device."""
     if not kind.dtype.is_floating_point:
         return torch.randint(0, 2, tuple(shape)).to(device, kind.dtype)
     return torch.rand(tuple(shape), dtype=kind.dtype).to(device).requires_grad_()
 
 
+def results_of_one_step(step: Step, layout: Layout, beside: Sequence[Kind]) -> list[Tensor]:
+    """What one step of PyTorch gives, without the tensors that it carries beside its own states.
+
+    Args:
+        beside: kinds of these.
+    """
+    count = len(layout.states)
+    with inference_mode(False), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
+        inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
+        others = [random_tensor(kind, kind.shape, layout.device) for kind in beside]
+        with RandomFunctions(OwnDraws(SEED).at_step(0)), Decisions(step.assume):
+            results = list(step.function(*states, *others, *inputs))
+    return [*results[:count], *results[count + len(beside) :]]
+
+
 def _loop(
-    step: Step, states: Sequence[Tensor], inputs: Sequence[Tensor], layout: Layout, recorder: Recorder
+    step: Step,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    layout: Layout,
+    recorder: AbstractContextManager[Any],
 ) -> list[Tensor]:
     """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
     count, carried, rows, draws = len(layout.states), list(states), [], OwnDraws(SEED)
@@ -96,15 +145,7 @@ def _compare(translation: Translation, tensors: list[Tensor], theirs: list[Tenso
     grads = torch.autograd.grad(list(live.values()), list(leaves.values()), list(given.values()), allow_unused=True)
     for (name, tensor), grad in zip(leaves.items(), grads, strict=True):
         wanted = torch.zeros_like(tensor) if grad is None else grad
-        _expect_equal(f"the gradient of {name}", _hooked(tensor, mine[name]), wanted)
-
-
-def _hooked(tensor: Tensor, grad: Any) -> Any:
-    """A gradient after the hooks of its tensor, which PyTorch runs whoever computed it."""
-    for hook in (tensor._backward_hooks or {}).values():
-        changed = hook(torch.from_numpy(grad).to(tensor.device))
-        grad = grad if changed is None else on_host(changed).numpy()
-    return grad
+        _expect_equal(f"the gradient of {name}", mine[name], wanted)
 
 
 def on_host(tensor: Tensor) -> Tensor:

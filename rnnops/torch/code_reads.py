@@ -66,8 +66,7 @@ def kind_of(filename: str) -> str:
 def is_unread(module: Any) -> bool:
     """Whether the values of a module or a class of this module name count as constants."""
     name = module if isinstance(module, str) else ""
-    is_module = name.startswith("torch.nn.modules") and name != "torch.nn.modules.module"
-    return name.partition(".")[0] in UNREAD and not is_module
+    return name.partition(".")[0] in UNREAD
 
 
 @lru_cache(4096)

@@ -26,7 +26,8 @@ from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
 from rnnops.torch.host_side import HOST, as_array, as_tensor
 from rnnops.torch.layout import layout_of
-from rnnops.torch.prepare import Compiled, Prepared, Step, Traced
+from rnnops.torch.prepare import Compiled, PlainLoop, Prepared
+from rnnops.torch.traced import Step, Traced
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class Call:
         states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
         shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
         layout = partial(layout_of, states, inputs, self.batch_axis)
-        return self.prepared.for_shapes(self.step, shapes, self.lengths, layout)[0]
+        compiled, _ = self.prepared.for_shapes(self.step, shapes, self.lengths, layout)
+        if isinstance(compiled, PlainLoop):
+            compiled.refuse("a graph takes no such step")
+        return compiled
 
     def places(self, compiled: Compiled) -> list[int | None]:
         """For each input of the net, which of the op's tensors it is; None for those that the graph does not have."""
@@ -80,7 +84,7 @@ class Call:
                 return place
         hint = "Call the module with this batch size before, outside of the graph, or make a graph for it."
         raise StepError(
-            f"a graph does not have {compiled.traced.watch.where(number)}, which this size needs", hint=hint
+            f"a graph does not have {compiled.traced.watch.walk.where_slot(number)}, which this size needs", hint=hint
         )
 
     def feeds(self, compiled: Compiled, tensors: Sequence[Tensor]) -> dict[str, Any]:
@@ -94,8 +98,9 @@ class Call:
 
     def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
         """Dtype and shape of each last state, and of each result of all steps, for sizes that may be symbols."""
-        sequence = tensors[self.states]
-        kinds = self.traced.trace.result_kinds(sequence.shape[1] if self.traced.trace.symbols else None)
+        sequence, trace = tensors[self.states], self.traced.trace
+        assert trace is not None
+        kinds = trace.result_kinds(sequence.shape[1] if trace.symbols else None)
         return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
 
 

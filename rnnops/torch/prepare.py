@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,38 +18,20 @@ from rnnops.compiler.api.run import Run
 from rnnops.schema import schema_of
 from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.check import check_step
-from rnnops.torch.code_reads import Reads
-from rnnops.torch.errors import StepError, UnseenWarning
-from rnnops.torch.host_side import check_whole
+from rnnops.torch.errors import SelfCheckError, StepError
+from rnnops.torch.journal import Journal
 from rnnops.torch.layout import Layout
-from rnnops.torch.recorder import Recorder
 from rnnops.torch.sides import Side
-from rnnops.torch.step_modes import RestoredModules
-from rnnops.torch.trace import Trace, trace_step
+from rnnops.torch.trace import Trace
+from rnnops.torch.traced import Step, Traced, carrying, traced_step
 from rnnops.torch.translate import Translation, translate
 from rnnops.torch.walk import static_walk
-from rnnops.torch.watch import Watch, tensor_at
+from rnnops.torch.watch import tensor_at
 
 PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is the process's
 forks.wait_for(PREPARING)
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 KEPT_TRACES = 8  # other values of what a step reads, and other ways that it takes by sizes
-FlatStep = Callable[..., Sequence[Tensor]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step as a function of tensors.
-
-    Args:
-        function: states, then inputs -> states, then results.
-        roots: what it is made of, by name, from where all that it reads is reached.
-        assume: answers to `if tensor:`.
-    """
-
-    function: FlatStep
-    roots: Mapping[str, Any]
-    assume: tuple[bool, ...] = ()
 
 
 class Settings(NamedTuple):
@@ -79,20 +60,6 @@ def settings_of(reverse: bool, options: Mapping[str, Any]) -> Settings:
 
 
 @dataclass(frozen=True)
-class Traced:
-    """A trace that has passed the self-check.
-
-    Args:
-        watch: what it read.
-        numbers: of the slots of tensors that the graph has, by the tensors' ids.
-    """
-
-    trace: Trace
-    watch: Watch
-    numbers: Mapping[int, int]
-
-
-@dataclass(frozen=True)
 class Compiled:
     """A step compiled for a batch size.
 
@@ -112,6 +79,7 @@ class Compiled:
 
     @property
     def trace(self) -> Trace:
+        assert self.traced.trace is not None
         return self.traced.trace
 
     def closed_over(self, reached: Sequence[Tensor]) -> list[Tensor]:
@@ -141,6 +109,21 @@ class Compiled:
         dtype = str(self.translation.float_dtype).removeprefix("torch.")
         return self.run.plan(shapes, backward=backward, wrt=wrt if backward else None, dtype=dtype)
 
+    def over_time(
+        self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Last states, and results of all steps; what else the step sets is left as by a loop."""
+        effects = self.traced.effects
+        carried = [effect.now() for effect in effects.carried]
+        last, steps = self([*states, *carried], inputs, lengths, reached)
+        count = inputs[0].shape[0]
+        if count:
+            for effect, tensor in zip(effects.carried, last[len(states) :], strict=True):
+                effect.write_back(tensor)
+            for counted in effects.counted:
+                counted.write_back(count)
+        return last[: len(states)], steps
+
     def __call__(
         self, states: Sequence[Tensor], inputs: Sequence[Tensor], lengths: Tensor | None, reached: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
@@ -161,6 +144,20 @@ class Compiled:
         return results[: len(states)], results[len(states) :]
 
 
+@dataclass(frozen=True)
+class PlainLoop:
+    """A step that runs by PyTorch's own loop, as what it changes may decide how it goes on."""
+
+    traced: Traced
+    reverse: bool
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise StepError for what there is only for a step that is compiled."""
+        hint = "Carry it as a state, or count by an attribute that the step only adds to."
+        came = f"it changes {self.traced.effects.where}"
+        raise StepError(f"{what}: the step runs by PyTorch's own loop", came=came, hint=hint)
+
+
 @dataclass
 class Prepared:
     """All that was made of one step with one structure of states and inputs.
@@ -174,26 +171,52 @@ class Prepared:
     settings: Settings
     side: Side
     traces: list[Traced] = field(default_factory=list)
-    compiled: dict[Any, Compiled] = field(default_factory=dict)
+    compiled: dict[Any, Compiled | PlainLoop] = field(default_factory=dict)
 
     def for_shapes(
         self, step: Step, shapes: Any, lengths: bool, layout: Callable[[], Layout]
-    ) -> tuple[Compiled, list[Tensor]]:
+    ) -> tuple[Compiled | PlainLoop, list[Tensor]]:
         """The step compiled for sizes of one step, and the tensors that its trace reads, as they are now.
 
         Args:
             shapes: what the layout follows from.
         """
         key = (shapes, lengths)
-        for traced in self.traces:
+        for place, traced in enumerate(self.traces):
             found = self.compiled.get((key, id(traced)))
             tensors = None if found is None else traced.watch.tensors_now(step.roots)
             if found is not None and tensors is not None:
+                if place:
+                    self.traces = [traced, *(other for other in self.traces if other is not traced)]
                 return found, tensors
         with PREPARING:
             return self._make(step, key, layout(), lengths)
 
-    def _make(self, step: Step, key: Any, layout: Layout, lengths: bool) -> tuple[Compiled, list[Tensor]]:
+    def check_again(self, step: Step, layout: Layout, compiled: Compiled, reached: Sequence[Tensor]) -> None:
+        """The self-check of a step that is compiled, with what it reads now.
+
+        Raises SelfCheckError, and forgets the trace, where the step does something else now.
+        """
+        traced = compiled.traced
+        layout = traced.effects.full(layout)
+        translation = translate(compiled.trace, layout, False, False)
+        numbers = (traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
+        pairs = zip(translation.closed_over, numbers, strict=True)
+        now = [tensor if number is None else reached[number] for tensor, number in pairs]
+        journal = Journal(step.roots, static_walk(step.roots))
+        with PREPARING, journal:
+            try:
+                check_step(carrying(step, traced.effects), translation, layout, nullcontext(), now)
+            except SelfCheckError:
+                self.forget(compiled.traced)
+                raise
+
+    def forget(self, traced: Traced) -> None:
+        """Trace again at the next call."""
+        self.traces = [other for other in self.traces if other is not traced]
+        self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not traced}
+
+    def _make(self, step: Step, key: Any, layout: Layout, lengths: bool) -> tuple[Compiled | PlainLoop, list[Tensor]]:
         traced, tensors = self._known_trace(step, layout) or self._trace(step, layout)
         if (key, id(traced)) not in self.compiled:
             self.compiled[key, id(traced)] = self._compile(traced, layout, lengths)
@@ -205,13 +228,15 @@ class Prepared:
     def _known_trace(self, step: Step, layout: Layout) -> tuple[Traced, list[Tensor]] | None:
         """A trace that holds for these sizes and for what the step reads now, if there is one already."""
         for traced in self.traces:
-            tensors = traced.watch.tensors_now(step.roots) if traced.trace.fits(layout) else None
+            tensors = traced.watch.tensors_now(step.roots) if traced.fits(layout) else None
             if tensors is not None:
                 return traced, tensors
         return None
 
-    def _compile(self, traced: Traced, layout: Layout, lengths: bool) -> Compiled:
-        translation = translate(traced.trace, layout, self.settings.reverse, lengths)
+    def _compile(self, traced: Traced, layout: Layout, lengths: bool) -> Compiled | PlainLoop:
+        if traced.trace is None:
+            return PlainLoop(traced, self.settings.reverse)
+        translation = translate(traced.trace, traced.effects.full(layout), self.settings.reverse, lengths)
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         run = self.side.compile(translation.net, self.settings.threads, dict(self.settings.options))
@@ -224,66 +249,5 @@ class Prepared:
         traced = traced_step(step, layout)
         self.traces.insert(0, traced)
         for old in self.traces[KEPT_TRACES:]:
-            self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not old}
-        del self.traces[KEPT_TRACES:]
+            self.forget(old)
         return traced, traced.watch.walk.tensors()
-
-
-def traced_step(step: Step, layout: Layout) -> Traced:
-    """A trace of a step that has passed the self-check, and what it read."""
-    before = static_walk(step.roots)
-    for number, tensor in enumerate(before.tensors()):
-        check_whole(f"closed_over_{number}", tensor)
-    reads = Reads()
-    recorder = Recorder(reads.add)
-    with RestoredModules(before.modules):
-        trace = trace_step(step.function, layout, recorder, step.assume)
-    translation = translate(trace, layout, False, False)
-    with RestoredModules(before.modules):
-        check_step(step, translation, layout, recorder)
-    watch = Watch(step.roots, reads)
-    numbers: dict[int, int] = {}
-    for number, tensor in enumerate(watch.walk.tensors()):
-        numbers.setdefault(id(tensor), number)
-    loose = [tensor for tensor in translation.closed_over if id(tensor) not in numbers]
-    if loose:
-        with RestoredModules(before.modules):
-            again = trace_step(step.function, layout, recorder, step.assume)
-        check_loose(loose, translate(again, layout, False, False).closed_over, watch)
-    warn_of_unseen(watch, recorder)
-    return Traced(trace, watch, numbers)
-
-
-def check_loose(loose: Sequence[Tensor], again: Sequence[Tensor], watch: Watch) -> None:
-    """Raise StepError for tensors in no place that is known, unless the step makes them anew each time that it runs.
-
-    Args:
-        again: the tensors that another trace closes over.
-    """
-    known = {_memory(tensor) for tensor in watch.walk.tensors()}
-    known |= {array.ctypes.data for array, _ in watch.walk.arrays if isinstance(array, np.ndarray)}
-    others = {_memory(tensor) for tensor in again}
-    for tensor in loose:
-        if _memory(tensor) in known:  # `weight.data`, a view: it holds as long as that is the same tensor
-            watch.fix_tensors()
-        elif _memory(tensor) in others and tensor.numel():
-            came = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-            hint = "Hold it in an attribute, a list, a dict, a closure or a global."
-            raise StepError("a step reads a tensor from where rnnops cannot follow it", came=came, hint=hint)
-
-
-def _memory(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
-
-
-def warn_of_unseen(watch: Watch, recorder: Recorder) -> None:
-    """Warn once of what a step reads and nobody can compare before each call."""
-    found = [f"{what} by {name}" for name, what in sorted(recorder.outside)]
-    for what in [*found, *watch.unseen]:
-        if what not in _told:
-            _told.add(what)
-            text = f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does"
-            warnings.warn(text, UnseenWarning, stacklevel=2)
-
-
-_told: set[str] = set()

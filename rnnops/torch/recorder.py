@@ -10,9 +10,13 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+from torch.nn import Module
+from torch.nn.modules.module import _global_backward_hooks, _global_backward_pre_hooks
 from torch.overrides import TorchFunctionMode
 
 from rnnops.torch.code_reads import MODULES, SKIPPED, STANDARD, USER, kind_of
+from rnnops.torch.errors import StepError
 
 OUTSIDE = {  # modules of C functions that read what no object of Python holds
     "time": "the clock",
@@ -25,6 +29,7 @@ OUTSIDE = {  # modules of C functions that read what no object of Python holds
     "_socket": "a socket",
 }
 PURE = {"putenv", "unsetenv", "fspath", "getpid"}
+CALL = Module._call_impl.__code__
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
 
@@ -35,6 +40,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self._on_code = on_code
         self._done: dict[int, CodeType] = {}
+        self._modules: dict[int, Module] = {}
         self.outside: set[OutsideRead] = set()
 
     def __enter__(self) -> Recorder:
@@ -48,6 +54,8 @@ class Recorder(TorchFunctionMode):
         sys.setprofile(None)
         super().__exit__(*error)
         self._pause_other(False)
+        for module in self._modules.values():
+            _check_module(module)
 
     def _pause_other(self, pause: bool) -> None:
         """A profiler that is at work is stopped meanwhile."""
@@ -67,6 +75,9 @@ class Recorder(TorchFunctionMode):
     def _on_event(self, frame: FrameType, event: str, function: Any) -> None:
         if event == "call":
             code = frame.f_code
+            if code is CALL:
+                module = frame.f_locals["self"]
+                self._modules[id(module)] = module
             if id(code) not in self._done:
                 self._on_call(frame, code)
         elif event == "c_call":
@@ -86,6 +97,19 @@ class Recorder(TorchFunctionMode):
         read = OUTSIDE.get(module)
         if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
             self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
+
+
+def _check_module(module: Module) -> None:
+    """Raise StepError for modules that a graph would not show as they are."""
+    if isinstance(module, torch.jit.ScriptModule):
+        hint = "Give the module as it was before torch.jit.script."
+        raise StepError("a scripted module is part of a step", came=module.original_name, hint=hint)
+    own = module._backward_hooks, module._backward_pre_hooks
+    for hooks in (*own, _global_backward_hooks, _global_backward_pre_hooks):
+        for hook in hooks.values():
+            came = f"{getattr(hook, '__qualname__', hook)} of {type(module).__name__}"
+            hint = "Put it on the rnnops.torch.RNN, or on a parameter."
+            raise StepError("a loop would run a module's backward hook at each step", came=came, hint=hint)
 
 
 def kind_of_caller(frame: FrameType | None, itself: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -21,11 +22,13 @@ from rnnops.torch.arguments import (
     checked_axis,
     checked_lengths,
     checked_options,
+    checked_recheck,
     inputs_of,
     tensors_of,
 )
+from rnnops.torch.copied_steps import copied_step
 from rnnops.torch.errors import StepError
-from rnnops.torch.prepare import Prepared, settings_of
+from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
 from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan, step_of
 
 KEPT = 64  # steps that `scan` remembers, with what they close over
@@ -46,6 +49,7 @@ class RNN(Module):
         reverse: from the last step to the first.
         batch_axis: of the states.
         assume: answers to `if tensor:` in the step, in order.
+        recheck: run the self-check again at every n-th call, for steps that read what cannot be compared.
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 
     Raises:
@@ -70,6 +74,7 @@ class RNN(Module):
         reverse: bool = False,
         batch_axis: int = 0,
         assume: Sequence[bool] = (),
+        recheck: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -80,6 +85,7 @@ class RNN(Module):
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
         self._assume, self._settings = checked_answers(assume), settings_of(reverse, checked_options(options))
+        self._recheck, self._calls = checked_recheck(recheck), 0
         self._prepared: dict[Any, Prepared] = {}
         self._number = _number(self)
 
@@ -114,6 +120,19 @@ class RNN(Module):
             return in_graph(self._number, xs, present, held)
         return self.over_time(xs, init, lengths)
 
+    def forget(self) -> None:
+        """Drop all traces: the next call traces the step again, and checks it.
+
+        Example:
+            >>> import torch
+            >>> rnn = ro.torch.RNN(torch.nn.GRUCell(3, 4))
+            >>> ys, h = rnn(torch.ones(7, 2, 3))
+            >>> rnn.forget()
+            >>> torch.equal(rnn(torch.ones(7, 2, 3))[0], ys)
+            True
+        """
+        self._prepared.clear()
+
     @property
     def net(self) -> ro.Net:
         """The net that a step was translated to last.
@@ -124,7 +143,10 @@ class RNN(Module):
         compiled = [compiled for prepared in self._prepared.values() for compiled in prepared.compiled.values()]
         if not compiled:
             raise StepError("nothing was traced yet", hint="Call the module, or its plan(xs, init).")
-        return compiled[-1].translation.net
+        last = compiled[-1]
+        if isinstance(last, PlainLoop):
+            last.refuse("there is no net")
+        return last.translation.net
 
     def plan(self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True) -> PlannedRun:
         """What a call with such tensors does: loops, memory, generated source. Only their shapes are read.
@@ -139,6 +161,8 @@ class RNN(Module):
         check_flags("plan", backward=backward)
         step, given, made = self._asked(xs, init, lengths)
         compiled, _ = compiled_for(prepared_for(given, made, self._prepared), step_of(step, given, made), given, made)
+        if isinstance(compiled, PlainLoop):
+            compiled.refuse("there is no plan")
         return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
 
     def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
@@ -166,14 +190,23 @@ class RNN(Module):
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
         roots = {"step": self.step, "cell": self.cell}
-        made = Made(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {})
+        self._calls += 1
+        again = self._recheck is not None and self._calls % self._recheck == 0
+        made = Made(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {}, again)
         return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RNN:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        state = copy.deepcopy({name: value for name, value in self.__getstate__().items() if name != "step"}, memo)
+        made.__setstate__({**state, "step": copied_step(self.step, memo)})
+        return made
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__({"_recheck": None, "_calls": 0, **state})
         self._number = _number(self)
 
 

@@ -15,9 +15,11 @@ from rnnops.torch.arguments import Tensors, tensors_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.layout import layout_of
 from rnnops.torch.opaque import Call, call_opaque
-from rnnops.torch.prepare import Compiled, Prepared, Settings, Step
+from rnnops.torch.plain_loop import run_plainly
+from rnnops.torch.prepare import Compiled, PlainLoop, Prepared, Settings
 from rnnops.torch.sides import side_of
 from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
+from rnnops.torch.traced import Step
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
 
@@ -31,6 +33,7 @@ class Made(NamedTuple):
         roots: what the step is made of, by name.
         cell: a module whose tensors a graph may have.
         held: what a graph has in place of its parameters and buffers, by name.
+        check_again: whether the self-check runs at this call.
     """
 
     roots: Mapping[str, Any]
@@ -39,6 +42,7 @@ class Made(NamedTuple):
     batch_axis: int
     cell: Module | None = None
     held: Mapping[str, Tensor] = MappingProxyType({})
+    check_again: bool = False
 
 
 class Given(NamedTuple):
@@ -84,16 +88,22 @@ def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prep
 
 def step_of(step: StepFunction, given: Given, made: Made) -> Step:
     """A step as a function of tensors."""
-    return Step(FlatStep(step, given.carry, given.xs), made.roots, made.assume)
+    return Step(FlatStep(step, given.carry, given.xs), len(given.carry.leaves), made.roots, made.assume)
 
 
 def run_now(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor], Any]:
     """Last states, results of all steps, and the structure of these."""
     compiled, reached = compiled_for(prepared, step, given, made)
-    return *compiled(given.carry.leaves, given.xs.leaves, given.lengths, reached), compiled.trace.result_tree
+    states, inputs = given.carry.leaves, given.xs.leaves
+    if isinstance(compiled, PlainLoop):
+        last, steps = run_plainly(step.function, states, inputs, given.lengths, compiled.reverse, made.batch_axis)
+        return last, steps, getattr(step.function, "result_tree", None)
+    if made.check_again:
+        prepared.check_again(step, layout_of(states, inputs, made.batch_axis), compiled, reached)
+    return *compiled.over_time(states, inputs, given.lengths, reached), compiled.trace.result_tree
 
 
-def compiled_for(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[Compiled, list[Tensor]]:
+def compiled_for(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[Compiled | PlainLoop, list[Tensor]]:
     """The step compiled for the sizes of these tensors, and the tensors that it reads."""
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
@@ -108,6 +118,11 @@ def run_in_graph(prepared: Prepared, step: Step, given: Given, made: Made) -> tu
         examples = [_example(tensor) for tensor in given.leaves]
         layout = layout_of(examples[:count], examples[count:], axis)
         compiled, _ = prepared.for_shapes(step, layout, given.lengths is not None, lambda: layout)
+    if isinstance(compiled, PlainLoop):
+        compiled.refuse("torch.compile and torch.export take no such step")
+    if compiled.traced.effects.where:
+        hint = "Carry it as a state, or call the module outside of a graph."
+        raise StepError("in a graph, a step sets what is no state", came=compiled.traced.effects.where, hint=hint)
     for number, tensor in enumerate(given.leaves):
         rows = {axis % max(tensor.dim(), 1) if number < count else 1} if compiled.trace.symbols else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})

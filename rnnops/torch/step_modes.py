@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ import torch.utils._pytree as pytree
 from torch import SymInt, Tensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd.function import _SingleLevelFunction
-from torch.nn import Module, Parameter
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -188,27 +187,6 @@ CELLS: dict[Any, Callable[..., Any]] = {
     torch.rnn_tanh_cell: _plain_cell(torch.tanh),
     torch.rnn_relu_cell: _plain_cell(torch.relu),
 }
-
-
-class RestoredModules:
-    """What a step sets on its modules (`self.mem = ...`), or in lists and dicts of theirs, is put back at the end."""
-
-    def __init__(self, modules: Sequence[Module]) -> None:
-        self._modules = [module for root in modules for module in root.modules()]
-        scripted = next((module for module in self._modules if isinstance(module, torch.jit.ScriptModule)), None)
-        if scripted is not None:
-            hint = "Give the module as it was before torch.jit.script."
-            raise StepError("a scripted module is part of a step", came=scripted.original_name, hint=hint)
-
-    def __enter__(self) -> None:
-        namespaces = [module.__dict__ for module in self._modules]
-        held = [value for names in namespaces for value in names.values() if isinstance(value, dict | list)]
-        self._before = [(known, copy(known)) for known in (*held, *namespaces)]
-
-    def __exit__(self, *error: Any) -> None:
-        for known, before in self._before:
-            known.clear()
-            known.extend(before) if isinstance(known, list) else known.update(before)
 
 
 class ElementwiseFunctions:

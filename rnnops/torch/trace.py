@@ -23,6 +23,7 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_f
 from torch.backends import cudnn, mkldnn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
@@ -89,6 +90,10 @@ class Trace:
             return sympy_interp(PythonReferenceAnalysis, dict.fromkeys(self.symbols, batch), value.node.expr)
         return int(value.node.expr.subs(dict.fromkeys(self.symbols, batch)))
 
+    def places(self) -> list[fx.Node]:
+        """Nodes of states and inputs."""
+        return [node for node in self.module.graph.nodes if node.op == "placeholder"]
+
     def result_kinds(self, batch: Any) -> list[tuple[dtype, tuple[Any, ...]]]:
         """Dtype and shape of each result of a step."""
         output = next(node for node in self.module.graph.nodes if node.op == "output")
@@ -101,12 +106,14 @@ def trace_step(
     layout: Layout,
     recorder: Recorder | None = None,
     assume: Sequence[bool] = (),
+    mutations: TorchDispatchMode | None = None,
 ) -> Trace:
     """Trace a function of tensors that gives tensors.
 
     Args:
         recorder: which is told of the code that runs.
         assume: answers to `if tensor:` in the step, in order.
+        mutations: a mode that sees ops that change tensors in place.
 
     Raises StepError where the step decides by a tensor's value, and for custom autograd functions that are not
     elementwise.
@@ -128,11 +135,18 @@ def trace_step(
 
         def run(*tensors: Tensor) -> Sequence[Tensor]:
             with ExitStack() as modes:
-                for mode in (enable_grad(), ElementwiseFunctions(), DetachWithoutGrad(), PlainCells(), NoReading()):
+                for mode in (
+                    enable_grad(),
+                    ElementwiseFunctions(),
+                    DetachWithoutGrad(),
+                    PlainCells(),
+                    NoReading(),
+                ):
                     modes.enter_context(mode)
                 modes.enter_context(SizedByTensors(tensors[0]))
                 modes.enter_context(RandomFunctions(rand_like))
                 modes.enter_context(Decisions(assume))
+                modes.enter_context(mutations or nullcontext())
                 modes.enter_context(recorder or nullcontext())
                 return step(*tensors)
 

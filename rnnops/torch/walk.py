@@ -15,8 +15,8 @@ import threading
 import types
 import weakref
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from operator import attrgetter, getitem, itemgetter, methodcaller
 from typing import Any
@@ -33,9 +33,10 @@ ATOMS = (
     *(bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
 )
-OWN = {"_prepared", "_number", "_origin"}  # of rnnops.torch.RNN, which a step may reach by the module that holds it
+OWN = {"_prepared", "_number", "_calls"}  # of rnnops.torch.RNN, which a step may reach by the module that holds it
 TENSORS = ("_parameters", "_buffers", "_modules")
 DATA = ("types", "argparse", "collections", "configparser")  # whose objects hold what users put there
+PLAIN = (dict, list, tuple, set, frozenset, deque, OrderedDict)
 CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 NOT_FOLLOWED = (types.CodeType, types.FrameType, types.TracebackType)
 Path = tuple[Any, str] | None
@@ -47,6 +48,7 @@ class Walk:
     """A walk from roots.
 
     Args:
+        ignored: ids of holders and keys there that are left out; a key of None leaves out the object.
         tensor_parts: whether tensors are asked for their kinds, which is not done in the middle of a trace.
 
     Attributes:
@@ -57,8 +59,14 @@ class Walk:
         unseen: the ways to what is too large to be compared.
     """
 
-    def __init__(self, roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True) -> None:
-        self.roots = tuple(roots.values())
+    def __init__(
+        self,
+        roots: Mapping[str, Any],
+        reads: Reads,
+        tensor_parts: bool = True,
+        ignored: Collection[tuple[int, Any]] = (),
+    ) -> None:
+        self.roots, self._ignored = tuple(roots.values()), ignored
         self.key: list[Any] = []
         self.objects: list[Any] = []
         self.paths: list[Path] = []
@@ -67,15 +75,18 @@ class Walk:
         self.fetches: list[tuple[Callable[[Any], Iterable[Any]], Any]] = []
         self.expected: list[Any] = []
         self.tensor_fetches: list[tuple[Callable[[Any], Iterable[Any]], Any]] = []
+        self.typed: list[Any] = []  # objects whose class may change
         self.sized: list[Any] = []
+        self.named: list[dict[Any, Any]] = []  # whose keys may change
         self.arrays: list[tuple[Any, Any]] = []
         self.apart: list[tuple[Any, frozenset[str]]] = []  # dicts that must not have these names
         self.with_attributes: list[Tensor] = []
+        self.holder_paths: list[Path] = []
         self.holders: list[Any] = []  # whose contents may be changed in place
         self.modules: list[Module] = []
         self.functions: list[types.FunctionType] = []
         self.unseen: list[str] = []
-        self._reads, self._names, self._tensor_parts = reads, reads.names, tensor_parts
+        self.reads, self._names, self._tensor_parts = reads, reads.names, tensor_parts
         self._seen: dict[int, int] = {}
         for name, root in roots.items():
             self.key.append(self._child(root, (None, name)))
@@ -85,25 +96,33 @@ class Walk:
             self._visit(self.objects[number], self.paths[number])
             number += 1
 
+    def where_slot(self, number: int) -> str:
+        """The way to the tensor of a slot."""
+        return text_of(self.paths[self.slot_objects[number]])
+
     def tensors(self) -> list[Tensor]:
         """Those at each slot."""
         return [self.objects[number] for number in self.slot_objects]
 
     def _walk_globals(self) -> None:
-        for held, names in self._reads.globals.values():
+        for held, names in self.reads.globals.values():
             present = sorted(name for name in names if name in held)
             path = (None, f"{held.get('__name__', '?')}")
             self.key.append((id(held), *present))
-            self.holders.append(held)
+            self._hold(held, path)
             self._fetch_items(held, present, path)
             absent = frozenset(names.difference(present))
             if absent:
                 self.apart.append((held, absent))
-        modules = sorted(self._reads.imports.intersection(sys.modules))
+        modules = sorted(self.reads.imports.intersection(sys.modules))
         self.key.append(tuple(modules))
         self._fetch_items(sys.modules, modules, None)
-        if self._reads.reads_environment:
+        if self.reads.reads_environment:
             self.key.append(self._child(os.environ._data, (None, "os.environ")))  # type: ignore[attr-defined]
+
+    def _hold(self, holder: Any, path: Path) -> None:
+        self.holders.append(holder)
+        self.holder_paths.append(path)
 
     def _child(self, value: Any, path: Path) -> Any:
         """A token for a value, which is walked later if it can hold others."""
@@ -127,6 +146,9 @@ class Walk:
             if len(self.objects) == MOST_OBJECTS + 1:
                 self.unseen.append(f"what lies behind {text_of(path)}")
             return
+        if self._ignored and (id(value), None) in self._ignored:
+            self.key.append(id(value))
+            return
         handler = _handler_of(type(value))
         handler(self, value, path)
 
@@ -145,6 +167,8 @@ class Walk:
     ) -> None:
         tensors, others = [], []
         for key, value in zip(keys, values, strict=True):
+            if self._ignored and (id(holder), key) in self._ignored:
+                continue
             self.key.append(self._child(value, (path, _named(key))))
             if isinstance(value, Tensor):
                 tensors.append(key)
@@ -163,16 +187,14 @@ class Walk:
         """Attributes in a dict, as far as code names them; no name may come or go."""
         names = [name for name in holder if (every or name in self._names) and name not in OWN]
         self.key.append(tuple(names))
-        self.holders.append(holder)
-        self.fetches.append((tuple, holder))
-        self.expected += tuple(holder)
+        self._hold(holder, path)
+        (self.named if holder else self.sized).append(holder)
         self._fetch_items(holder, names, path)
 
     def _of_type(self, value: Any, path: Path) -> None:
         kind = type(value)
-        self.key.append(self._child(kind, (path, "__class__")))
-        self.fetches.append((_type_of, value))
-        self.expected.append(kind)
+        self.key.append(self._child(kind, (path, ".__class__")))
+        self.typed.append(value)
 
     # Handlers, one for each kind of object.
 
@@ -190,30 +212,28 @@ class Walk:
     def _module(self, value: Module, path: Path) -> None:
         self.modules.append(value)
         self._of_type(value, path)
-        own, every = value.__dict__, self._reads.all_names and not is_unread(type(value).__module__)
+        own, every = value.__dict__, self.reads.all_names and not is_unread(type(value).__module__)
         names = [name for name in own if (every or name in self._names) and name not in OWN]
         for held in (own.get(name) for name in TENSORS):
             if isinstance(held, dict):
-                self._fetch_namespace(held, path, self._reads.all_names)
+                self._fetch_namespace(held, path, self.reads.all_names)
         self.key.append(tuple(names))
-        self.holders.append(own)
-        self.fetches.append((tuple, own))
-        self.expected += tuple(own)
+        self._hold(own, path)
+        self.named.append(own)
         self._fetch_items(own, names, path)
 
     def _class(self, value: type, path: Path) -> None:
-        self.key += (id(value), self._child(type(value), (path, ".__class__")))
-        if value.__flags__ & (1 << 9) == 0 and is_unread(value.__module__):  # written in C
+        self.key.append(id(value))
+        if is_unread(value.__module__):
+            if issubclass(value, Module) and not issubclass(value, torch.jit.ScriptModule):
+                self._fetch_attributes(value, ("forward", "__call__"), path)
             return
-        self.fetches.append((_bases_of, value))
-        self.expected.append(value.__mro__)
-        for base in value.__mro__:
-            if base is value:
-                if not is_unread(base.__module__):
-                    self.holders.append(base)
-                    self._class_names(base, path)
-            else:
-                self.key.append(self._child(base, (None, base.__qualname__)))
+        self.key.append(self._child(type(value), (path, ".__class__")))
+        self.fetches.append((attrgetter("__mro__", "__mro__"), value))
+        self.expected += (value.__mro__, value.__mro__)
+        self._hold(value, path)
+        self._class_names(value, path)
+        self.key += [self._child(base, (None, base.__qualname__)) for base in value.__mro__[1:-1]]
 
     def _class_names(self, value: type, path: Path) -> None:
         names = [name for name in value.__dict__ if name in self._names or name[:2] == name[-2:] == "__"]
@@ -227,13 +247,13 @@ class Walk:
     def _function(self, value: types.FunctionType, path: Path) -> None:
         self.functions.append(value)
         self.key += (value.__code__, id(value.__globals__))
-        if is_unread(value.__module__) or id(value.__code__) not in self._reads.codes:
+        if (value.__module__ and is_unread(value.__module__)) or id(value.__code__) not in self.reads.codes:
             return
         self._fetch_attributes(value, ("__code__", "__defaults__", "__kwdefaults__"), path)
         self._fetch_namespace(value.__dict__, path, False)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             if _is_filled(cell):
-                self.holders.append(cell)
+                self._hold(cell, path)
                 self._fetch(cell, ("cell_contents",), (cell.cell_contents,), (path, f" ({name})"), attrgetter, getattr)
             else:
                 self.key.append(MISSING)
@@ -255,7 +275,7 @@ class Walk:
         """A function of `functools.lru_cache`: what it reads counts as read, as it may have its result already."""
         function = value.__wrapped__
         if isinstance(function, types.FunctionType):
-            self._reads.add(function.__code__, function.__globals__)
+            self.reads.add(function.__code__, function.__globals__)
         self.key.append(id(value))
         self._fetch_attributes(value, ("__wrapped__",), path)
         self.key.append(value.cache_info().currsize)
@@ -266,7 +286,7 @@ class Walk:
             held = value.__dict__
             names = sorted(name for name in self._names if name in held and name != "__builtins__")
             self.key.append(tuple(names))
-            self.holders.append(held)
+            self._hold(held, path)
             self._fetch_items(held, names, path)
             self.sized.append(held)
 
@@ -281,7 +301,7 @@ class Walk:
             self.expected += objects
         elif size <= MOST_BYTES:
             before = bytes_of(value)
-            self.holders.append(value)
+            self._hold(value, path)
             self.arrays.append((value, before))
             self.key.append(before)
         else:
@@ -328,6 +348,10 @@ class Walk:
 
     def _object(self, value: Any, path: Path) -> None:
         """An object of any class: what it contains, then its attributes."""
+        if type(value) in PLAIN:
+            self.key.append(type(value))
+            self._contents(value, path)
+            return
         self._of_type(value, path)
         if isinstance(value, CONTAINERS):
             self._contents(value, path)
@@ -339,14 +363,14 @@ class Walk:
         except AttributeError:
             held = None
         module = type(value).__module__
-        every = self._reads.all_names and (module in DATA or not is_unread(module))
+        every = self.reads.all_names and (module in DATA or not is_unread(module))
         if type(held) is dict:
             self._fetch_namespace(held, path, every)
-        slots = [name for name in _slots_of(type(value)) if every or name in self._names]
+        slots = [name for name in slots_of(type(value)) if every or name in self._names]
         present = [name for name in slots if _has_slot(value, name)]
         if slots:
             self.key.append(tuple(present))
-            self.holders.append(value)
+            self._hold(value, path)
             getter = functools.partial(_slots_now, tuple(name for name in slots if name not in present))
             self.fetches.append((getter, value))
             self.expected += getter(value)
@@ -364,29 +388,36 @@ class Walk:
             self.unseen.append(f"{size} elements at {text_of(path)}")
             self.sized.append(value)
             return
-        if isinstance(value, dict):
-            self.holders.append(value)
-            self._keys(value, path)
-            values, get = list(dict.values(value)), _items_of_dict
-            self._fetch(value, list(dict.keys(value)), values, path, get, dict.__getitem__)
+        if not size:
+            self.sized.append(value)
+            self._hold(value, path)
+        elif isinstance(value, dict):
+            self._hold(value, path)
+            keys = list(dict.keys(value))
+            self.named.append(value)
+            self.key += [self._child(key, (path, " (a key)")) for key in keys]
+            getter: Any = itemgetter if type(value) in PLAIN else _items_of_dict
+            self._fetch(value, keys, list(dict.values(value)), path, getter, dict.__getitem__)
         elif isinstance(value, set | frozenset):
             self._members(value, path)
+        elif isinstance(value, tuple):
+            self._fetch_constant(value, path)
         else:
-            if not isinstance(value, tuple):
-                self.holders.append(value)
-                self.sized.append(value)
-            self._fetch(value, range(size), list(value), path, _items_of_sequence, getitem)
+            self._hold(value, path)
+            self.sized.append(value)
+            getter = itemgetter if type(value) in PLAIN else _items_of_sequence
+            self._fetch(value, range(size), list(value), path, getter, getitem)
 
-    def _keys(self, value: dict[Any, Any], path: Path) -> None:
-        keys = list(dict.keys(value))
-        self.key += [self._child(key, (path, " (a key)")) for key in keys]
-        self.fetches.append((dict.keys, value))
-        self.expected += keys
+    def _fetch_constant(self, value: tuple[Any, ...], path: Path) -> None:
+        """Elements of a tuple, which stay: no other tensors come there."""
+        places = [place for place, part in enumerate(value) if isinstance(part, Tensor)]
+        self.key += [self._child(part, (path, _named(place))) for place, part in enumerate(value)]
+        self._fetch(value, places, [value[place] for place in places], path, _items_of_sequence, getitem)
 
     def _members(self, value: Any, path: Path) -> None:
         members = list(value)
         self.key += sorted((self._child(member, (path, " (a member)")) for member in members), key=repr)
-        self.holders.append(value)
+        self._hold(value, path)
         self.sized.append(value)
         self.fetches.append((list, value))
         self.expected += members
@@ -455,14 +486,6 @@ def bytes_of(value: Any) -> Any:
     return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
 
 
-def _type_of(value: Any) -> tuple[type]:
-    return (type(value),)
-
-
-def _bases_of(value: type) -> tuple[Any]:
-    return (value.__mro__,)
-
-
 def _keys_of_class(value: type) -> tuple[str, ...]:
     return tuple(value.__dict__)
 
@@ -491,7 +514,7 @@ def _has_slot(value: Any, name: str) -> bool:
     return True
 
 
-def _slots_of(kind: type) -> list[str]:
+def slots_of(kind: type) -> list[str]:
     return [
         name
         for base in kind.__mro__
@@ -515,11 +538,13 @@ def _named(key: Any) -> str:
     return f"[{key!r}]"[:40]
 
 
-def walk_all(roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True) -> Walk:
+def walk_all(
+    roots: Mapping[str, Any], reads: Reads, tensor_parts: bool = True, ignored: Collection[tuple[int, Any]] = ()
+) -> Walk:
     """A walk with all names, also of those that it finds itself."""
     while True:
         before = len(reads.names), len(reads.codes)
-        walk = Walk(roots, reads, tensor_parts)
+        walk = Walk(roots, reads, tensor_parts, ignored)
         if before == (len(reads.names), len(reads.codes)):
             return walk
 

@@ -6,14 +6,14 @@ is walked again, and counts as the same where the walks agree: a list of equal v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import is_
 from typing import Any
 
 from torch import Tensor
 
 from rnnops.torch.code_reads import Reads
-from rnnops.torch.walk import Slot, Walk, bytes_of, text_of, walk_all
+from rnnops.torch.walk import Slot, Walk, bytes_of, walk_all
 
 
 def tensor_at(slot: Slot) -> Tensor:
@@ -29,12 +29,13 @@ class Watch:
     Args:
         roots: by name.
         reads: names in the code that ran.
+        ignored: places that are left out, as keys of `Walk`.
     """
 
-    def __init__(self, roots: Mapping[str, Any], reads: Reads) -> None:
-        self.reads = reads
+    def __init__(self, roots: Mapping[str, Any], reads: Reads, ignored: Collection[tuple[int, Any]] = ()) -> None:
+        self.reads, self._ignored = reads, ignored
         self._is_fixed = False
-        self._take(walk_all(roots, reads))
+        self._take(walk_all(roots, reads, ignored=ignored))
         self.key, self.unseen = self.walk.key, self.walk.unseen
 
     def _take(self, walk: Walk) -> None:
@@ -45,6 +46,8 @@ class Watch:
         self._ids = list(map(id, tensors))
         self._pattern = _pattern(self._ids)
         self._sizes = list(map(len, walk.sized))
+        self._types = list(map(type, walk.typed))
+        self._names = list(map(tuple, walk.named))
         self._fixed = [(self._ids.index(id(tensor)), id(tensor)) for tensor in walk.with_attributes]
         if self._is_fixed:
             self.fix_tensors()
@@ -54,7 +57,7 @@ class Watch:
         tensors = self._fetched(roots)
         if tensors is not None:
             return tensors
-        walk = Walk(roots, self.reads)
+        walk = Walk(roots, self.reads, ignored=self._ignored)
         if walk.key != self.key or (self._is_fixed and list(map(id, walk.tensors())) != self._ids):
             return None
         self._take(walk)
@@ -67,15 +70,19 @@ class Watch:
         if not all(map(is_, roots.values(), walk.roots)):
             return None
         try:
+            if list(map(len, walk.sized)) != self._sizes or list(map(type, walk.typed)) != self._types:
+                return None
+            if list(map(tuple, walk.named)) != self._names:
+                return None
             for fetch, holder in walk.fetches:
                 found += fetch(holder)
             if len(found) != len(walk.expected) or not all(map(is_, found, walk.expected)):
                 return None
             for fetch, holder in walk.tensor_fetches:
                 tensors += fetch(holder)
-            if self._kinds_of(tensors) != self._kinds or list(map(len, walk.sized)) != self._sizes:
+            if self._kinds_of(tensors) != self._kinds:
                 return None
-        except (LookupError, AttributeError, ValueError):
+        except Exception:  # something is gone, or cannot be compared
             return None
         ids = list(map(id, tensors))
         if ids != self._ids:
@@ -91,17 +98,13 @@ class Watch:
 
     def _kinds_of(self, tensors: list[Tensor]) -> list[Any]:
         if self._grads:
-            return [(tensor.dtype, tensor.shape, tensor.device, tensor.requires_grad) for tensor in tensors]
-        return [(tensor.dtype, tensor.shape, tensor.device) for tensor in tensors]
+            return [(tensor.dtype, tensor.shape, tensor.requires_grad) for tensor in tensors]
+        return [(tensor.dtype, tensor.shape) for tensor in tensors]
 
     def fix_tensors(self) -> None:
         """From now on tensors may not be others."""
         self._is_fixed = True
         self._fixed = list(enumerate(self._ids))
-
-    def where(self, number: int) -> str:
-        """The way to a tensor of a slot."""
-        return text_of(self.walk.paths[self.walk.slot_objects[number]])
 
 
 def _pattern(ids: list[int]) -> list[int]:

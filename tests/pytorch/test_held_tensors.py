@@ -90,10 +90,26 @@ class Remembering(nn.Module):
         return self.last
 
 
-def test_what_a_step_sets_is_put_back() -> None:
-    cell = Remembering()
+def test_what_a_step_sets_is_left_as_by_a_loop() -> None:
+    cell, other, xs = Remembering(), Remembering(), torch.randn(T, N, H)
+    other.load_state_dict(cell.state_dict())
+    rt.RNN(cell)(xs, torch.zeros(N, H))
+    loop(other, xs)
+    torch.testing.assert_close(cell.last, other.last)
+    torch.testing.assert_close(cell.held["last"], other.held["last"])
+    torch.testing.assert_close(cell.seen, other.seen)
+
+
+def test_what_a_refused_step_sets_is_put_back() -> None:
+    class Refused(Remembering):
+        def forward(self, x: Any, h: Any) -> Any:
+            h = super().forward(x, h)
+            return h if h.sum() > 0 else -h
+
+    cell = Refused()
     held, first = cell.held["last"], cell.seen[0]
-    rt.RNN(cell)(torch.randn(T, N, H), torch.zeros(N, H))
+    with pytest.raises(StepError, match="decides by the value"):
+        rt.RNN(cell)(torch.randn(T, N, H), torch.zeros(N, H))
     assert cell.last == 0.0
     assert cell.held["last"] is held
     assert len(cell.seen) == 1

@@ -1,0 +1,262 @@
+"""Traces that hold: a step is traced, checked, and watched for what it reads and what it changes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rnnops.torch.check import check_step, random_tensor, results_of_one_step, without_hooks
+from rnnops.torch.code_reads import Reads
+from rnnops.torch.effects import Carried, Counted, Effects, Mutations, effects_of
+from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
+from rnnops.torch.host_side import check_whole
+from rnnops.torch.journal import Change, Journal
+from rnnops.torch.layout import Layout
+from rnnops.torch.random_numbers import RandomFunctions
+from rnnops.torch.recorder import Recorder
+from rnnops.torch.step_modes import Decisions
+from rnnops.torch.trace import Trace, trace_step
+from rnnops.torch.translate import translate
+from rnnops.torch.walk import Walk, static_walk, walk_all
+from rnnops.torch.watch import Watch
+
+FlatStep = Callable[..., Sequence[Tensor]]
+CHECKED = 2  # steps of the self-check
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step as a function of tensors.
+
+    Args:
+        function: states, then inputs -> states, then results.
+        states: how many there are.
+        roots: what it is made of, by name, from where all that it reads is reached.
+        assume: answers to `if tensor:`.
+    """
+
+    function: FlatStep
+    states: int
+    roots: Mapping[str, Any]
+    assume: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A trace that has passed the self-check.
+
+    Args:
+        trace: None where the step runs by PyTorch's own loop.
+        watch: what it read.
+        numbers: of the slots of tensors that the graph has, by the tensors' ids.
+        effects: what it changes beside its results.
+    """
+
+    trace: Trace | None
+    watch: Watch
+    numbers: Mapping[int, int]
+    effects: Effects
+
+    def fits(self, layout: Layout) -> bool:
+        """Whether it holds for these sizes."""
+        return self.trace is None or self.trace.fits(self.effects.full(layout))
+
+
+class Carrying:
+    """A step as a function of its states and of tensors that it sets beside: each is set before, and read after."""
+
+    def __init__(self, step: Step, carried: Sequence[Carried]) -> None:
+        self._step, self._carried = step, carried
+
+    @property
+    def result_tree(self) -> Any:
+        return getattr(self._step.function, "result_tree", None)
+
+    def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
+        first = self._step.states
+        second = first + len(self._carried)
+        for carried, tensor in zip(self._carried, tensors[first:second], strict=True):
+            carried.set(tensor.clone() if carried.in_place else tensor)
+        results = self._step.function(*tensors[:first], *tensors[second:])
+        return [*results[:first], *(carried.after() for carried in self._carried), *results[first:]]
+
+
+def carrying(step: Step, effects: Effects) -> Step:
+    """A step whose states are all tensors that it sets."""
+    carried = effects.carried
+    return Step(Carrying(step, carried), step.states + len(carried), step.roots, step.assume) if carried else step
+
+
+def traced_step(step: Step, layout: Layout) -> Traced:
+    """A trace of a step that has passed the self-check, what it reads, and what it changes."""
+    before = static_walk(step.roots)
+    for number, tensor in enumerate(before.tensors()):
+        check_whole(f"closed_over_{number}", tensor)
+    with without_hooks(before.tensors()):
+        return _Study(step, layout, before).traced()
+
+
+class _Study:
+    """A step while it is traced: code that ran, and what it changed."""
+
+    def __init__(self, step: Step, layout: Layout, before: Walk) -> None:
+        self._step, self._layout = step, layout
+        self._reads, self._journal = Reads(), Journal(step.roots, before)
+        self._recorder = Recorder(self._on_code)
+
+    def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
+        self._journal.on_code(code, its_globals)
+        self._reads.add(code, its_globals)
+
+    def traced(self) -> Traced:
+        """The trace; without a graph where the step has to run by PyTorch's own loop."""
+        trace, changes, mutated = self._trace(self._step, self._layout)
+        walk = walk_all(self._step.roots, self._reads, tensor_parts=False)
+        effects = effects_of(changes, mutated, walk, self._layout, list(self._reads.codes.values()))
+        if effects.carried and not effects.others:
+            trace, effects = self._trace_carrying(effects)
+        if trace is None or effects.others:
+            return self._plain(effects)
+        try:
+            others = self._check(trace, effects)
+        except SelfCheckError:
+            if not effects.carried:
+                raise
+            others = [carried.as_change() for carried in effects.carried]
+        if others:
+            return self._plain(effects.deciding(others))
+        return self._watched(trace, effects)
+
+    def _trace(self, step: Step, layout: Layout) -> tuple[Trace | None, list[Change], list[Tensor]]:
+        """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
+        mutations, trace = Mutations(), None
+        with self._journal:
+            try:
+                trace = trace_step(step.function, layout, self._recorder, step.assume, mutations)
+            except RuntimeError:
+                if not mutations.tensors:
+                    raise
+            finally:
+                changes = self._journal.changes()
+                mutations.restore()
+                self._journal.forget_versions()
+        return trace, changes, mutations.tensors
+
+    def _trace_carrying(self, effects: Effects) -> tuple[Trace | None, Effects]:
+        """A trace with the tensors that the step sets as states, and effects that hold in it."""
+        step, layout = carrying(self._step, effects), effects.full(self._layout)
+        trace, changes, mutated = self._trace(step, layout)
+        others = [change for change in changes if not effects.knows(change)]
+        if trace is None or mutated:
+            raise StepError("a step changes tensors in place in a way that rnnops cannot follow", came=effects.where)
+        kinds = trace.result_kinds(layout.batch)[self._step.states : step.states]
+        for carried, kind, place in zip(effects.carried, kinds, trace.places()[self._step.states :], strict=False):
+            fits = kind == (carried.kind.dtype, carried.kind.shape)
+            if not fits or (place.users and not carried.is_read):
+                others.append(carried.as_change())
+        if not others and not all(carried.is_read for carried in effects.carried):
+            with self._journal:
+                one = results_of_one_step(self._step, self._layout, [])
+                self._journal.restore()
+                kinds_beside = [carried.kind for carried in effects.carried]
+                other = results_of_one_step(step, self._layout, kinds_beside)
+            if not all(map(_is_close, one, other)):
+                others = [carried.as_change() for carried in effects.carried if not carried.is_read]
+        if not others:
+            effects = effects.growing(self._grown(step, layout))
+        return trace, effects.deciding(others)
+
+    def _grown(self, step: Step, layout: Layout) -> list[bool]:
+        """Which of the tensors that a step sets come to need a gradient."""
+        with self._journal, torch.enable_grad():
+            states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
+            inputs = [random_tensor(kind, kind.shape, layout.device) for kind in layout.inputs]
+            own, carried = states[: self._step.states], [state.detach() for state in states[self._step.states :]]
+            with RandomFunctions(torch.rand_like), Decisions(step.assume):
+                results = step.function(*own, *carried, *inputs)
+        return [result.requires_grad for result in results[self._step.states : step.states]]
+
+    def _check(self, trace: Trace, effects: Effects) -> list[Change]:
+        """The self-check of a trace; it tells what else its steps changed."""
+        step, layout = carrying(self._step, effects), effects.full(self._layout)
+        translation = translate(trace, layout, False, False)
+        with self._journal:
+            check_step(step, translation, layout, self._recorder)
+            changes, mutated = self._journal.changes(), self._journal.changed_tensors()
+        if mutated:
+            hint = "Assign a new tensor instead, or carry it as a state."
+            raise StepError("a step changes a tensor in place", came=", ".join(mutated), hint=hint)
+        counted = {(id(c.holder), c.key): c for c in effects.counted}
+        return [c for c in changes if not effects.knows(c) or not _goes_on(c, counted.get((id(c.holder), c.key)))]
+
+    def _watched(self, trace: Trace, effects: Effects) -> Traced:
+        translation = translate(trace, effects.full(self._layout), False, False)
+        watch = Watch(self._step.roots, self._reads, effects.ignored())
+        numbers: dict[int, int] = {}
+        for number, tensor in enumerate(watch.walk.tensors()):
+            numbers.setdefault(id(tensor), number)
+        loose = [tensor for tensor in translation.closed_over if id(tensor) not in numbers]
+        if loose:
+            self._check_loose(loose, watch, effects)
+        warn_of_unseen(watch, self._recorder)
+        return Traced(trace, watch, numbers, effects)
+
+    def _check_loose(self, loose: Sequence[Tensor], watch: Watch, effects: Effects) -> None:
+        """Raise StepError for tensors in no place that is known, unless the step makes them whenever it runs."""
+        layout = effects.full(self._layout)
+        again, _, _ = self._trace(carrying(self._step, effects), layout)
+        assert again is not None
+        found = translate(again, layout, False, False).closed_over
+        known = {_memory(tensor) for tensor in watch.walk.tensors()}
+        known |= {array.ctypes.data for array, _ in watch.walk.arrays if isinstance(array, np.ndarray)}
+        for tensor in loose:
+            if _memory(tensor) in known:  # `weight.data`, a view: it holds as long as that is the same tensor
+                watch.fix_tensors()
+            elif tensor.numel() and _memory(tensor) in map(_memory, found):
+                came = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+                hint = "Hold it in an attribute, a list, a dict, a closure or a global."
+                raise StepError("a step reads a tensor from where rnnops cannot follow it", came=came, hint=hint)
+
+    def _plain(self, effects: Effects) -> Traced:
+        """PyTorch's own loop, as long as what the step reads beside is the same."""
+        known = Effects(others=effects.all_changes())
+        watch = Watch(self._step.roots, self._reads, known.ignored())
+        text = f"a step changes {effects.where}, which may decide how it goes on: it runs by PyTorch's own loop"
+        _warn(f"{text}. Carry such values as states to have it compiled.")
+        warn_of_unseen(watch, self._recorder)
+        return Traced(None, watch, {}, known)
+
+
+def _goes_on(change: Change, counted: Counted | None) -> bool:
+    """Whether a count has gone on as it began."""
+    return counted is None or bool(change.after - change.before == CHECKED * counted.by)
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool((one - other).abs().max() <= 1e-4 * (1 + one.abs().max()))
+
+
+def _memory(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def warn_of_unseen(watch: Watch, recorder: Recorder) -> None:
+    """Warn once of what a step reads and nobody can compare before each call."""
+    found = [f"{what} by {name}" for name, what in sorted(recorder.outside)]
+    for what in [*found, *watch.unseen]:
+        _warn(f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does.")
+
+
+def _warn(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(text, UnseenWarning, stacklevel=2)
+
+
+_told: set[str] = set()

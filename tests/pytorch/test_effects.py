@@ -1,0 +1,309 @@
+"""What a step changes beside its results is left as by a loop, and hooks see the passes of users alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import rnnops.torch as rt  # noqa: E402
+from rnnops.torch.errors import StepError, UnseenWarning  # noqa: E402
+
+T, N, H = 7, 3, 4
+
+
+class Cell(nn.Module):
+    """A cell whose forward pass is given, with all that one may change."""
+
+    hidden_size = H
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        super().__init__()
+        self.lin, self._forward = nn.Linear(H, H), forward
+        self.t, self.total, self.flag, self.mem, self.seen = 0, 0.0, True, None, []
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(H))
+        self.register_buffer("whole", torch.zeros((), dtype=torch.int64))
+        self.held = {"last": torch.zeros(N, H), "t": 0}
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return self._forward(self, x, h)
+
+    def state(self) -> dict[str, Any]:
+        names = ("t", "total", "flag", "mem", "seen", "count", "mean", "whole", "held")
+        return {name: getattr(self, name) for name in names}
+
+
+def count(cell: Any, x: Any, h: Any) -> Any:
+    cell.t += 1
+    return torch.tanh(cell.lin(h) + x)
+
+
+def count_down_in_fractions(cell: Any, x: Any, h: Any) -> Any:
+    cell.total -= 0.1
+    return torch.tanh(cell.lin(h) + x)
+
+
+def burn_in(cell: Any, x: Any, h: Any) -> Any:
+    cell.t += 1
+    return torch.tanh(cell.lin(h) + x) if cell.t > 4 else torch.tanh(h)
+
+
+def every_third(cell: Any, x: Any, h: Any) -> Any:
+    cell.t = cell.t + 1
+    return torch.tanh(cell.lin(h) + x) if cell.t % 3 == 0 else h
+
+
+def count_in_a_dict(cell: Any, x: Any, h: Any) -> Any:
+    cell.held["t"] += 1
+    return torch.tanh(cell.lin(h) + x) * (2 if cell.held["t"] == 6 else 1)
+
+
+def flag_once(cell: Any, x: Any, h: Any) -> Any:
+    h = torch.tanh(cell.lin(h) + x) if cell.flag else h + x
+    cell.flag = False
+    return h
+
+
+def wrap_around(cell: Any, x: Any, h: Any) -> Any:
+    cell.t += 1
+    cell.t %= 3
+    return torch.tanh(cell.lin(h) + x)
+
+
+def scale_by_count(cell: Any, x: Any, h: Any) -> Any:
+    cell.t += 1
+    return torch.tanh(cell.lin(h) + x * cell.t)
+
+
+def remember(cell: Any, x: Any, h: Any) -> Any:
+    cell.mem = torch.tanh(cell.lin(h) + x)
+    return cell.mem
+
+
+def remember_from_none(cell: Any, x: Any, h: Any) -> Any:
+    if cell.mem is None:
+        cell.mem = torch.zeros_like(x)
+    cell.mem = 0.5 * cell.mem + cell.lin(x)
+    return torch.tanh(cell.mem + h)
+
+
+def remember_in_a_dict(cell: Any, x: Any, h: Any) -> Any:
+    cell.held["last"] = 0.5 * cell.held["last"] + torch.tanh(cell.lin(h) + x)
+    return cell.held["last"]
+
+
+def keep_all(cell: Any, x: Any, h: Any) -> Any:
+    h = torch.tanh(cell.lin(h) + x)
+    cell.seen.append(h.detach())
+    return h
+
+
+def count_in_a_buffer(cell: Any, x: Any, h: Any) -> Any:
+    cell.count = cell.count + 1
+    return torch.tanh(cell.lin(h) + x)
+
+
+def count_in_place(cell: Any, x: Any, h: Any) -> Any:
+    cell.count += 1
+    cell.whole.add_(2)
+    return torch.tanh(cell.lin(h) + x)
+
+
+def running_mean(cell: Any, x: Any, h: Any) -> Any:
+    with torch.no_grad():
+        cell.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    return torch.tanh(cell.lin(h) + x - cell.mean)
+
+
+def count_decides_by_where(cell: Any, x: Any, h: Any) -> Any:
+    cell.count = cell.count + 1
+    return torch.where(cell.count > 3, torch.tanh(cell.lin(h) + x), h)
+
+
+def part_in_place(cell: Any, x: Any, h: Any) -> Any:
+    cell.mean[0] += 1
+    return torch.tanh(cell.lin(h) + x + cell.mean)
+
+
+STEPS = [
+    count, count_down_in_fractions, burn_in, every_third, count_in_a_dict, flag_once, wrap_around, scale_by_count,
+    remember, remember_from_none, remember_in_a_dict, keep_all, count_in_a_buffer, count_in_place, running_mean,
+    count_decides_by_where, part_in_place,
+]  # fmt: skip
+COMPILED = {
+    "count", "count_down_in_fractions", "remember", "remember_in_a_dict", "count_in_a_buffer", "count_in_place",
+    "count_decides_by_where", "part_in_place",
+}  # fmt: skip
+
+
+def expect_same(one: Any, other: Any) -> None:
+    if isinstance(one, dict | list):
+        pairs = ((one[key], other[key]) for key in (one if isinstance(one, dict) else range(len(one))))
+        assert len(one) == len(other)
+        for mine, theirs in pairs:
+            expect_same(mine, theirs)
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
+    else:
+        assert (type(one), one) == (type(other), other)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_a_call_leaves_what_a_loop_leaves(step: Any) -> None:
+    """Results, gradients, and all that the cell holds, for several calls in a row, with and without gradients."""
+    torch.manual_seed(0)
+    mine, theirs = Cell(step), Cell(step)
+    theirs.load_state_dict(mine.state_dict())
+    rnn = rt.RNN(mine)
+    for call in range(3):
+        xs = torch.randn(T + call, N, H)
+        with torch.set_grad_enabled(call < 2):
+            h, last = torch.zeros(N, H), rnn(xs, torch.zeros(N, H))[1]
+            for x in xs:
+                h = theirs(x, h)
+        torch.testing.assert_close(last, h, rtol=1e-4, atol=1e-5)
+        expect_same(mine.state(), theirs.state())
+        if call < 2 and last.requires_grad:
+            grads = [torch.autograd.grad(y.sum(), list(c.parameters()), allow_unused=True, retain_graph=True)
+                     for y, c in ((last, mine), (h, theirs))]  # fmt: skip
+            for one, other in zip(*grads, strict=True):
+                expect_same(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
+        for cell in (mine, theirs):
+            cell.mem = None if cell.mem is None else cell.mem.detach()
+            cell.held["last"] = cell.held["last"].detach()
+    (prepared,) = rnn._prepared.values()
+    assert any(traced.trace is not None for traced in prepared.traces) == (step.__name__ in COMPILED | {"flag_once"} | {
+        "remember_from_none"
+    })  # fmt: skip
+
+
+def test_a_step_that_goes_by_its_own_loop_is_told() -> None:
+    from rnnops.torch import traced
+
+    traced._told.clear()
+    with pytest.warns(UnseenWarning, match=r"changes cell\.t, which may decide"):
+        rt.RNN(Cell(burn_in))(torch.randn(T, N, H))
+    rnn = rt.RNN(Cell(burn_in))
+    with pytest.raises(StepError, match="own loop"):
+        rnn.plan(torch.randn(T, N, H))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_its_own_loop_ends_rows_where_lengths_say(reverse: bool) -> None:
+    def counting(cell: Any, x: Any, h: Any) -> Any:
+        cell.t = cell.t + 1
+        return torch.tanh(cell.lin(h) + x)
+
+    cell, xs, lengths = Cell(counting), torch.randn(T, N, H), [2, T, 4]
+    ys, last = rt.RNN(cell, reverse=reverse)(xs, torch.zeros(N, H), lengths=lengths)
+    plain = Cell(lambda cell, x, h: torch.tanh(cell.lin(h) + x))
+    plain.load_state_dict(cell.state_dict())
+    wanted, wanted_last = rt.RNN(plain, reverse=reverse)(xs, torch.zeros(N, H), lengths=lengths)
+    torch.testing.assert_close(ys, wanted)
+    torch.testing.assert_close(last, wanted_last)
+
+
+@pytest.mark.parametrize("batches", [(3,), (3, 1, 3)])
+def test_torch_checkpoint_at_the_first_call(batches: tuple[int, ...]) -> None:
+    rnn = rt.RNN(nn.GRUCell(H, H))
+    for batch in batches:
+        xs = torch.randn(T, batch, H, requires_grad=True)
+        checkpoint(rnn, xs, use_reentrant=False)[0].square().sum().backward()
+        (wanted,) = torch.autograd.grad(rnn(xs)[0].square().sum(), xs)
+        torch.testing.assert_close(xs.grad, wanted)
+
+
+def test_hooks_see_no_gradients_and_tensors_of_a_check() -> None:
+    rnn, seen, saved = rt.RNN(nn.GRUCell(H, H)), [], []
+    rnn.cell.weight_hh.register_hook(lambda grad: seen.append(grad))
+    rnn.cell.weight_ih.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad))
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        ys, _ = rnn(torch.randn(T, N, H))
+        count = len(saved)
+        rnn(torch.randn(T, N, H))
+    assert not seen
+    assert len(saved) == 2 * count
+    ys.sum().backward()
+    assert len(seen) == 2
+
+
+def test_forward_hooks_run_as_in_a_loop() -> None:
+    cell, seen = Cell(lambda cell, x, h: torch.tanh(cell.lin(h) + x)), []
+    cell.lin.register_forward_hook(lambda module, given, result: seen.append(result.detach()))
+    rt.RNN(cell)(torch.randn(T, N, H))
+    assert len(seen) == T
+
+
+def test_backward_hooks_of_modules_are_refused_by_name() -> None:
+    rnn = rt.RNN(nn.GRUCell(H, H))
+    rnn(torch.randn(T, N, H))
+
+    def my_hook(module: Any, given: Any, got: Any) -> None:
+        pass
+
+    handle = rnn.cell.register_full_backward_hook(my_hook)
+    with pytest.raises(StepError, match=r"my_hook of GRUCell"):
+        rnn(torch.randn(T, N, H))
+    handle.remove()
+    rnn(torch.randn(T, N, H))
+
+
+class Model(nn.Module):
+    """Holds a recurrence whose step reaches the head of the model."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.cell, self.out = nn.GRUCell(H, H), nn.Linear(H, H)
+
+        def inner(cell: Any, h: Any, x: Any, model: Any = self if way == "default" else None) -> Any:
+            h = cell(x, h)
+            return h, (self if model is None else model).out(h)
+
+        def outer(cell: Any, h: Any, x: Any) -> Any:
+            return inner(cell, h, x)
+
+        out = self.out
+
+        def head(cell: Any, h: Any, x: Any) -> Any:
+            h = cell(x, h)
+            return h, out(h)
+
+        steps = {"closure": inner, "default": inner, "nested": outer, "method": self._step, "head": head}
+        self.rnn = rt.RNN(self.cell, steps[way])
+
+    def _step(self, cell: Any, h: Any, x: Any) -> Any:
+        h = cell(x, h)
+        return h, self.out(h)
+
+    def forward(self, xs: Any) -> Any:
+        return self.rnn(xs, xs.new_zeros(xs.shape[1], H))[0]
+
+
+@pytest.mark.parametrize("way", ["closure", "default", "nested", "method", "head"])
+def test_a_deep_copy_uses_its_own_head(way: str) -> None:
+    model, xs = Model(way), torch.randn(T, N, H)
+    before = model(xs)
+    other = copy.deepcopy(copy.deepcopy(model))
+    torch.testing.assert_close(other(xs), before)
+    with torch.no_grad():
+        other.out.weight.zero_()
+        other.out.bias.zero_()
+    assert not other(xs).any()
+    torch.testing.assert_close(model(xs), before)
+
+
+def test_a_deep_copy_whose_step_reads_a_global_is_told() -> None:
+    model = Model("method")
+    step = eval("lambda cell, h, x: GLOBAL_MODEL._step(cell, h, x)", {"GLOBAL_MODEL": model})
+    model.rnn.step = step
+    with pytest.warns(UnseenWarning, match=r"original Model.*GLOBAL_MODEL.*self\._step"):
+        copy.deepcopy(model)
