@@ -1,7 +1,7 @@
 """`python -m tools.other_processors [NAME ...]`: on aarch64, and on x86-64 without AVX; golden values and all cells.
 
-Needs `qemu-user-static` of Debian, and for aarch64 Debian's and PyPI's packages, which are unpacked into a folder and
-not installed. Emulated code is some twenty times slower: all takes most of an hour, and a cell by --only a minute.
+Needs QEMU's emulators, and for aarch64 a Python and wheels: packages of Debian and of PyPI, which are unpacked into a
+folder, not installed. Emulated code is some twenty times slower: all takes an hour, and a cell by --only a minute.
 Exit status 0: all that was run is right; 1: something is not; 2: what a processor needs is not there to be had.
 """
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DEBIAN = ("python3", "libgomp1", "libstdc++6")  # and what they need
+ARM64, QEMU = ("python3", "libgomp1", "libstdc++6"), ("qemu-user-static",)  # of Debian, and what they need
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 
 
@@ -18,18 +18,18 @@ class UnreachableError(Exception):
     """What a processor needs is not to be had; the text says what."""
 
 
-def without_avx(_: Path, __: Path) -> tuple[list[str], dict[str, str]]:
+def without_avx(folder: Path, _: Path) -> tuple[list[str], dict[str, str]]:
     """This Python on a processor of 2008: x86-64-v2, no AVX."""
     if platform.machine() != "x86_64":
         raise UnreachableError("this machine is no x86-64")
-    return [emulator("x86_64"), "-cpu", "Nehalem", sys.executable], {}
+    return [emulator("x86_64", folder), "-cpu", "Nehalem", sys.executable], {}
 
 
 def aarch64(folder: Path, root: Path) -> tuple[list[str], dict[str, str]]:
     """Debian's Python for arm64, and wheels for it."""
-    qemu, system, site = emulator("aarch64"), folder / "arm64", folder / "site"
+    qemu, system, site = emulator("aarch64", folder), folder / "arm64", folder / "site"
     if not found_python(system):
-        unpack_debian(folder / "apt", system)
+        unpack_debian("arm64", ARM64, folder / "apt of arm64", system)
     python = found_python(system)
     if python is None:
         raise UnreachableError(f"Debian's packages have no Python: {system}")
@@ -46,12 +46,15 @@ def aarch64(folder: Path, root: Path) -> tuple[list[str], dict[str, str]]:
     return [qemu, "-L", str(system), str(python)], {"PYTHONPATH": str(site)}
 
 
-def emulator(machine: str) -> str:
-    """QEMU's emulator of programs of a machine."""
-    found = shutil.which(f"qemu-{machine}-static") or shutil.which(f"qemu-{machine}")
-    if found is None:
-        raise UnreachableError(f"there is no qemu-{machine}-static (apt-get install qemu-user-static)")
-    return found
+def emulator(machine: str, folder: Path) -> str:
+    """QEMU's emulator of programs of a machine: the one that is installed, or Debian's, unpacked."""
+    name, system = f"qemu-{machine}-static", folder / "qemu"
+    unpacked = system / "usr/bin" / name
+    if (found := shutil.which(name)) is not None:
+        return found
+    if not unpacked.exists():
+        unpack_debian("", QEMU, folder / "apt of qemu", system)
+    return str(unpacked)
 
 
 def found_python(system: Path) -> Path | None:
@@ -59,22 +62,27 @@ def found_python(system: Path) -> Path | None:
     return next((p for p in system.glob("usr/bin/python3.*") if re.fullmatch(r"python3\.\d+", p.name)), None)
 
 
-def unpack_debian(state: Path, system: Path) -> None:
-    """Debian's packages for arm64 by apt with lists and caches of its own, so that this system stays what it is."""
+def unpack_debian(architecture: str, packages: Sequence[str], state: Path, system: Path) -> None:
+    """Debian's packages by apt with lists and caches of its own, so that this system stays what it is.
+
+    Args:
+        architecture: as Debian has it; this machine's where it is empty.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise UnreachableError("there is no apt-get: packages of Debian cannot be had")
+        raise UnreachableError(f"there is no apt-get, so that Debian's {', '.join(packages)} cannot be had")
     for name in ("lists/partial", "cache/archives/partial"):
         (state / name).mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
     own = {
-        "APT::Architecture": "arm64", "APT::Architectures": "arm64", "APT::Sandbox::User": "root",
+        **({"APT::Architecture": architecture, "APT::Architectures": architecture} if architecture else {}),
+        "APT::Sandbox::User": "root",
         "Dir::State": state, "Dir::State::lists": state / "lists", "Dir::State::status": state / "status",
         "Dir::Cache": state / "cache", "Debug::NoLocking": "true",
     }  # fmt: skip
     apt = ["apt-get", "-qq", *(word for name, value in own.items() for word in ("-o", f"{name}={value}"))]
-    called([*apt, "update"], "Debian's lists for arm64")
-    wanted = ["--download-only", "--yes", "--no-install-recommends", "install", *DEBIAN]
-    called([*apt, *wanted], "Debian's packages for arm64")
+    called([*apt, "update"], "Debian's lists")
+    wanted = ["--download-only", "--yes", "--no-install-recommends", "install", *packages]
+    called([*apt, *wanted], f"Debian's {', '.join(packages)}")
     for package in sorted((state / "cache/archives").glob("*.deb")):
         called(["dpkg-deb", "--extract", str(package), str(system)], package.name)
 
