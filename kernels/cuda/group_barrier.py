@@ -22,12 +22,12 @@ that is broken off leaves them as they are.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 
 from rnnops.kernels.cuda.facade import cuda
+from rnnops.kernels.cuda.function_texts import device_functions
 from rnnops.kernels.cuda.ordering import add_release, load_acquire
 
 WORDS = 32  # of a group, so that each has a line of the cache of its own
@@ -68,6 +68,4 @@ FUNCTIONS = (turn_of, arrive, await_group)
 
 def source() -> str:
     """The text of the functions, for modules that define `cuda`, `device_function` and what `ordering.py` has."""
-    return "\n\n\n".join(
-        [f"HALF = {HALF}", *(f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS)]
-    )
+    return "\n\n\n".join([f"HALF = {HALF}", *device_functions(FUNCTIONS)])

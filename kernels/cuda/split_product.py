@@ -17,7 +17,6 @@ them together; of numbers of a left side that a block owns, all are staged at on
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ from rnnops.kernels.cuda.fours import (
     write_four,
     write_tile,
 )
+from rnnops.kernels.cuda.function_texts import device_functions
 from rnnops.kernels.cuda.step_product import kept_number, number, padded, quotient
 from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
 
@@ -245,5 +245,5 @@ FUNCTIONS = (load_rows, own_number, clear_own, load_own, partial_product, add_pa
 
 def source() -> str:
     """The text of the functions, for modules that define `cuda`, `device_function` and what `step_product.py` has."""
-    functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
+    functions = device_functions(FUNCTIONS)
     return "\n\n\n".join([f"BATCH = {BATCH}", *functions])

@@ -16,7 +16,6 @@ Whole numbers are below 2^32.
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 
 from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at, cuda
+from rnnops.kernels.cuda.function_texts import device_functions
 from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
 
 WARP = 32  # lanes that read neighbouring numbers
@@ -210,5 +210,5 @@ def source(dtype: str, weights: str) -> str:
     """
     constants = f"number, kept_number = np.{dtype}, np.{weights}\nTILE, SQUARE, WARP = {TILE}, {SQUARE}, {WARP}"
     constants += f"\nTOGETHER = {COPIED // np.dtype(dtype).itemsize}"
-    functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
+    functions = device_functions(FUNCTIONS)
     return "\n\n\n".join([constants, *functions])

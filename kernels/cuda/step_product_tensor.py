@@ -18,7 +18,6 @@ beginning and the end. How many tiles a warp has is fixed when a kernel is compi
 
 from __future__ import annotations
 
-import inspect
 from itertools import product
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy as np
 
 from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, starts_a_copy
 from rnnops.kernels.cuda.facade import at, cuda
+from rnnops.kernels.cuda.function_texts import device_functions
 from rnnops.kernels.cuda.matrix_fragments import ROWS, SUMS, WARP
 from rnnops.kernels.cuda.step_product import SharedNumbers, quotient
 from rnnops.kernels.cuda.tensor_cores import (
@@ -245,5 +245,5 @@ def source(precision: str) -> str:
         f"ROWS, SUMS, BESIDE, EDGE = {ROWS}, {SUMS}, {BESIDE}, {EDGE}",
         *(f"{sums_name(*sizes)} = no_sums{sizes}" for sizes in SUMS_OF_WARPS),
     ]
-    functions = [f"@device_function\n{inspect.getsource(one).rstrip()}" for one in FUNCTIONS]
+    functions = device_functions(FUNCTIONS)
     return "\n\n\n".join([imports + "\n\n" + "\n".join(constants), *functions])

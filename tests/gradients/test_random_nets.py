@@ -17,7 +17,7 @@ from rnnops.prune import prune
 from rnnops.testing import RandomNet, check_devices, check_gradient, checked_loans, random_net
 from rnnops.testing.draw import Draw
 
-COUNT, BLOCK = 300, 20
+COUNT, BLOCK = 300, 10
 
 
 def check(random: RandomNet) -> ro.Run:

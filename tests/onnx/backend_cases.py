@@ -33,16 +33,28 @@ def cases() -> dict[str, Any]:
     return {case.name: case for case in found if all(mine(node) for node in case.model.graph.node)}
 
 
+def chosen(every: bool) -> list[str]:
+    """Names of cases: all, or a quarter of those that ONNX has of others, the same op written out as simpler ones."""
+    written_out = [name for name in cases() if "_expanded" in name]
+    left_out = set() if every else {name for number, name in enumerate(written_out) if number % 4}
+    return [name for name in cases() if name not in left_out]
+
+
 def mine(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in (*READABLE, *DEFINED)
 
 
 @dataclass
 class Outcome:
-    """`passed`, `passed with constants`, or `refused` with the error."""
+    """`passed`, `passed with constants`, or `refused` with the error.
+
+    Args:
+        model: as it was read for the first feeds, None where it was refused.
+    """
 
     verdict: str
     reason: str = ""
+    model: Any = None
 
 
 def run_case(case: Any, folder: Path) -> Outcome:
@@ -50,15 +62,13 @@ def run_case(case: Any, folder: Path) -> Outcome:
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
     try:
-        for feeds, wanted in case.data_sets:
-            compare(case, path, feeds, wanted, {})
-        return Outcome("passed")
+        models = [compare(case, path, feeds, wanted, {}) for feeds, wanted in case.data_sets]
+        return Outcome("passed", model=models[0])
     except ro.RnnopsError as error:
         first = str(error)
     try:
-        for feeds, wanted in case.data_sets:
-            compare(case, path, feeds, wanted, fixed_inputs(case, feeds))
-        return Outcome("passed with constants")
+        models = [compare(case, path, *pair, fixed_inputs(case, pair[0])) for pair in case.data_sets]
+        return Outcome("passed with constants", model=models[0])
     except ro.RnnopsError:
         return Outcome("refused", first)
 
@@ -81,7 +91,8 @@ def is_data(value: Any, array: Any) -> bool:
     return value.type.tensor_type.elem_type in FLOATS and np.ndim(array) > 0
 
 
-def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constants: dict[str, Any]) -> None:
+def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constants: dict[str, Any]) -> Any:
+    """Compare what a model computes, and return it."""
     model = load_model(path, constants)
     names = [value.name for value in case.model.graph.input]
     arrays = {
@@ -100,6 +111,7 @@ def compare(case: Any, path: Path, feeds: list[Any], wanted: list[Any], constant
         if "attention" in case.name and "bf16" in case.name:  # whose expected values are rounded after each of many ops
             tolerances = {"rtol": 2**-6, "atol": 2**-7}
         np.testing.assert_allclose(got, expected, **tolerances)
+    return model
 
 
 def rounding(case: Any, expected: np.ndarray) -> float:

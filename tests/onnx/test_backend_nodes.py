@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from backend_cases import Outcome, cases, fixed_inputs, outcome_of
+from backend_cases import Outcome, cases, chosen, outcome_of
 from each import check_each
 
 import rnnops as ro
-from rnnops.onnx import export, load, load_model
+from rnnops.onnx import export, load
 from rnnops.onnx.load import READABLE
 
 REFUSED = {
@@ -43,13 +43,17 @@ def reason_of(outcome: Outcome) -> str | None:
     return next((reason for reason, pattern in REFUSED.items() if re.search(pattern, outcome.reason)), None)
 
 
+EVERY = pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def test_each_passes_or_is_refused(folder: Path) -> None:
-    check_each(cases(), lambda name: assert_passes_or_is_refused(name, folder))
+@EVERY
+def test_each_passes_or_is_refused(every: bool, folder: Path) -> None:
+    check_each(chosen(every), lambda name: assert_passes_or_is_refused(name, folder))
 
 
 def assert_passes_or_is_refused(name: str, folder: Path) -> None:
@@ -60,9 +64,10 @@ def assert_passes_or_is_refused(name: str, folder: Path) -> None:
         assert reason_of(outcome), f"refused for a reason that is not listed: {outcome.reason}"
 
 
-def test_how_many_pass(folder: Path) -> None:
+@EVERY
+def test_how_many_pass(every: bool, folder: Path) -> None:
     """Fewer would mean that something is refused that was not; newer versions of `onnx` bring more cases."""
-    outcomes = {name: outcome_of(name, folder) for name in cases()}
+    outcomes = {name: outcome_of(name, folder) for name in chosen(every)}
     counts = Counter(outcome.verdict for outcome in outcomes.values())
     reasons = Counter(reason_of(outcome) for outcome in outcomes.values() if outcome.verdict == "refused")
     print(dict(counts), dict(reasons))
@@ -88,17 +93,16 @@ def test_every_op_has_a_case() -> None:
     assert set(ro.op_names()) - READABLE == ONLY_WRITTEN
 
 
-def test_written_again_they_are_the_same_nets(folder: Path) -> None:
+@EVERY
+def test_written_again_they_are_the_same_nets(every: bool, folder: Path) -> None:
     """With inputs that decide shapes as constants, where the case leaves them open."""
-    check_each(cases(), lambda name: assert_written_again_it_is_the_same_net(name, folder))
+    check_each(chosen(every), lambda name: assert_written_again_it_is_the_same_net(name, folder))
 
 
 def assert_written_again_it_is_the_same_net(name: str, folder: Path) -> None:
-    case, path, outcome = cases()[name], folder / "model.onnx", outcome_of(name, folder)
-    if outcome.verdict == "refused":
+    model = outcome_of(name, folder).model
+    if model is None:
         return
-    path.write_bytes(case.model.SerializeToString())
-    model = load_model(path, fixed_inputs(case, case.data_sets[0][0]) if "constants" in outcome.verdict else None)
     rounds_up = any(op.attributes.get("ceil_mode") for op in model.net.ops)
     floats = "float" in name and any(op.type == "Mod" and not op.attributes.get("fmod") for op in model.net.ops)
     newest = [20, 22 * rounds_up, 28 * floats, *(YOUNG.get(op.type, 0) for op in model.net.ops)]
