@@ -154,7 +154,7 @@ class PlainLoop:
     def refuse(self, what: str) -> NoReturn:
         """Raise StepError for what there is only for a step that is compiled."""
         hint = "Carry it as a state, or count by an attribute that the step only adds to."
-        came = f"it changes {self.traced.effects.where}"
+        came = f"it reads or changes {self.traced.effects.where}"
         raise StepError(f"{what}: the step runs by PyTorch's own loop", came=came, hint=hint)
 
 
