@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ CHECKED = 2  # steps of the self-check
 GRAD_MODES = ("is_grad_enabled", "is_inference_mode_enabled", "is_inference")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A step as a function of tensors.
 
     Args:
