@@ -12,7 +12,7 @@ from rnnops.cli.main import _parser
 
 PAGES = sorted((Path(__file__).parent.parent / "docs" / "reference").glob("*.md"))
 ENTRY = re.compile(r"^\.\. (?:auto(?:function|class|exception)|py:data):: (\S+)$", re.M)
-TORCH = {"rnnops.torch.RNN", "rnnops.torch.scan", "rnnops.torch.SelfCheckError", "rnnops.torch.StepError"}
+TORCH = {f"rnnops.torch.{name}" for name in ("RNN", "scan", "SelfCheckError", "StepError", "UnseenWarning")}
 
 
 def test_every_public_name_has_one_entry() -> None:

@@ -30,7 +30,20 @@ SITES = ("site-packages", "dist-packages")
 ANY_NAME = {"getattr", "hasattr", "attrgetter"}  # with a constant name they read that one
 ALL_NAMES = {
     *("vars", "dir", "__dict__", "__getattribute__", "eval", "exec", "getattr_static", "getmembers", "asdict"),
-    *("astuple", "__getstate__", "__reduce_ex__", "deepcopy", "copy", "format_map"),
+    *(
+        "str",
+        "repr",
+        "format",
+        "dumps",
+        "pformat",
+        "print",
+        "astuple",
+        "__getstate__",
+        "__reduce_ex__",
+        "deepcopy",
+        "copy",
+        "format_map",
+    ),
 }
 LOOKUP = torch.nn.Module.__getattr__.__code__, torch.nn.Module.__setattr__.__code__  # which read what is named
 
@@ -77,7 +90,11 @@ def reads_of(code: CodeType) -> CodeReads:
     imports = {str(i.argval) for i in instructions if i.opname == "IMPORT_NAME"}
     texts = set(_texts(code.co_consts))
     names = set(code.co_names)
-    is_open = bool(names & ALL_NAMES) or any(_is_dynamic(instructions, i) for i in range(len(instructions)))
+    is_open = (
+        bool(names & ALL_NAMES)
+        or any(i.opname.startswith("FORMAT_") for i in instructions)
+        or any(_is_dynamic(instructions, i) for i in range(len(instructions)))
+    )
     attributes = names | {text for text in texts if text.isidentifier()}
     return CodeReads(frozenset(attributes), frozenset(named_globals), frozenset(imports | texts), is_open)
 
@@ -124,6 +141,7 @@ class Reads:
     globals: dict[int, tuple[dict[str, Any], set[str]]] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
     all_names: bool = False
+    user_names: set[str] = field(default_factory=set)
     reads_environment: bool = False
 
     def add(self, code: CodeType, its_globals: dict[str, Any]) -> bool:
@@ -135,18 +153,14 @@ class Reads:
             return True
         kind, reads = kind_of(code.co_filename), reads_of(code)
         self.names |= reads.attributes
-        self.all_names |= reads.all_names and kind != MODULES
+        self.all_names |= reads.all_names and not code.co_filename.startswith(MODULE_CODE[0])
+        if kind == USER:
+            self.user_names |= reads.attributes
         self.reads_environment |= code in ENVIRONMENT
         if kind in (USER, MODULES):
             self.globals.setdefault(id(its_globals), (its_globals, set()))[1].update(reads.globals)
             self.imports.update(_modules_named(reads.imports, its_globals))
         return True
-
-    def copy(self) -> Reads:
-        known = {number: (held, set(names)) for number, (held, names) in self.globals.items()}
-        return Reads(
-            dict(self.codes), set(self.names), known, set(self.imports), self.all_names, self.reads_environment
-        )
 
 
 def _modules_named(names: frozenset[str], its_globals: dict[str, Any]) -> Iterator[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from types import CodeType
+from types import CellType, CodeType
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from rnnops.torch.errors import StepError
 from rnnops.torch.journal import Change, put
 from rnnops.torch.layout import Kind, Layout
 from rnnops.torch.walk import Slot, Walk
+
+NO_ATTRIBUTES = (CellType, ContextVar, type)
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def effects_of(
     """
     carried, counted, others = [], [], []
     for change in changes:
-        is_key = change.key is not None and not isinstance(change.holder, type)
+        is_key = change.key is not None and not isinstance(change.holder, type | ContextVar)
         if isinstance(change.after, Tensor) and is_key:
             carried.append(_assigned(change, layout))
         elif _is_counter(change, codes):
@@ -227,9 +230,12 @@ def _is_counter(change: Change, codes: Sequence[CodeType]) -> bool:
     """Whether code does nothing with an attribute but adding numbers to it."""
     before, after = change.before, change.after
     is_number = type(before) is type(after) and type(before) in (int, float)
-    if not is_number or not isinstance(change.key, str):
+    if not is_number or not isinstance(change.key, str) or isinstance(change.holder, NO_ATTRIBUTES):
         return False
-    return all(_only_adds(code, change.key) for code in codes)
+    is_set = any(
+        i.opname == "STORE_ATTR" and i.argval == change.key for code in codes for i in dis.get_instructions(code)
+    )
+    return is_set and all(_only_adds(code, change.key) for code in codes)
 
 
 def _only_adds(code: CodeType, name: str) -> bool:

@@ -5,10 +5,12 @@ Everything is put back at the end, so that a trace and the self-check leave no m
 
 from __future__ import annotations
 
+import threading
 import types
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,8 +92,10 @@ class Journal:
 
 
 def _copied(holder: Any) -> Any:
-    if isinstance(holder, type):
+    if isinstance(holder, type | threading.local):
         return dict(holder.__dict__)
+    if isinstance(holder, ContextVar):
+        return {"value": holder.get(MISSING)}
     if isinstance(holder, types.CellType):
         return holder.cell_contents
     if isinstance(holder, np.ndarray):
@@ -159,6 +163,11 @@ def put(holder: Any, key: Any, value: Any) -> None:
         type.__delattr__(holder, key) if value is MISSING else type.__setattr__(holder, key, value)
     elif isinstance(holder, types.CellType):
         holder.cell_contents = value
+    elif isinstance(holder, ContextVar):
+        if value is not MISSING:
+            holder.set(value)
+    elif isinstance(holder, threading.local):
+        delattr(holder, key) if value is MISSING else setattr(holder, key, value)
     elif value is MISSING:
         object.__delattr__(holder, key)
     else:

@@ -114,6 +114,8 @@ class Compiled:
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Last states, and results of all steps; what else the step sets is left as by a loop."""
         effects = self.traced.effects
+        if not (effects.carried or effects.counted):  # most steps
+            return self(states, inputs, lengths, reached)
         carried = [effect.now() for effect in effects.carried]
         last, steps = self([*states, *carried], inputs, lengths, reached)
         count = inputs[0].shape[0]
@@ -154,7 +156,7 @@ class PlainLoop:
     def refuse(self, what: str) -> NoReturn:
         """Raise StepError for what there is only for a step that is compiled."""
         hint = "Carry it as a state, or count by an attribute that the step only adds to."
-        came = f"it changes {self.traced.effects.where}"
+        came = f"it reads or changes {self.traced.effects.where}"
         raise StepError(f"{what}: the step runs by PyTorch's own loop", came=came, hint=hint)
 
 
@@ -164,12 +166,14 @@ class Prepared:
 
     Args:
         side: where its tensors lie.
+        code: of the step, which stays alive as long as others are told apart from it.
         traces: the one used last comes first; others hold for other values of what a step reads, or other sizes.
         compiled: by sizes and the trace's id.
     """
 
     settings: Settings
     side: Side
+    code: Any
     traces: list[Traced] = field(default_factory=list)
     compiled: dict[Any, Compiled | PlainLoop] = field(default_factory=dict)
 

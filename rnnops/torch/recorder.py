@@ -18,8 +18,9 @@ from torch.overrides import TorchFunctionMode
 from rnnops.torch.code_reads import MODULES, SKIPPED, STANDARD, USER, kind_of
 from rnnops.torch.errors import StepError
 
+CLOCK = "the clock"
 OUTSIDE = {  # modules of C functions that read what no object of Python holds
-    "time": "the clock",
+    "time": CLOCK,
     "_random": "Python's random numbers",
     "random": "Python's random numbers",
     "posix": "the file system",

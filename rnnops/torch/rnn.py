@@ -190,10 +190,13 @@ class RNN(Module):
             inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
         roots = {"step": self.step, "cell": self.cell}
-        self._calls += 1
-        again = self._recheck is not None and self._calls % self._recheck == 0
+        again = self._recheck is not None and self._is_due(self._recheck)
         made = Made(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {}, again)
         return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
+
+    def _is_due(self, recheck: int) -> bool:
+        self._calls += 1
+        return self._calls % recheck == 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": {}}

@@ -59,12 +59,13 @@ class Given(NamedTuple):
 
 def prepared_for(given: Given, made: Made, known: dict[Any, Prepared]) -> Prepared:
     """What was made of a step with these structures and dtypes, which is kept in `known`."""
+    code = _code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
     side = side_of(given.leaves if given.lengths is None else [*given.leaves, given.lengths])
-    key = (side, given.carry.tree, given.xs.tree, kinds, made.settings, made.assume, _code_of(made.roots["step"]))
+    key = (side, given.carry.tree, given.xs.tree, kinds, made.settings, made.assume, id(code))
     found = known.get(key)
     if found is None:
-        found = known.setdefault(key, Prepared(made.settings, side))
+        found = known.setdefault(key, Prepared(made.settings, side, code))
     return found
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,19 +21,19 @@ from rnnops.torch.host_side import check_whole
 from rnnops.torch.journal import Change, Journal
 from rnnops.torch.layout import Layout
 from rnnops.torch.random_numbers import RandomFunctions
-from rnnops.torch.recorder import Recorder
+from rnnops.torch.recorder import CLOCK, Recorder
 from rnnops.torch.step_modes import Decisions
 from rnnops.torch.trace import Trace, trace_step
 from rnnops.torch.translate import translate
-from rnnops.torch.walk import Walk, static_walk, walk_all
+from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Watch
 
 FlatStep = Callable[..., Sequence[Tensor]]
 CHECKED = 2  # steps of the self-check
+GRAD_MODES = ("is_grad_enabled", "is_inference_mode_enabled", "is_inference")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A step as a function of tensors.
 
     Args:
@@ -98,8 +100,13 @@ def traced_step(step: Step, layout: Layout) -> Traced:
     before = static_walk(step.roots)
     for number, tensor in enumerate(before.tensors()):
         check_whole(f"closed_over_{number}", tensor)
-    with without_hooks(before.tensors()):
-        return _Study(step, layout, before).traced()
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
+    try:
+        with without_hooks(before.tensors()):
+            return copy_context().run(_Study(step, layout, before).traced)
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)
 
 
 class _Study:
@@ -108,7 +115,7 @@ class _Study:
     def __init__(self, step: Step, layout: Layout, before: Walk) -> None:
         self._step, self._layout = step, layout
         self._reads, self._journal = Reads(), Journal(step.roots, before)
-        self._recorder = Recorder(self._on_code)
+        self._recorder, self._mixes = Recorder(self._on_code), False
 
     def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
         self._journal.on_code(code, its_globals)
@@ -119,6 +126,9 @@ class _Study:
         trace, changes, mutated = self._trace(self._step, self._layout)
         walk = walk_all(self._step.roots, self._reads, tensor_parts=False)
         effects = effects_of(changes, mutated, walk, self._layout, list(self._reads.codes.values()))
+        effects = effects.deciding(self._unseen_state(walk))
+        if trace is None and not effects.carried:
+            effects = effects.deciding([_unnamed("a tensor in place, as BatchNorm does while it is trained")])
         if effects.carried and not effects.others:
             trace, effects = self._trace_carrying(effects)
         if trace is None or effects.others:
@@ -133,14 +143,25 @@ class _Study:
             return self._plain(effects.deciding(others))
         return self._watched(trace, effects)
 
+    def _unseen_state(self, walk: Walk) -> list[Change]:
+        """What a step may change, or read, and nobody can compare."""
+        if walk.iterators:
+            hint = "Keep what it gives in a list, and carry the place in it as a state."
+            came = f"{type(walk.iterators[0][0]).__name__} at {text_of(walk.iterators[0][1])}"
+            raise StepError("a step reads an iterator, whose place in what it gives is not seen", came=came, hint=hint)
+        outside = (f"{what} by {name}" for name, what in sorted(self._recorder.outside) if what != CLOCK)
+        modes = sorted(self._reads.user_names.intersection(GRAD_MODES))
+        return [*map(_unnamed, outside), *(_unnamed(f"whether gradients are on by {mode}") for mode in modes)]
+
     def _trace(self, step: Step, layout: Layout) -> tuple[Trace | None, list[Change], list[Tensor]]:
         """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
         mutations, trace = Mutations(), None
         with self._journal:
             try:
                 trace = trace_step(step.function, layout, self._recorder, step.assume, mutations)
-            except RuntimeError:
-                if not mutations.tensors:
+            except RuntimeError as error:
+                self._mixes = "mutating a non-functional tensor" in str(error)
+                if not mutations.tensors and not self._mixes:
                     raise
             finally:
                 changes = self._journal.changes()
@@ -227,10 +248,16 @@ class _Study:
         """PyTorch's own loop, as long as what the step reads beside is the same."""
         known = Effects(others=effects.all_changes())
         watch = Watch(self._step.roots, self._reads, known.ignored())
-        text = f"a step changes {effects.where}, which may decide how it goes on: it runs by PyTorch's own loop"
+        text = (
+            f"a step reads or changes {effects.where}, which may decide how it goes on: it runs by PyTorch's own loop"
+        )
         _warn(f"{text}. Carry such values as states to have it compiled.")
         warn_of_unseen(watch, self._recorder)
         return Traced(None, watch, {}, known)
+
+
+def _unnamed(what: str) -> Change:
+    return Change(object(), None, None, None, what)
 
 
 def _goes_on(change: Change, counted: Counted | None) -> bool:
@@ -248,7 +275,7 @@ def _memory(tensor: Tensor) -> int:
 
 def warn_of_unseen(watch: Watch, recorder: Recorder) -> None:
     """Warn once of what a step reads and nobody can compare before each call."""
-    found = [f"{what} by {name}" for name, what in sorted(recorder.outside)]
+    found = [f"{what} by {name}" for name, what in sorted(recorder.outside) if what == CLOCK]
     for what in [*found, *watch.unseen]:
         _warn(f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does.")
 

@@ -25,8 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from rnnops.torch.code_reads import Reads, is_unread
+from rnnops.torch.errors import StepError
 
 MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
 ATOMS = (
@@ -83,6 +85,7 @@ class Walk:
         self.with_attributes: list[Tensor] = []
         self.holder_paths: list[Path] = []
         self.holders: list[Any] = []  # whose contents may be changed in place
+        self.iterators: list[tuple[Any, Path]] = []
         self.modules: list[Module] = []
         self.functions: list[types.FunctionType] = []
         self.unseen: list[str] = []
@@ -199,6 +202,9 @@ class Walk:
     # Handlers, one for each kind of object.
 
     def _tensor(self, value: Tensor, path: Path) -> None:
+        if is_lazy(value):
+            hint = "Run one step of the cell before: cell(x, h)."
+            raise StepError("a parameter has no shape yet", came=text_of(path), hint=hint)
         self.key.append(Tensor)
         if self._tensor_parts:
             self.key.append((value.dtype, value.shape, value.device))
@@ -212,7 +218,7 @@ class Walk:
     def _module(self, value: Module, path: Path) -> None:
         self.modules.append(value)
         self._of_type(value, path)
-        own, every = value.__dict__, self.reads.all_names and not is_unread(type(value).__module__)
+        own, every = value.__dict__, self.reads.all_names
         names = [name for name in own if (every or name in self._names) and name not in OWN]
         for held in (own.get(name) for name in TENSORS):
             if isinstance(held, dict):
@@ -247,7 +253,8 @@ class Walk:
     def _function(self, value: types.FunctionType, path: Path) -> None:
         self.functions.append(value)
         self.key += (value.__code__, id(value.__globals__))
-        if (value.__module__ and is_unread(value.__module__)) or id(value.__code__) not in self.reads.codes:
+        is_torch = str(value.__module__).startswith("torch.nn.modules")
+        if is_torch or id(value.__code__) not in self.reads.codes:
             return
         self._fetch_attributes(value, ("__code__", "__defaults__", "__kwdefaults__"), path)
         self._fetch_namespace(value.__dict__, path, False)
@@ -310,6 +317,7 @@ class Walk:
 
     def _variable(self, value: ContextVar[Any], path: Path) -> None:
         self.key.append(id(value))
+        self._hold(value, path)
         self._fetch(value, (None,), (value.get(MISSING),), path, _of_variable, _variable_now)
 
     def _reference(self, value: Any, path: Path) -> None:
@@ -321,6 +329,7 @@ class Walk:
 
     def _local(self, value: threading.local, path: Path) -> None:
         """Values of this thread; another one has its own."""
+        self._hold(value, path)
         held = value.__dict__
         present = sorted(name for name in self._names if name in held)
         self.key += (id(value), tuple(present))
@@ -378,7 +387,7 @@ class Walk:
         if known == len(self.key) and not isinstance(value, CONTAINERS):
             self.key.append(id(value))  # written in C, so that nothing of it can be compared
             if hasattr(type(value), "__next__"):
-                self.unseen.append(f"how far {text_of(path)} is, an iterator")
+                self.iterators.append((value, path))
 
     def _contents(self, value: Any, path: Path) -> None:
         size = len(value)

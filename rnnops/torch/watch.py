@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from operator import is_
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rnnops.torch.code_reads import Reads
@@ -37,6 +38,7 @@ class Watch:
         self._is_fixed = False
         self._take(walk_all(roots, reads, ignored=ignored))
         self.key, self.unseen = self.walk.key, self.walk.unseen
+        self._dtype = torch.get_default_dtype()
 
     def _take(self, walk: Walk) -> None:
         self.walk, self.slots = walk, walk.slots
@@ -54,6 +56,8 @@ class Watch:
 
     def tensors_now(self, roots: Mapping[str, Any]) -> list[Tensor] | None:
         """The tensors at all slots; None where something that the trace read is another now."""
+        if torch.get_default_dtype() is not self._dtype:
+            return None
         tensors = self._fetched(roots)
         if tensors is not None:
             return tensors

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -307,3 +310,80 @@ def test_a_deep_copy_whose_step_reads_a_global_is_told() -> None:
     model.rnn.step = step
     with pytest.warns(UnseenWarning, match=r"original Model.*GLOBAL_MODEL.*self\._step"):
         copy.deepcopy(model)
+
+
+class Scaled(nn.Module):
+    """Reads a number from a file by C code alone."""
+
+    hidden_size = H
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        super().__init__()
+        self.lin, self.read = nn.Linear(H, H), read
+
+    def forward(self, x: Any, h: Any) -> Any:
+        return torch.tanh(self.lin(h) + self.read() * x)
+
+
+def test_what_is_not_seen_is_found_by_a_check_again_and_forgotten_by_forget() -> None:
+    large = dict.fromkeys(range(30000), 1.0)
+    cell, xs = Scaled(lambda: large[0]), torch.randn(T, N, H)
+    for recheck in (None, 2):
+        large[0] = 1.0
+        rnn = rt.RNN(cell, recheck=recheck)
+        before = rnn(xs)[1]
+        large[0] = 3.0
+        if recheck is None:
+            torch.testing.assert_close(rnn(xs)[1], before)  # as the page on PyTorch says
+            rnn.forget()
+        else:
+            with pytest.raises(rt.SelfCheckError):
+                rnn(xs)
+        h = torch.zeros(N, H)
+        for x in xs:
+            h = cell(x, h)
+        torch.testing.assert_close(rnn(xs)[1], h)
+    for wrong in (0, -1, True, 1.5):
+        with pytest.raises(StepError, match="recheck= must be"):
+            rt.RNN(cell, recheck=wrong)
+
+
+def test_what_is_too_large_or_outside_of_python_is_told(tmp_path: Any) -> None:
+    from rnnops.torch import traced
+
+    traced._told.clear()
+    large, file, xs = [1.0] * 30_000, tmp_path / "number", torch.randn(T, N, H)
+    file.write_text("1.0")
+    with pytest.warns(UnseenWarning, match="30000 elements"):
+        rt.RNN(Scaled(lambda: large[0]))(xs)
+    with pytest.warns(UnseenWarning, match=r"the clock by time\.time"):
+        rt.RNN(Scaled(lambda: float(time.time() > 0)))(xs)
+    rnn = rt.RNN(Scaled(lambda: float(file.read_text())))
+    with pytest.warns(UnseenWarning, match=r"a file by .*own loop"):
+        before = rnn(xs)[1]
+    file.write_text("3.0")
+    assert not torch.equal(rnn(xs)[1], before)
+    steps = iter(range(1000))
+    with pytest.raises(StepError, match="iterator"):
+        rt.RNN(Scaled(lambda: next(steps) > 3))(xs)
+
+
+def test_context_and_thread_that_a_step_changes_are_left_as_by_a_loop() -> None:
+    variable: Any = contextvars.ContextVar("variable", default=0)
+    local = threading.local()
+    local.t = 0
+
+    def step(h: Any, x: Any) -> Any:
+        variable.set(variable.get() + 1)
+        local.t += 1
+        h = torch.tanh(h + x) if variable.get() + local.t < 8 else h
+        return h, h
+
+    xs, h = torch.randn(T, N, H), torch.zeros(N, H)
+    mine = rt.scan(step, h, xs)[0]
+    assert variable.get() == local.t == T
+    variable.set(0)
+    local.t = 0
+    for x in xs:
+        h, _ = step(h, x)
+    torch.testing.assert_close(mine, h)
