@@ -89,8 +89,8 @@ def draw_recipe(seed: int, small: bool = False) -> Recipe:
     chance = r.random()
     if chance < 0.05:
         sizes = (r.choice([6, 9]), r.choice([1, 7, 17]), r.choice([8, 16, 19]))
-    elif chance < 0.09:
-        sizes = (r.choice([17, 24, 51]), *sizes[1:])  # where segments and joined products begin
+    elif chance < 0.1:
+        sizes = (r.choice([17, 51, 51]), *sizes[1:])  # where segments and joined products begin
     count = 1 if small else r.choices([1, 2, 3], [70, 25, 5])[0]
     layers = tuple(_layer(r, sizes[2], place, 2 if small else 5 if count == 1 else 3) for place in range(count))
     most = [0] if small else [0, 0, 1, 2]
