@@ -7,6 +7,7 @@ shape-valued inputs such as Reshape's may be computed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from math import prod
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -83,19 +84,27 @@ def _inferred(
     dtypes = tuple(kind.dtype if kind else None for kind in types)
     out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
     given = (op, tuple(types), tuple(values), net)
-    scalars = tuple(Type(dtype, ()) for dtype in out_dtypes)
+    scalars = tuple(map(_scalar, out_dtypes))
     with named_rule("shapes", net, op.label):
         shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
     _check_declared(op, net, "shapes", shapes, isinstance(shapes, tuple | list) and all(map(_is_shape, shapes)))
     out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
-    call = Call(*given, out_types, float_dtype=float_dtype)
+    unknown = (None,) * len(out_types)
+    call = Call(*given, out_types, unknown, float_dtype)
     for name, kind in zip(op.outputs, out_types, strict=True):
         if kind.rank > MOST_AXES:
             call.fail("no array has so many axes", blob=name, wanted=f"at most {MOST_AXES}", came=kind.rank)
         if is_too_large(kind.shape):
             call.fail("no memory can hold this result", blob=name, came=kind.in_words(), hint=TOO_LARGE)
     folded = _fold(schema, call)
-    return Call(*given, out_types, folded, float_dtype), folded
+    if any(value is not None for value in folded):
+        call = Call(*given, out_types, folded, float_dtype)
+    return call, folded
+
+
+@cache
+def _scalar(dtype: str) -> Type:
+    return Type(dtype, ())
 
 
 def output_dtypes(

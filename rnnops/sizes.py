@@ -302,7 +302,10 @@ def said(template: str, *sizes: int) -> Any:
 
 def is_symbolic(numbers: Sequence[Any]) -> bool:
     """Whether some of these numbers are sizes that symbols stand for."""
-    return any(type(number) is Size for number in numbers)
+    for number in numbers:  # noqa: SIM110 - in half the time of `any`: it is asked of all shapes
+        if type(number) is Size:
+            return True
+    return False
 
 
 OPERATORS = {

