@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -118,9 +118,11 @@ def _unfit_versions() -> str:
     numba-cuda 0.30 loads names of NumPy when it first compiles that NumPy 2.5 no longer has.
     """
     try:
-        import_module("numba.cuda.np.arrayobj")
-    except Exception as error:  # whatever an import of another package raises
         installed = f"numba-cuda {version('numba-cuda')} and NumPy {np.__version__}"
+        import_module("numba.cuda.np.arrayobj")
+    except PackageNotFoundError:
+        return ""  # `overload` says so
+    except Exception as error:  # whatever an import of another package raises
         return f"{installed}, which do not go together ({error}); pip install 'numpy<2.5' or a newer numba-cuda"
     return ""
 

@@ -111,3 +111,17 @@ def test_a_pointer_to_an_element_counts_from_it(monkeypatch: pytest.MonkeyPatch)
         signature, address = made.at(None, array, types.intp)
         assert signature.return_type == types.CPointer(types.float32)
         assert address(building, building, SimpleNamespace(args=[kind]), ["x", "i"]) == wanted
+
+
+def test_versions_that_do_not_go_together_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba-cuda reads names of NumPy when it first compiles; a newer NumPy may have lost them."""
+
+    def lost(name: str) -> Any:
+        raise AttributeError("module 'numpy' has no attribute 'row_stack'")
+
+    facade._unfit_versions.cache_clear()
+    monkeypatch.setattr(facade, "version", lambda package: "0.30.4")
+    monkeypatch.setattr(facade, "import_module", lost)
+    assert "numba-cuda 0.30.4 and NumPy" in facade._unfit_versions()
+    assert "row_stack" in facade._unfit_versions()
+    facade._unfit_versions.cache_clear()
