@@ -6,7 +6,7 @@ from functools import cache
 
 from llvmlite import ir
 
-from rnnops.compiler.targets.cpu.llvm_text import Scalars
+from rnnops.compiler.targets.cpu.called_scalars import Scalars
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.kernels.cpu.rounding import round_bfloat16
 from rnnops.kernels.cpu.traced import define
