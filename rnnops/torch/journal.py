@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from rnnops.torch.walk import MISSING, MOST_ELEMENTS, Path, Walk, slots_of, text_of, walk_all
+from rnnops.torch.getters import MISSING, slots_of
+from rnnops.torch.walk import MOST_ELEMENTS, Path, Walk, text_of, walk_all
 
 
 class Change(NamedTuple):

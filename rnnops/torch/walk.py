@@ -29,6 +29,24 @@ from torch.nn.parameter import is_lazy
 
 from rnnops.torch.code_reads import Reads, is_unread
 from rnnops.torch.errors import StepError
+from rnnops.torch.getters import (
+    MISSING,
+    AsOneOfSeveral,
+    bytes_of,
+    elements,
+    has_slot,
+    is_filled,
+    items_of_dict,
+    items_of_sequence,
+    keys_of_class,
+    names_in_class,
+    of_variable,
+    several,
+    slots_now,
+    slots_of,
+    text_of_key,
+    variable_now,
+)
 
 MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
 ATOMS = (
@@ -43,7 +61,6 @@ CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 NOT_FOLLOWED = (types.CodeType, types.FrameType, types.TracebackType)
 Path = tuple[Any, str] | None
 Slot = tuple[Any, Any, Callable[[Any, Any], Any]]  # holder, key, and what reads it
-MISSING = object()
 
 
 class Walk:
@@ -172,7 +189,7 @@ class Walk:
         for key, value in zip(keys, values, strict=True):
             if self._ignored and (id(holder), key) in self._ignored:
                 continue
-            self.key.append(self._child(value, (path, _named(key))))
+            self.key.append(self._child(value, (path, text_of_key(key))))
             if isinstance(value, Tensor):
                 tensors.append(key)
                 self.slots.append((holder, key, read))
@@ -180,10 +197,12 @@ class Walk:
             else:
                 others.append((key, value))
         if tensors:
-            self.tensor_fetches.append((getter(*tensors) if len(tensors) > 1 else _One(getter(tensors[0])), holder))
+            self.tensor_fetches.append(
+                (getter(*tensors) if len(tensors) > 1 else AsOneOfSeveral(getter(tensors[0])), holder)
+            )
         if others:
             keys, found = zip(*others, strict=True)
-            self.fetches.append((_several(getter, keys), holder))
+            self.fetches.append((several(getter, keys), holder))
             self.expected += found if len(found) > 1 else found * 2
 
     def _fetch_namespace(self, holder: Any, path: Path, every: bool) -> None:
@@ -245,10 +264,10 @@ class Walk:
         names = [name for name in value.__dict__ if name in self._names or name[:2] == name[-2:] == "__"]
         names = [name for name in names if name not in CLASS_NOISE]
         self.key.append(tuple(names))
-        self.fetches.append((_keys_of_class, value))
+        self.fetches.append((keys_of_class, value))
         self.expected += tuple(value.__dict__)
         values = [value.__dict__[name] for name in names]
-        self._fetch(value, names, values, path, _in_class, getattr)
+        self._fetch(value, names, values, path, names_in_class, getattr)
 
     def _function(self, value: types.FunctionType, path: Path) -> None:
         self.functions.append(value)
@@ -259,7 +278,7 @@ class Walk:
         self._fetch_attributes(value, ("__code__", "__defaults__", "__kwdefaults__"), path)
         self._fetch_namespace(value.__dict__, path, False)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            if _is_filled(cell):
+            if is_filled(cell):
                 self._hold(cell, path)
                 self._fetch(cell, ("cell_contents",), (cell.cell_contents,), (path, f" ({name})"), attrgetter, getattr)
             else:
@@ -302,9 +321,9 @@ class Walk:
         size = value.nbytes if is_array else len(value) * getattr(value, "itemsize", 1)
         self.key += (type(value), (value.dtype, value.shape) if is_array else getattr(value, "typecode", ""))
         if is_array and value.dtype.hasobject:
-            objects = _elements(value)
+            objects = elements(value)
             self.key += [self._child(part, (path, "[...]")) for part in objects]
-            self.fetches.append((_elements, value))
+            self.fetches.append((elements, value))
             self.expected += objects
         elif size <= MOST_BYTES:
             before = bytes_of(value)
@@ -318,13 +337,13 @@ class Walk:
     def _variable(self, value: ContextVar[Any], path: Path) -> None:
         self.key.append(id(value))
         self._hold(value, path)
-        self._fetch(value, (None,), (value.get(MISSING),), path, _of_variable, _variable_now)
+        self._fetch(value, (None,), (value.get(MISSING),), path, of_variable, variable_now)
 
     def _reference(self, value: Any, path: Path) -> None:
         self.key.append(weakref.ref)
         referent = value()
         self.key.append(self._child(referent, path))
-        self.fetches.append((_referent, value))
+        self.fetches.append((referent, value))
         self.expected.append(referent)
 
     def _local(self, value: threading.local, path: Path) -> None:
@@ -333,7 +352,7 @@ class Walk:
         held = value.__dict__
         present = sorted(name for name in self._names if name in held)
         self.key += (id(value), tuple(present))
-        getter = functools.partial(_slots_now, tuple(sorted(self._names.difference(present))))
+        getter = functools.partial(slots_now, tuple(sorted(self._names.difference(present))))
         self.fetches.append((getter, value))
         self.expected += getter(value)
         self._fetch_attributes(value, present, path)
@@ -376,11 +395,11 @@ class Walk:
         if type(held) is dict:
             self._fetch_namespace(held, path, every)
         slots = [name for name in slots_of(type(value)) if every or name in self._names]
-        present = [name for name in slots if _has_slot(value, name)]
+        present = [name for name in slots if has_slot(value, name)]
         if slots:
             self.key.append(tuple(present))
             self._hold(value, path)
-            getter = functools.partial(_slots_now, tuple(name for name in slots if name not in present))
+            getter = functools.partial(slots_now, tuple(name for name in slots if name not in present))
             self.fetches.append((getter, value))
             self.expected += getter(value)
             self._fetch_attributes(value, present, path)
@@ -405,7 +424,7 @@ class Walk:
             keys = list(dict.keys(value))
             self.named.append(value)
             self.key += [self._child(key, (path, " (a key)")) for key in keys]
-            getter: Any = itemgetter if type(value) in PLAIN else _items_of_dict
+            getter: Any = itemgetter if type(value) in PLAIN else items_of_dict
             self._fetch(value, keys, list(dict.values(value)), path, getter, dict.__getitem__)
         elif isinstance(value, set | frozenset):
             self._members(value, path)
@@ -414,14 +433,14 @@ class Walk:
         else:
             self._hold(value, path)
             self.sized.append(value)
-            getter = itemgetter if type(value) in PLAIN else _items_of_sequence
+            getter = itemgetter if type(value) in PLAIN else items_of_sequence
             self._fetch(value, range(size), list(value), path, getter, getitem)
 
     def _fetch_constant(self, value: tuple[Any, ...], path: Path) -> None:
         """Elements of a tuple, which stay: no other tensors come there."""
         places = [place for place, part in enumerate(value) if isinstance(part, Tensor)]
-        self.key += [self._child(part, (path, _named(place))) for place, part in enumerate(value)]
-        self._fetch(value, places, [value[place] for place in places], path, _items_of_sequence, getitem)
+        self.key += [self._child(part, (path, text_of_key(place))) for place, part in enumerate(value)]
+        self._fetch(value, places, [value[place] for place in places], path, items_of_sequence, getitem)
 
     def _members(self, value: Any, path: Path) -> None:
         members = list(value)
@@ -436,115 +455,6 @@ CLASS_NOISE = {"__module__", "__qualname__", "__doc__", "__dict__", "__weakref__
     *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__parameters__"),
     *("__orig_bases__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__match_args__"),
 }
-
-
-def _several(getter: Any, keys: Sequence[Any]) -> Callable[[Any], Iterable[Any]]:
-    """A getter of a tuple, also for one key, which then comes twice."""
-    fetch: Callable[[Any], Iterable[Any]] = getter(*keys) if len(keys) > 1 else getter(keys[0], keys[0])
-    return fetch
-
-
-class _One:
-    """A getter of one thing as one of several."""
-
-    __slots__ = ("_get",)
-
-    def __init__(self, get: Callable[[Any], Any]) -> None:
-        self._get = get
-
-    def __call__(self, holder: Any) -> tuple[Any]:
-        return (self._get(holder),)
-
-
-class _in_class:  # noqa: N801 - used as the getters of `operator`
-    def __init__(self, *names: str) -> None:
-        self._get = itemgetter(*names)
-
-    def __call__(self, value: type) -> Any:
-        return self._get(value.__dict__)
-
-
-class _items_of_dict:  # noqa: N801
-    """Items of a dict, whatever its class makes of `[]`."""
-
-    def __init__(self, *keys: Any) -> None:
-        self._keys = keys
-
-    def __call__(self, value: dict[Any, Any]) -> Any:
-        found = [dict.__getitem__(value, key) for key in self._keys]
-        return found if len(found) > 1 else found[0]
-
-
-class _items_of_sequence:  # noqa: N801
-    def __init__(self, *places: int) -> None:
-        self._places = places
-
-    def __call__(self, value: Any) -> Any:
-        held = list(value)
-        found = [held[place] for place in self._places]
-        return found if len(found) > 1 else found[0]
-
-
-def _elements(value: Any) -> list[Any]:
-    found: list[Any] = value.ravel().tolist()
-    return found
-
-
-def bytes_of(value: Any) -> Any:
-    """What an array holds."""
-    return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
-
-
-def _keys_of_class(value: type) -> tuple[str, ...]:
-    return tuple(value.__dict__)
-
-
-def _variable_now(value: ContextVar[Any], key: None) -> Any:
-    return value.get(MISSING)
-
-
-def _of_variable(*keys: None) -> Callable[[ContextVar[Any]], Any]:
-    return (lambda value: [value.get(MISSING)] * 2) if len(keys) > 1 else (lambda value: value.get(MISSING))
-
-
-def _referent(value: Any) -> tuple[Any]:
-    return (value(),)
-
-
-def _slots_now(names: tuple[str, ...], value: Any) -> list[bool]:
-    return [_has_slot(value, name) for name in names]
-
-
-def _has_slot(value: Any, name: str) -> bool:
-    try:
-        object.__getattribute__(value, name)
-    except AttributeError:
-        return False
-    return True
-
-
-def slots_of(kind: type) -> list[str]:
-    return [
-        name
-        for base in kind.__mro__
-        if not is_unread(base.__module__)
-        for name, part in base.__dict__.items()
-        if isinstance(part, types.MemberDescriptorType)
-    ]
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:  # a name that has no value yet
-        return False
-    return True
-
-
-def _named(key: Any) -> str:
-    if isinstance(key, str):
-        return "" if key == "cell_contents" else f".{key}"
-    return f"[{key!r}]"[:40]
 
 
 def walk_all(

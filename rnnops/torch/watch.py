@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rnnops.torch.code_reads import Reads
-from rnnops.torch.walk import Slot, Walk, bytes_of, walk_all
+from rnnops.torch.getters import bytes_of
+from rnnops.torch.walk import Slot, Walk, walk_all
 
 
 def tensor_at(slot: Slot) -> Tensor:
