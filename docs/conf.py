@@ -54,11 +54,13 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", without_type, priority=600)
 
 
-def without_signature(app: Sphinx, what: str, name: str, *more: Any) -> tuple[str, str] | None:
+def without_signature(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, arguments: str | None, result: str | None
+) -> tuple[str, str] | None:
     """Leave out arguments of errors, those of the base being those of all, and of what others make for the user."""
     own = what == "exception" and name != "rnnops.RnnopsError"
     made = what == "class" and (name in MADE or name.startswith("rnnops.compiler."))
-    return ("", "") if own or made else None
+    return ("", "") if (own or made) and arguments is not None else None
 
 
 def as_plain_text(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
