@@ -305,7 +305,7 @@ class _Row(_Body):
                 continue
             self.statement(s)
             ended = sums_of(s.body) if isinstance(s, For) else {}
-            for name in ended.keys() & starts.keys():
+            for name in filter(starts.__contains__, ended):  # in the order of the text, whatever hashes are
                 self._end(name, starts[name])
 
     def statement(self, s: Statement) -> None:
