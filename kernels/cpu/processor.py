@@ -16,7 +16,7 @@ from functools import cache
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.llvm_library import llvm
-from rnnops.kernels.cpu.room import demand, room_to_compile, room_to_load
+from rnnops.kernels.cpu.room import ASK, demand, room_to_load
 
 VARIABLE, NATIVE = "RNNOPS_CPU", "native"
 X86 = ("x86_64", "amd64", "i386", "i686")
@@ -77,7 +77,7 @@ def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
     """Those of some features that a processor of LLVM's has; none where LLVM does not know it."""
     asked = sorted(asked)
     trial = _trial(name, asked)
-    demand(room_to_compile([trial]), "ask LLVM for the processor")
+    demand(ASK, "ask LLVM what the processor has")
     llvm.initialize_native_target()
     module = llvm.parse_assembly(trial)
     module.triple = llvm.get_process_triple()

@@ -16,6 +16,7 @@ MIB = 1 << 20
 COMPILE, LOAD = 4 * MIB, 2 * MIB  # for any module, for any object
 OF_TEXT, OF_FUNCTION, OF_OBJECT = 16, 500, 4  # bytes for one of the texts, of the longest function, of an object
 WRITE, WRITE_PRODUCTS = 8 * MIB, 56 * MIB  # to write a module, or products, and to compile it, at least
+ASK = 112 * MIB  # to find the features of a named processor, which takes 64 to 96 MiB for a while
 SPARE = MIB  # that stays for Python, for errors at least
 
 
