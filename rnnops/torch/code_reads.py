@@ -30,20 +30,8 @@ SITES = ("site-packages", "dist-packages")
 ANY_NAME = {"getattr", "hasattr", "attrgetter"}  # with a constant name they read that one
 ALL_NAMES = {
     *("vars", "dir", "__dict__", "__getattribute__", "eval", "exec", "getattr_static", "getmembers", "asdict"),
-    *(
-        "str",
-        "repr",
-        "format",
-        "dumps",
-        "pformat",
-        "print",
-        "astuple",
-        "__getstate__",
-        "__reduce_ex__",
-        "deepcopy",
-        "copy",
-        "format_map",
-    ),
+    *("str", "repr", "format", "format_map", "dumps", "pformat", "print"),
+    *("astuple", "copy", "deepcopy", "__getstate__", "__reduce_ex__"),
 }
 LOOKUP = torch.nn.Module.__getattr__.__code__, torch.nn.Module.__setattr__.__code__  # which read what is named
 

@@ -29,7 +29,7 @@ from rnnops.compiler.schedule.store_results import store_results
 from rnnops.compiler.schedule.sum_over_steps import sum_over_steps
 from rnnops.compiler.schedule.sum_products import block_products
 from rnnops.compiler.schedule.turn_contractions import turn_contractions
-from rnnops.compiler.schedule.verify_step import StepError, verify_plan, verify_step
+from rnnops.compiler.schedule.verify_step import PlanError, verify_plan, verify_step
 
 StepPass = Callable[[Step], Step]
 PlanPass = Callable[[Scan, StepPlan], StepPlan]
@@ -105,8 +105,8 @@ def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
     """An error says which pass has made what is wrong, of which net."""
     try:
         yield
-    except StepError as error:
-        raise StepError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
+    except PlanError as error:
+        raise PlanError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
 
 
 def first_step(scan: Scan, lowered: Lowered, whole: str) -> Step:

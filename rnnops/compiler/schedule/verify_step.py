@@ -22,7 +22,7 @@ from rnnops.types import Type
 HINT = "This is a fault of rnnops. Please report it with str(net); device='reference' computes the net meanwhile."
 
 
-class StepError(RnnopsError):
+class PlanError(RnnopsError):
     """The compiler has planned a step that is not what its net says; a fault of the compiler, not of the net."""
 
     def __init__(self, problem: str, *, net: str | None = None) -> None:
@@ -30,7 +30,7 @@ class StepError(RnnopsError):
 
 
 def verify_step(step: Step, known: Collection[Node] = ()) -> None:
-    """Raise StepError for a step that means nothing.
+    """Raise PlanError for a step that means nothing.
 
     Args:
         known: nodes that were verified before: where they lie is not looked at again; that of the plan is, at the end.
@@ -50,7 +50,7 @@ def verify_step(step: Step, known: Collection[Node] = ()) -> None:
 
 
 def verify_plan(scan: Scan, plan: StepPlan) -> None:
-    """Raise StepError for the plan of a step that means nothing."""
+    """Raise PlanError for the plan of a step that means nothing."""
     types = _as_read(plan.types, plan.accumulators, scan.batch)
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     there = _given(scan, plan.invariant) | carried | set(plan.accumulators)
@@ -95,10 +95,10 @@ def _verify_nodes(
         _need(target not in fixed, node, "writes what is the same at every step")
         _need(target in types, node, "its target has no type")
         if target in readers:
-            raise StepError(f"{node}: writes '{target}', which was read before, by {readers[target]}")
+            raise PlanError(f"{node}: writes '{target}', which was read before, by {readers[target]}")
         for owner in node_reads(node):
             if owner not in there:
-                raise StepError(f"{node}: reads '{owner}', which nothing has written")
+                raise PlanError(f"{node}: reads '{owner}', which nothing has written")
             if owner != target:
                 readers.setdefault(owner, node)
         there.add(target)
@@ -121,7 +121,7 @@ def _verify_access(statement: Statement, access: Access, types: Mapping[str, Typ
     first, last = access.layout.span()
     size = prod(types[access.owner].shape)
     if access.layout.size and not 0 <= first <= last < size:
-        raise StepError(f"{statement}: '{access.owner}' has {size} numbers, not {first} to {last}")
+        raise PlanError(f"{statement}: '{access.owner}' has {size} numbers, not {first} to {last}")
 
 
 def _verify_product(node: Product | Contraction, types: Mapping[str, Type]) -> None:
@@ -134,6 +134,6 @@ def _has_symbols(types: Mapping[str, Type]) -> bool:
 
 
 def _need(holds: bool, where: object, problem: str) -> None:
-    """Raise StepError for what does not hold; the text of a node is made for an error only."""
+    """Raise PlanError for what does not hold; the text of a node is made for an error only."""
     if not holds:
-        raise StepError(f"{where}: {problem}")
+        raise PlanError(f"{where}: {problem}")

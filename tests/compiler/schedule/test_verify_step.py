@@ -14,7 +14,7 @@ from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Statement
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.step_plan import Step
-from rnnops.compiler.schedule.verify_step import StepError, verify_plan, verify_step
+from rnnops.compiler.schedule.verify_step import PlanError, verify_plan, verify_step
 
 
 def scan() -> Scan:
@@ -67,7 +67,7 @@ BROKEN: dict[str, tuple[Callable[[Step], Step], str]] = {
 def test_broken_steps(name: str) -> None:
     change, problem = BROKEN[name]
     verify_step(lowered())
-    with pytest.raises(StepError) as caught:
+    with pytest.raises(PlanError) as caught:
         verify_step(change(lowered()))
     assert problem in str(caught.value)
 
@@ -75,7 +75,7 @@ def test_broken_steps(name: str) -> None:
 def test_products_have_their_targets_size() -> None:
     step = plan_step.run_passes(plan_step.ROWS_APART, lowered())
     nodes = tuple(replace(n, columns=3) if isinstance(n, Product) else n for n in step.nodes)
-    with pytest.raises(StepError, match="its target is"):
+    with pytest.raises(PlanError, match="its target is"):
         verify_step(replace(step, nodes=nodes))
 
 
@@ -83,7 +83,7 @@ def test_plans_whose_loops_hold_no_steps() -> None:
     plan = plan_step.plan_step(scan())
     verify_plan(scan(), plan)
     stages = tuple(replace(stage, loop=False) for stage in plan.stages)
-    with pytest.raises(StepError, match="statements run step by step"):
+    with pytest.raises(PlanError, match="statements run step by step"):
         verify_plan(scan(), replace(plan, stages=stages))
 
 
@@ -91,5 +91,5 @@ def test_the_pass_is_named() -> None:
     def forget(step: Step) -> Step:
         return replace(step, nodes=step.nodes[1:])
 
-    with pytest.raises(StepError, match=r"net 'cell': after forget: .*mat_mul_0.*device='reference'"):
+    with pytest.raises(PlanError, match=r"net 'cell': after forget: .*mat_mul_0.*device='reference'"):
         plan_step.run_passes([forget], lowered())
