@@ -60,13 +60,13 @@ class Carried:
         holder, key, _ = self.slots[0]
         return Change(holder, key, self.before, None, self.where)
 
-    def now(self) -> Tensor:
-        """The value before a call."""
+    def now(self, device: torch.device) -> Tensor:
+        """The value before a call; zeros on the device of the inputs where it does not count."""
         holder, key, read = self.slots[0]
         if self.is_read:
             found: Tensor = read(holder, key)
             return found.clone() if self.in_place else found  # its own memory is written at the end
-        return torch.zeros(self.kind.shape, dtype=self.kind.dtype)
+        return torch.zeros(self.kind.shape, dtype=self.kind.dtype, device=device)
 
     def set(self, value: Any) -> None:
         """Put a tensor where the step puts it."""

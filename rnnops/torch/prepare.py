@@ -116,7 +116,7 @@ class Compiled:
         effects = self.traced.effects
         if not (effects.carried or effects.counted):  # most steps
             return self(states, inputs, lengths, reached)
-        carried = [effect.now() for effect in effects.carried]
+        carried = [effect.now(inputs[0].device) for effect in effects.carried]
         last, steps = self([*states, *carried], inputs, lengths, reached)
         count = inputs[0].shape[0]
         if count:
@@ -240,7 +240,10 @@ class Prepared:
     def _compile(self, traced: Traced, layout: Layout, lengths: bool) -> Compiled | PlainLoop:
         if traced.trace is None:
             return PlainLoop(traced, self.settings.reverse)
-        translation = translate(traced.trace, traced.effects.full(layout), self.settings.reverse, lengths)
+        full = traced.effects.full(layout)
+        if lengths and full.batch != layout.batch:  # what the step sets has no rows, so that all rows are one
+            return PlainLoop(traced, self.settings.reverse)
+        translation = translate(traced.trace, full, self.settings.reverse, lengths, len(layout.states))
         numbers = tuple(traced.numbers.get(id(tensor)) for tensor in translation.closed_over)
         is_random = any(schema_of(op.type).random for op in translation.cell.ops)
         run = self.side.compile(translation.net, self.settings.threads, dict(self.settings.options))

@@ -64,11 +64,12 @@ class _Cell:
     blobs: dict[fx.Node, Any]
 
 
-def translate(trace: Trace, layout: Layout, reverse: bool, lengths: bool) -> Translation:
+def translate(trace: Trace, layout: Layout, reverse: bool, lengths: bool, ending: int | None = None) -> Translation:
     """The nets of a traced step.
 
     Args:
         lengths: whether rows end: their states stay, and their results are zero.
+        ending: how many of the states, the first ones, stay where a row ends; all if None. Others go on as in a loop.
 
     Raises StepError for ops that have no translation, and where a state changes its dtype or shape.
     """
@@ -83,7 +84,7 @@ def translate(trace: Trace, layout: Layout, reverse: bool, lengths: bool) -> Tra
         elif node.op == "output":
             results = node.args[0]
     _check_states(cell, results)
-    produced = _declare_outputs(cell, results, lengths)
+    produced = _declare_outputs(cell, results, lengths, len(layout.states) if ending is None else ending)
     return _around(cell, produced, results, reverse, lengths)
 
 
@@ -180,7 +181,7 @@ def _result_kind(cell: _Cell, node: fx.Node) -> tuple[torch.dtype, tuple[int, ..
     return value.dtype, tuple(cell.trace.size(size, cell.layout.batch) for size in value.shape)
 
 
-def _declare_outputs(cell: _Cell, results: Sequence[Any], lengths: bool) -> list[str]:
+def _declare_outputs(cell: _Cell, results: Sequence[Any], lengths: bool, ending: int) -> list[str]:
     """Outputs of the cell; for each result of the step the name of the one that it is."""
     layout, produced, known = cell.layout, [], dict[fx.Node, str]()
     ends = [cell.net.input(name, "int32") for name in ("lengths", "timestep")] if lengths else []
@@ -193,7 +194,7 @@ def _declare_outputs(cell: _Cell, results: Sequence[Any], lengths: bool) -> list
         if is_state:
             kind = layout.states[number]
             blob = _as_in_cell(layout, kind, blob)
-            if lengths:
+            if lengths and number < ending:
                 blob = ro.select_valid(blob, cell.net.blob(f"state_{number}"), ends[0], ends[1])
         else:
             blob = ro.unsqueeze(blob, [0]) if layout.batch is None else blob

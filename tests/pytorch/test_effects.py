@@ -387,3 +387,37 @@ def test_context_and_thread_that_a_step_changes_are_left_as_by_a_loop() -> None:
     for x in xs:
         h, _ = step(h, x)
     torch.testing.assert_close(mine, h)
+
+
+class Smoothed(torch.nn.Module):
+    """A cell with a running value of its features, which no row's end concerns."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(size, size)
+        self.register_buffer("running", torch.zeros(size))
+
+    def forward(self, x: Any, h: Any) -> Any:
+        self.running = 0.9 * self.running + torch.arange(1.0, 1.0 + len(self.running))
+        return self.cell(x, h) + 0.01 * self.running
+
+
+@pytest.mark.parametrize("sizes", [(3,), (4,), (3, 4), (4, 3)])
+def test_what_a_step_sets_goes_on_where_rows_end(sizes: tuple[int, ...]) -> None:
+    """Also where there are as many rows as features, so that a size does not tell which of them an axis is."""
+    torch.manual_seed(0)
+    cell, plain = Smoothed(3), Smoothed(3)
+    plain.load_state_dict(cell.state_dict())
+    rnn = rt.RNN(cell, step=lambda module, h, x: (module(x, h),) * 2)
+    for count in sizes:
+        xs, lengths = torch.randn(5, count, 3), torch.tensor([5, 2, 1, 3][:count])
+        ys, last = rnn(xs, torch.zeros(count, 3), lengths=lengths)
+        h, rows = torch.zeros(count, 3), []
+        for t in range(5):
+            live = (t < lengths)[:, None]
+            new = plain(xs[t], h)
+            h = torch.where(live, new, h)
+            rows.append(torch.where(live, new, torch.zeros_like(new)))
+        torch.testing.assert_close(cell.running, plain.running)
+        torch.testing.assert_close(ys, torch.stack(rows))
+        torch.testing.assert_close(last, h)
