@@ -5,7 +5,8 @@ size, at most 512, and rows of C in blocks; within a block panel by panel of B, 
 
 - a block of a panel, 512 x 192 bytes = 96 KiB at 512 bits, stays in L2 for all rows: tiles read 16 bytes of it a cycle;
 - a block of A is read once for each panel, 8 rows x 4 bytes beside 192 bytes of B: 3 bytes a cycle, from L2 or L3;
-- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32;
+- C is read and written once for every 512 multiply-adds of an element: 8 bytes for 1024 flops in float32 (where the
+  product is added to C, once: then a whole panel, 192 KiB for 1024 rows of B, has to stay in L2);
 - B is read from memory once for every block of rows, ahead of its use: M rows give M / 2 flops a byte, so that
   16 rows at 250 GFLOP/s want 31 GB/s as soon as B is larger than the caches.
 
@@ -14,9 +15,11 @@ row by row and copies one block of a panel of B to the stack at a time, as rows 
 into few sets of L1 and L2 (0.7 of the peak in place, 0.85 copied); that costs 6 to 10 cycles beside 12 M / 8, so rows
 come in blocks of up to 2 MiB of A.
 
-Sums do not depend on threads: an element is C (or bias, or zero), then for each block of k the sum of its products in
-order; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the same
-bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
+Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
+order, a sum that goes on from block to block in C. Where the product is added to C, k is one block: then it is the same
+sum, and adding in place has the bits of adding later. An element of `gemm_tn` is C, then for each block of k the sum of
+its products; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the
+same bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, int8_packing.py), all else is the same, bits included. For
 one row widening is two operations beside each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
@@ -77,6 +80,8 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
         With `accumulate` the product is added to C. A panel of B belongs to the part that has its first column.
         """
         vectors, blocks = vector_count(N, count), k_blocks(K)
+        if accumulate:
+            blocks = 1
         begin, end = first_panel(vectors, column_begin, count), vector_count(column_end, count)
         a_row, c_row = A_stride * item, C_stride * item
         for number in range(blocks):
@@ -90,15 +95,15 @@ def make_packed(dtype: str, width: int, narrow: bool = False) -> Callable[..., N
                     first, apart = done * count, K * wide * count * each
                     B, c = packed + K * first * each + k * wide * count * each, C + row * c_row + first * item
                     addend, addend_row = zeros(), 0
-                    if accumulate or number > 0:
+                    if accumulate:
                         addend, addend_row = c, c_row
-                    elif biases > 0:
+                    elif biases > 0 and number == blocks - 1:
                         addend = bias + first * item
                     last = N - first - (wide * panels - 1) * count
                     ahead, ahead_row = B + panels * apart, wide * count * each
                     block(
                         rows, wide, panels, a, a_row, item, B, apart, k_end - k, addend, addend_row, c, c_row, last,
-                        ahead, ahead_row, rate,
+                        ahead, ahead_row, rate, min(number, 1),
                     )  # fmt: skip
                     done += wide * panels
 
@@ -148,7 +153,7 @@ def make_tn(dtype: str, width: int) -> Callable[..., None]:
                     last = column_end - first - (wide - 1) * count
                     block(
                         rows, wide, 1, a, item, a_step, panel, 0, k_end - k, addend, addend_row, c, c_row, last,
-                        source + wide * count * item, b_row, rate,
+                        source + wide * count * item, b_row, rate, 0,
                     )  # fmt: skip
                     done += wide
 

@@ -9,8 +9,9 @@ With 8 x 3 vectors of 64 bytes a step reads 192 bytes of B and 32 of A for 24 mu
 float32), 3.4 flops a byte, from L1 or L2; 24 sums, 3 vectors of B and the broadcasts fill the 32 registers of AVX-512
 and of aarch64. With 16 registers the tile is 4 x 3.
 
-Every element of C is `addend + sum`, the sum one chain of multiply-adds over k from zero, in order. Neither the rows of
-the tile, nor the lane, nor the vector width changes that chain, so results do not depend on how C is cut into tiles.
+Every element of C is `addend + sum`, the sum one chain of multiply-adds over k, in order, from zero or, where the chain
+goes on from an earlier block of k, from what C holds. Neither the rows of the tile, nor the lane, nor the vector width,
+nor the cut into blocks changes that chain, so results do not depend on how C and k are cut into tiles.
 Multiply-adds are fused where the processor has such an instruction (`llvm.fmuladd`), on all widths alike.
 
 Lines of C are asked for when a tile starts, and with each k two lines of the next panel, whose rows the last tiles of a
@@ -72,7 +73,8 @@ class Operands:
 
     `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one
     row of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead`
-    is where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k.
+    is where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k;
+    `goes_on` is 1 where sums begin with what C holds, 0 where they begin with zero.
     """
 
     a: Any
@@ -89,13 +91,14 @@ class Operands:
     ahead: Any
     ahead_row: Any
     ahead_rate: Any
+    goes_on: Any
 
     def values(self) -> list[Any]:
         return list(vars(self).values())
 
 
 WIDEST = PANEL_VECTORS * max(max(some) for some in PANELS_AT_ONCE.values())  # vectors of a tile
-TILE_TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64)
+TILE_TYPES = (BYTES, I64, I64, BYTES, I64, I64, BYTES, I64, BYTES, I64, I64, BYTES, I64, I64, I64)
 BLOCK_TYPES = (I64, I64, I64, *TILE_TYPES)
 COPY_TYPES = (BYTES, I64, BYTES, I64, I64)
 
@@ -244,10 +247,11 @@ class _TileBuilder:
         self.builder.ret_void()
 
     def _loop(self) -> list[list[Any]]:
-        """`for k: sums[r][v] += a[r] * b[v]`; the sums are zero where there is no k."""
+        """`for k: sums[r][v] += a[r] * b[v]`; the sums are what they begin with where there is no k."""
         builder, k_end = self.builder, self.operands.k
         a_rows = strided(builder, self.operands.a, self.operands.a_row, self.tile.rows)
         b_panels = strided(builder, self.operands.b, self.operands.b_panel, self.tile.panels)
+        first = self._first_sums()
         before, body, after = builder.block, builder.append_basic_block("body"), builder.append_basic_block("after")
         builder.cbranch(builder.icmp_signed(">", k_end, I64(0)), body, after)
         builder.position_at_end(body)
@@ -257,11 +261,26 @@ class _TileBuilder:
         next_k = builder.add(k, I64(1))
         builder.cbranch(builder.icmp_signed("<", next_k, k_end), body, after)
         _set_phi(k, (before, I64(0)), (body, next_k))
-        for row, added_row in zip(sums, added, strict=True):
-            for total, more in zip(row, added_row, strict=True):
-                _set_phi(total, (before, self.vectors.zero), (body, more))
+        for rows in zip(sums, first, added, strict=True):
+            for total, start, more in zip(*rows, strict=True):
+                _set_phi(total, (before, start), (body, more))
         builder.position_at_end(after)
-        return [[self._zero_from(before, body, total) for total in row] for row in added]
+        pairs = [zip(*rows, strict=True) for rows in zip(first, added, strict=True)]
+        return [[self._either((before, start), (body, total)) for start, total in row] for row in pairs]
+
+    def _first_sums(self) -> list[list[Any]]:
+        """What C holds, or zeros."""
+        builder, zero = self.builder, self.vectors.zero
+        before, load, after = builder.block, builder.append_basic_block("load"), builder.append_basic_block("loaded")
+        builder.cbranch(builder.icmp_signed(">", self.operands.goes_on, I64(0)), load, after)
+        builder.position_at_end(load)
+        mask = self.vectors.mask(self.operands.last)
+        columns = [(offset, None) for offset in self.columns[:-1]] + [(self.columns[-1], mask)]
+        c_rows = strided(builder, self.operands.c, self.operands.c_row, self.tile.rows)
+        held = [[self.vectors.load(builder.gep(row, [offset]), only) for offset, only in columns] for row in c_rows]
+        builder.branch(after)
+        builder.position_at_end(after)
+        return [[self._either((before, zero), (load, value)) for value in row] for row in held]
 
     def _step(self, a_rows: list[Any], b_panels: list[Any], k: Any, sums: list[list[Any]]) -> list[list[Any]]:
         """The sums after one more k."""
@@ -288,9 +307,9 @@ class _TileBuilder:
         for line in (0, LINE):
             self.vectors.prefetch(builder.gep(start, [I64(line)]))
 
-    def _zero_from(self, before: Any, body: Any, total: Any) -> Any:
+    def _either(self, *incoming: tuple[Any, Any]) -> Any:
         phi = self.builder.phi(self.vectors.type)
-        _set_phi(phi, (before, self.vectors.zero), (body, total))
+        _set_phi(phi, *incoming)
         return phi
 
     def _store(self, sums: list[list[Any]]) -> None:

@@ -87,7 +87,7 @@ def make_packed(way: str, width: int) -> Callable[..., None]:
                     ahead, ahead_row = B + panels * apart, wide * count * item
                     block(
                         rows, wide, panels, words, words_row, item, B, apart, steps, addend, addend_row, c, c_row, last,
-                        ahead, ahead_row, rate,
+                        ahead, ahead_row, rate, 0,
                     )  # fmt: skip
                     done += wide * panels
 
@@ -141,7 +141,7 @@ def make_tn(way: str, width: int) -> Callable[..., None]:
                     last = column_end - first - (wide - 1) * count
                     block(
                         rows, wide, 1, words, item, words_row, panel, 0, steps, addend, addend_row, c, c_row, last,
-                        source + wide * count * item, each * b_row, rate,
+                        source + wide * count * item, each * b_row, rate, 0,
                     )  # fmt: skip
                     done += wide
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
@@ -17,7 +18,7 @@ from rnnops.compiler.execute.compiled import Compiled, Runners, demands_of
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
 from rnnops.compiler.execute.recycle import Lives, find_lives
 from rnnops.compiler.execute.segments import SegmentPlans
-from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.compiler.rewrite.round_products import round_products
 from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
@@ -30,6 +31,7 @@ from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
 from rnnops.recurrent.merge_products import merge_products
+from rnnops.recurrent.order_sums import order_sums
 from rnnops.recurrent.split_heads import split_heads
 from rnnops.types import Type
 
@@ -81,7 +83,8 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     lambda program: merge_equal_ops(program.net),  # many of them the same,
     lambda program: prune(program.net),  # and what they were computed from is read no more;
     split_heads,  # in cells, as what comes out may be merged,
-    merge_products,  # likewise, before they are differentiated, so that gradients are merged with them
+    merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
+    order_sums,  # and sums of what is left, before anything is chosen that is kept
 )
 
 
@@ -118,7 +121,8 @@ def forward_structure(
 
 def _forward_plan(net: Net, types: Mapping[str, Type], float_dtype: str, options: Options) -> ForwardPlan:
     program = _rewritten(net, types, float_dtype)
-    program = fuse_ops(program, (), options.least_work, options.all_ops)
+    options = _decided(options, program)
+    program = _fused(program, (), options)
     compiled = compile_programs(options, program)
     program, lives = _ordered(program, compiled.forward, options)
     return ForwardPlan(program, compiled, options, (lives,))
@@ -149,6 +153,7 @@ def _training_plan(
     saving: Saving,
 ) -> TrainingPlan:
     live = _rewritten(net, types, float_dtype)
+    options = _decided(options, live)
     segments = SegmentPlans(options)
     program, gradient, residuals = choose_saved(
         live, types, wrt, saving, partial(steps_of_tile, options), segments.steps
@@ -156,12 +161,25 @@ def _training_plan(
     net = merge_equal_ops(backward_net(program, gradient, residuals))
     backward = prepare(net, input_types(net), float_dtype)
     unfused, held = program, (*residuals.kept, *residuals.free)
-    program = fuse_ops(program, held, options.least_work, options.all_ops)
-    backward = fuse_ops(backward, (), options.least_work, options.all_ops)
+    program, backward = _fused(program, held, options), _fused(backward, (), options)
     compiled = compile_programs(options, program, backward, segments)
     program, ahead = _ordered(program, compiled.forward, options, held)
     backward, behind = _ordered(backward, compiled.backward, options, given=residuals.kept)
     return TrainingPlan(program, gradient, residuals, backward, compiled, unfused, options, (ahead, behind))
+
+
+def _decided(options: Options, live: Program) -> Options:
+    """Options that say whether ops around recurrences are compiled: all that work row by row in both passes, or none.
+
+    Decided on the live net alone: what is kept for the backward pass, and so what it does again, changes nothing.
+    """
+    if options.least_work in (0, inf):
+        return options
+    return replace(options, least_work=0 if work_around(live) >= options.least_work else inf)
+
+
+def _fused(program: Program, keep: Iterable[str], options: Options) -> Program:
+    return program if options.least_work == inf else fuse_ops(program, keep, options.all_ops)
 
 
 def _ordered(

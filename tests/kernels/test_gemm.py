@@ -116,6 +116,14 @@ def test_any_cut_gives_the_same_bits(kernels: Products) -> None:
         np.testing.assert_array_equal(cut_tn, whole_tn)
 
 
+@pytest.mark.parametrize("K", [7, K_BLOCK, 3 * K_BLOCK + 5])
+def test_adding_in_place_gives_the_bits_of_adding_later(kernels: Products, K: int) -> None:
+    A, B, C, bias = operands(19, K, 61, kernels.dtype)
+    product = packed_product(kernels, A, B, np.full_like(C, np.nan))
+    np.testing.assert_array_equal(packed_product(kernels, A, B, C.copy(), accumulate=True), C + product)
+    np.testing.assert_array_equal(packed_product(kernels, A, B, np.full_like(C, np.nan), bias=bias), product + bias)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_any_cut_of_columns_gives_the_same_bits_for_few_rows(kernels: Products, rows: int) -> None:
     """Panels are as wide as the whole matrix has it, wherever a part of it ends: of 7 vectors they are 3, 2 and 2."""

@@ -48,7 +48,7 @@ from rnnops.types import Array, Shape
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
-LEAST_WORK = 100_000  # elementwise results: a hundred microseconds in NumPy, some twenty of which a call takes
+LEAST_WORK = 50_000  # elementwise results: fifty microseconds in NumPy, some twenty of which a call takes
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Options:
         device: what else they are made for, in place of processors.
         tile: steps of a tile, None for a choice by size.
         fixed: inputs of the net that are the same at every call, so that matrices need packing but once.
-        least_work: elementwise results from which on ops around recurrences are fused and compiled.
+        least_work: elementwise results around recurrences from which on ops there are fused and compiled.
         all_ops: whether ops that do not work row by row are compiled as well.
         pool: where scans borrow scratch, and passes what they share.
         recycle: whether ops run in an order in which little is alive, and share the memory of what dies within a pass.
@@ -400,7 +400,7 @@ def compile_scan(
 
     Raises UnsupportedError and RingError.
     """
-    plan = plan_step(scan, options.target.compacts)
+    plan = plan_step(scan, options.target.compacts, options.target.in_place)
     return written_scan(scan, plan, float_dtype, options, steps_of_tile(options, scan.steps, scan.batch), fixed)
 
 

@@ -13,7 +13,7 @@ from rnnops.compiler.execute.compiled_scan import Carry, Options
 from rnnops.compiler.execute.forward import compile_forward
 from rnnops.compiler.execute.once import Once
 from rnnops.compiler.execute.stepped_kernels import CompileStep, Stepped, compile_steps, interpreted_steps
-from rnnops.compiler.ir.lowered import UnsupportedError
+from rnnops.compiler.ir.lowered import NothingToDoError, UnsupportedError
 from rnnops.recurrent.parted import Parted, Segments
 from rnnops.recurrent.parts import Part, PartCalls, Parts
 from rnnops.recurrent.recurrence import Recurrence
@@ -142,17 +142,23 @@ def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Calla
 
 def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:
     if options.interpreted:
-        return PartRunners(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
+        return _interpreted(calls)
     try:
         backward = compile_backward(calls.backward, options)
         advance, keep = (compile_forward(call, options, None) for call in (calls.advance, calls.keep))
         return PartRunners(advance, keep, backward)
+    except NothingToDoError:  # as without a schedule
+        return _interpreted(calls)
     except UnsupportedError as reason:
         why = str(reason)
     advancing, _ = compile_steps(calls.advance, None, options, compile_step, why)
     keeping, gradient = compile_steps(calls.keep, calls.backward, options, compile_step, why)
     assert gradient is not None
     return PartRunners(advancing, keeping, gradient)
+
+
+def _interpreted(calls: PartCalls) -> PartRunners:
+    return PartRunners(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
 
 
 def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:

@@ -125,5 +125,5 @@ def compile_once(program: Program, options: Options) -> Once:
     """A net that runs once beside a loop over steps, compiled where all ops are to be."""
     if not options.all_ops:
         return Once(program)
-    fused = fuse_ops(program, (), 0, all_ops=True)
+    fused = fuse_ops(program, (), all_ops=True)
     return Once(fused, compile_groups(fused, options, {}))

@@ -90,9 +90,9 @@ def compile_steps(
     """
     options = replace(options, fixed=frozenset(), least_work=0)  # all of a step, however little work it is
     forward = interpreted_steps(call)
-    ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), 0, all_ops=True), None
+    ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), all_ops=True), None
     if backward_call is not None:
-        behind = fuse_ops(interpreted_steps(backward_call).program, (), 0, all_ops=True)
+        behind = fuse_ops(interpreted_steps(backward_call).program, (), all_ops=True)
     found = compile_step(options, ahead, behind)
     within = {f"{call.op.label}: {label}": why for label, why in found.interpreted.items()}
     forward = Stepped(call, ahead, found.forward, within, reason, options.target)

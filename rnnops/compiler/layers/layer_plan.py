@@ -105,7 +105,8 @@ class _Cut:
 
     def _compiled(self, program: Program) -> tuple[Program, dict[str, Runner]]:
         options = self.plan.options
-        program = fuse_ops(program, (), options.least_work, options.all_ops)
+        if options.least_work != inf:
+            program = fuse_ops(program, (), options.all_ops)
         kernels = {
             op.key: self.layered.kernels[name]
             for op in program.net.ops

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import inf
 from typing import Any, ClassVar
 
 from rnnops.compiler.graph.topological import makers_before, topological_order
 from rnnops.compiler.lower.expand_ops import expand_ops
-from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_alone, group_ops
+from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, group_alone, group_ops
 from rnnops.compiler.rewrite.sink_channels import sink_channels
 from rnnops.fold_constants import fold_constants
 from rnnops.interpreter import Program, Workspace, execute, prepare
-from rnnops.loops import Kernel
+from rnnops.loops import MATMULS, Kernel, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.prune import prune
-from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, no_gradient, register
+from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register
 from rnnops.types import Array, Shape, Type
 
 COPIES = ("Concat", "ConvMatrix", "Pad", "ScatterSlice", "Windows")  # which move elements, but to memory of their own
@@ -68,31 +67,43 @@ def body_program(call: Call) -> Program:
     return program
 
 
-def fuse_ops(program: Program, keep: Iterable[str], least_work: float, all_ops: bool = False) -> Program:
+def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Program:
     """Fuse what works row by row.
 
     rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
 
     Args:
         keep: blobs that must be there beside the outputs.
-        least_work: elementwise results that a group must at least compute to be fused; infinite, nothing is.
         all_ops: whether ops that do not work row by row are groups as well.
 
-    Returns: the program itself where nothing is worth it.
+    Returns: the program itself where nothing works row by row.
     """
-    if least_work == inf:
-        return program
     keep = set(keep)
-    folded = fold_constants(program)
-    expanded = expand_ops(prepare(folded, _input_types(program), program.float_dtype))
-    expanded = sink_channels(expanded, keep)
+    expanded = sink_channels(_primitive(program), keep)
     grouping = group_ops(expanded, all_ops)
-    groups = [group for group in grouping.groups if group.work() >= least_work]
+    groups = [group for group in grouping.groups if group.own]
     if not groups and not (all_ops and any(call.op.type in COPIES for call in expanded.calls)):
         return program
     wanted = {*keep, *program.net.output_blobs.values()}
     net = expanded.net.with_ops(_ops(expanded, groups, grouping.free, wanted, all_ops)).snapshot()
     return prepare(net, _input_types(program), program.float_dtype)
+
+
+def work_around(program: Program) -> float:
+    """Elementwise results of all ops of a net but its recurrences, so many multiply-adds counted as one."""
+    computed = (call for call in _primitive(program).calls if not call.op.holds_net and form_of(call) is not None)
+    return sum(_work(call) for call in computed if not isinstance(form_of(call), View))
+
+
+def _work(call: Call) -> float:
+    if call.op.type in MATMULS:
+        return call.output_types[0].size * call.shape(1)[0 if call.rank(1) == 1 else -2] / PRODUCT_SPEED
+    return max(kind.size for kind in (*call.types, *call.output_types) if kind is not None)
+
+
+def _primitive(program: Program) -> Program:
+    """The net with constants folded and ops written out as simpler ones."""
+    return expand_ops(prepare(fold_constants(program), _input_types(program), program.float_dtype))
 
 
 def _input_types(program: Program) -> dict[str, Type]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf, prod
+from math import inf
 
 from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Statement
@@ -103,10 +103,6 @@ class FusionGroup:
         """Blobs that it needs, in order."""
         made = {name for call in self.calls for name in call.op.outputs}
         return dict.fromkeys(name for call in self.calls for name in call.op.inputs if name and name not in made)
-
-    def work(self) -> float:
-        """Elementwise results, with so many multiply-adds counted as one."""
-        return sum(_work(statement) for statement in self.lowered.statements)
 
 
 def group_of(program: Program) -> FusionGroup:
@@ -460,7 +456,3 @@ def _moves_elements(call: Call) -> bool:
 
 def _computes(call: Call) -> bool:
     return not _is_view(call)
-
-
-def _work(statement: Statement) -> float:
-    return prod(statement.extents) / (PRODUCT_SPEED if statement.form == "product" else 1)

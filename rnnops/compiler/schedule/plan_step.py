@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 
 from rnnops.compiler.ir.layouts import dense
 from rnnops.compiler.ir.lowered import Lowered
@@ -62,15 +63,16 @@ COMPACTED: tuple[PlanPass, ...] = (
 WITH_ALL_ROWS: tuple[PlanPass, ...] = (set_work_apart, check_rings)
 
 
-def plan_step(scan: Scan, compacts: bool = True) -> StepPlan:
+def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf) -> StepPlan:
     """Plan one step.
 
     Args:
         compacts: whether rows that are over leave products.
+        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
 
     Raises UnsupportedError where an op has no compiled form, and RingError.
     """
-    plan = staged(scheduled(scan))
+    plan = staged(scheduled(scan, in_place))
     for plan_pass in COMPACTED if compacts else WITH_ALL_ROWS:
         plan = plan_pass(scan, plan)
         with _named(plan_pass, scan):
@@ -78,16 +80,16 @@ def plan_step(scan: Scan, compacts: bool = True) -> StepPlan:
     return plan
 
 
-def scheduled(scan: Scan) -> Step:
+def scheduled(scan: Scan, in_place: float = inf) -> Step:
     """The step after all passes, its rows apart where they are independent. Raises UnsupportedError."""
     lowered = lowered_step(scan)
     reason = "the batch is one row"
     if scan.batch > 1:
         try:
-            return run_passes(ROWS_APART, first_step(scan, lowered, ""))
+            return run_passes(ROWS_APART, first_step(scan, lowered, "", in_place))
         except MixedError as mixed:
             reason = str(mixed)
-    return run_passes(ROWS_TOGETHER, first_step(scan, lowered, reason))
+    return run_passes(ROWS_TOGETHER, first_step(scan, lowered, reason, in_place))
 
 
 def run_passes(passes: Sequence[StepPass], step: Step) -> Step:
@@ -109,9 +111,9 @@ def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
         raise PlanError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
 
 
-def first_step(scan: Scan, lowered: Lowered, whole: str) -> Step:
+def first_step(scan: Scan, lowered: Lowered, whole: str, in_place: float = inf) -> Step:
     """The step before all passes."""
-    return Step(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole)
+    return Step(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole, in_place)
 
 
 def lowered_step(scan: Scan) -> Lowered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 from rnnops.compiler.ir.lowered import Lowered
 from rnnops.compiler.ir.nodes import Node, Stage
@@ -30,6 +30,7 @@ class Step:
         nodes: in an order in which they can run; products over rows or steps are the last.
         slots: owner -> slot of the tensor it lies in.
         whole: why all rows are one, `""` where rows are independent.
+        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
         batch_axes: owner -> axis; empty where all rows are one.
         accumulators: owners summed over steps -> whether in parts, each for some rows, that are added up at the end.
         sums: result -> accumulator that it is, or from which `epilogue` computes it.
@@ -41,6 +42,7 @@ class Step:
     nodes: tuple[Node, ...]
     slots: Mapping[str, Slot]
     whole: str
+    in_place: float = inf
     batch_axes: Mapping[str, int] = field(default_factory=dict)
     accumulators: Mapping[str, bool] = field(default_factory=dict)
     sums: Mapping[str, str] = field(default_factory=dict)

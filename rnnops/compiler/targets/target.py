@@ -22,6 +22,7 @@ from rnnops.compiler.targets.cpu.openmp import OpenMP, run_in_region
 from rnnops.compiler.targets.cpu.team import run_together
 from rnnops.compiler.targets.modules import load_module
 from rnnops.interpreter import Program
+from rnnops.kernels.cpu.gemm import K_BLOCK
 from rnnops.kernels.cpu.vector_width import INT8
 from rnnops.types import Array
 
@@ -51,6 +52,7 @@ class Target(Protocol):
     Args:
         tile_rows: rows of a tile's products, about.
         compacts: whether rows that are over leave products.
+        in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
         worker: what shares out the work: a thread, or a block of them.
         precisions: what it can round operands of products to.
         weight_types: what it can keep weights as that are bound, beside floats.
@@ -61,6 +63,9 @@ class Target(Protocol):
 
     @property
     def compacts(self) -> bool: ...
+
+    @property
+    def in_place(self) -> float: ...
 
     @property
     def worker(self) -> str: ...
@@ -154,6 +159,7 @@ class Processor(OnHost):
 
     tile_rows: int = TILE_ROWS
     compacts: bool = True
+    in_place: float = K_BLOCK
     worker: str = "thread"
     openmp: OpenMP | None = None
 
@@ -191,6 +197,7 @@ class OnOneThread(OnHost):
 
     tile_rows: int = TILE_ROWS
     compacts: bool = True
+    in_place: float = K_BLOCK
     worker: str = "thread"
 
     def write(

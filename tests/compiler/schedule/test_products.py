@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from math import inf
 
 import pytest
 from scan_cases import lowered_step, recurrent, training_scans
@@ -14,7 +16,7 @@ from rnnops.compiler.ir.nodes import Product, read_counts
 from rnnops.compiler.ir.statements import Access
 from rnnops.compiler.schedule.merge_folds import merged
 from rnnops.compiler.schedule.products import Packing, as_product, packing_of
-from rnnops.compiler.schedule.sum_products import sum_products
+from rnnops.compiler.schedule.sum_products import Rules, sum_products
 
 N, D, H = 3, 2, 5
 Build = Callable[..., ro.Blob]
@@ -32,11 +34,21 @@ def products_of(lowered: Lowered, invariant: Collection[str]) -> dict[str, Produ
     return {product.target: product for product in found if product is not None}
 
 
-def summed(lowered: Lowered, invariant: Collection[str], carried: Collection[str] = (), used: bool = True) -> list[str]:
+def summed(
+    lowered: Lowered,
+    invariant: Collection[str],
+    carried: Collection[str] = (),
+    used: bool = True,
+    in_place: float = inf,
+) -> list[str]:
     products = products_of(lowered, invariant)
+    if in_place < inf:
+        products = {name: replace(product, rounding="bfloat16") for name, product in products.items()}
     reads = read_counts(lowered.statements)
     reads.update([lowered.statements[-1].target.owner] if used else [])
-    nodes = sum_products(lowered.statements, products, [], invariant, carried, reads, "{}/products".format)
+    nodes = sum_products(
+        lowered.statements, Rules(products, [], invariant, carried, reads, in_place), "{}/products".format
+    )
     return [str(node) for node in nodes]
 
 
@@ -93,20 +105,50 @@ AFFINE = {"x": (N, D), "h": (N, H), "w": (D, H), "u": (H, H), "b": (H,), "c": (N
 
 
 def test_products_of_one_sum_build_up_in_one_place() -> None:
-    """The first brings the bias along; what depends on an earlier step comes last."""
-    lowered = lowered_cell(lambda x, h, w, u, b, c: h @ u + x @ w + b, **AFFINE)
-    assert summed(lowered, ["w", "u", "b"], carried=["h"]) == [
+    """The first brings the bias along."""
+    lowered = lowered_cell(lambda x, h, w, u, b, c: x @ w + b + h @ u, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"]) == [
         "add_1 = x @ w + b: [3, 2] @ [2, 5]",
         "add_1 += h @ u: [3, 5] @ [5, 5]",
     ]
 
 
-def test_what_else_is_in_the_sum_is_added_where_it_is_used() -> None:
+def test_of_the_first_two_products_the_one_that_waits_comes_last() -> None:
+    lowered = lowered_cell(lambda x, h, w, u, b, c: h @ u + x @ w, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"], carried=["h"]) == [
+        "add_0 = x @ w: [3, 2] @ [2, 5]",
+        "add_0 += h @ u: [3, 5] @ [5, 5]",
+    ]
+
+
+def test_operands_are_added_in_the_order_of_the_sum() -> None:
+    """A bias behind two products stays behind them; only the first two operands may be exchanged."""
+    lowered = lowered_cell(lambda x, h, w, u, b, c: x @ w + h @ u + b, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"]) == [
+        "add_1/products = x @ w: [3, 2] @ [2, 5]",
+        "add_1/products += h @ u: [3, 5] @ [5, 5]",
+        "add_1[3, 5] = sum(add_1/products, b)",
+    ]
     lowered = lowered_cell(lambda x, h, w, u, b, c: c + (x @ w + b) + h @ u, **AFFINE)
     assert summed(lowered, ["w", "u", "b"]) == [
+        "mat_mul_1 = h @ u: [3, 5] @ [5, 5]",
         "add_2/products = x @ w + b: [3, 2] @ [2, 5]",
-        "add_2/products += h @ u: [3, 5] @ [5, 5]",
-        "add_2[3, 5] = sum(add_2/products, c)",
+        "add_2[3, 5] = sum(add_2/products, c, mat_mul_1)",
+    ]
+
+
+def test_a_long_product_of_rounded_operands_adds_to_nothing() -> None:
+    """It is added up block by block: in place of another, the blocks would be added to that one by one."""
+    lowered = lowered_cell(lambda x, h, w, u, b, c: x @ w + h @ u, **AFFINE)
+    assert summed(lowered, ["w", "u"], in_place=4) == [
+        "mat_mul_1 = h @ u: [3, 5] @ [5, 5] of bfloat16",
+        "add_0/products = x @ w: [3, 2] @ [2, 5] of bfloat16",
+        "add_0[3, 5] = sum(add_0/products, mat_mul_1)",
+    ]
+    lowered = lowered_cell(lambda x, h, w, u, b, c: h @ u + b, **AFFINE)
+    assert summed(lowered, ["w", "u", "b"], in_place=4) == [
+        "add_0/products = h @ u: [3, 5] @ [5, 5] of bfloat16",
+        "add_0[3, 5] = sum(add_0/products, b)",
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,6 +75,7 @@ class Cuda:
     split: bool | None = None
     tile_rows: int = TILE_ROWS
     compacts: bool = False
+    in_place: float = inf
     worker: str = "block"
     precisions: tuple[str, ...] = ROUNDING
     weight_types: tuple[str, ...] = ()
