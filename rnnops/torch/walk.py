@@ -134,7 +134,7 @@ class Walk:
             absent = frozenset(names.difference(present))
             if absent:
                 self.apart.append((held, absent))
-        modules = sorted(self.reads.imports.intersection(sys.modules))
+        modules = sorted(name for name in self.reads.imports if name in sys.modules)
         self.key.append(tuple(modules))
         self._fetch_items(sys.modules, modules, None)
         if self.reads.reads_environment:
