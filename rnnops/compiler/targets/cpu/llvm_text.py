@@ -337,6 +337,8 @@ class _Row(_Body):
         self.depth += 1
         if not sums:
             super()._loop(s)
+        elif not goes_on and 0 < _known_count(s) <= BLOCK:
+            self._one_block(s, sums, _known_count(s))
         elif goes_on or not (is_straight(s) or self._is_masked(s)):
             self._any_blocks(s, sums, goes_on)
         else:
@@ -347,6 +349,19 @@ class _Row(_Body):
         """Whether the processor reads and writes a part of a vector in all memory of a loop."""
         touched = set().union(*map(buffers_of, statements_of(s.body)))
         return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
+
+    def _one_block(self, s: For, sums: Sequence[RowSum], count: int) -> None:
+        """A block as long as the loop."""
+        for one in sums:
+            one.block = -(-count // CUT) * CUT
+            if count < one.block:
+                one.clear()
+        few = is_straight(s) or count <= BLOCK // 2
+        self._within(
+            s, sums, "part", self.value(s.begin), str(count), self.scalars.mark("unrolled" if few else "by ones")
+        )
+        for one in sums:
+            one.add("part")
 
     def _whole_blocks(self, s: For, sums: Sequence[RowSum]) -> None:
         """Blocks that are full, then what is left."""
@@ -459,6 +474,13 @@ class _Row(_Body):
         self.body(self.function.body)
         head = f"define {linkage}void @{self.function.name}({', '.join(taken)}) noinline nounwind {{"
         return "\n".join([head, "entry:", *self.entry, *self.lines, "  ret void", "}"])
+
+
+def _known_count(s: For) -> int:
+    """How many times a loop runs where its text says so, else 0."""
+    if not isinstance(s.begin, Literal) or not isinstance(s.end, Literal):
+        return 0
+    return s.end.value - s.begin.value
 
 
 class _Driver(_Body):

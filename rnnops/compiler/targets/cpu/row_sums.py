@@ -10,6 +10,9 @@ straight arithmetic, blocks that are full have a loop of their own, without a re
 puts into memory stays in registers. Elements of a block that are not there count as zeros.
 
 A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
+
+Where a loop is known to have no more elements than a block, its block is as long as it needs to be. Lanes without
+elements are zeros, which change no bit of the others: no lane is -0, as zero plus -0 is zero.
 """
 
 from __future__ import annotations
@@ -62,12 +65,18 @@ class RowSum:
     factors: int
     depth: int
     goes_on: bool = False  # over several loops
+    block: int = BLOCK  # elements of it, a multiple of `CUT`
     into: tuple[str, str] = field(default=("", ""), init=False)  # memory and place that the next summand is put into
     held: Sequence[str] = field(default=(), init=False)  # the factors of the last summand that had no place
 
     @property
     def pieces(self) -> int:
         return LANES[self.dtype] // PIECE_LANES[self.dtype]
+
+    @property
+    def gathered(self) -> range:
+        """The pieces of a block."""
+        return range(self.block // PIECE_LANES[self.dtype])
 
     def start(self) -> None:
         """All lanes are zero."""
@@ -132,14 +141,14 @@ class RowSum:
     def clear(self) -> None:
         """Nothing is gathered yet."""
         for factor in range(self.factors):
-            for k in range(BLOCK // PIECE_LANES[self.dtype]):
+            for k in self.gathered:
                 at = self._piece_of(f"part{factor}", k)
                 self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
 
     def add(self, kind: str) -> None:
         """What a block has gathered is added to the lanes."""
         piece = PIECES[self.dtype]
-        for k in range(BLOCK // PIECE_LANES[self.dtype]):
+        for k in self.gathered:
             lanes = f"%{self.name}.{k % self.pieces}"
             given = [self._load(piece, self._piece_of(f"{kind}{factor}", k)) for factor in range(self.factors)]
             old = self.write.op(f"load {piece}, ptr {lanes}")
@@ -156,11 +165,14 @@ class RowSum:
         if self.goes_on:
             with self._where(f"icmp sgt i64 {self.place()}, 0"):
                 self.add("part")
-        piece = PIECES[self.dtype]
-        parts = [self.write.op(f"load {piece}, ptr %{self.name}.{k}") for k in range(self.pieces)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [self.write.op(f"fadd {piece} {a}, {b}") for a, b in zip(parts[:half], parts[half:], strict=True)]
+        piece, half = PIECES[self.dtype], self.pieces
+        filled = min(self.pieces, len(self.gathered))
+        parts = [self.write.op(f"load {piece}, ptr %{self.name}.{k}") for k in range(filled)]
+        while half > 1:
+            half //= 2
+            upper = parts[half:]
+            added = [self.write.op(f"fadd {piece} {a}, {b}") for a, b in zip(parts, upper, strict=False)]
+            parts = [*added, *parts[len(added) : half]]
         return self._joined(parts[0], PIECE_LANES[self.dtype])
 
     def _joined(self, vector: str, count: int) -> str:
