@@ -364,7 +364,6 @@ class Net(NetTables):
         copy._types, copy._values, copy._named = dict(self._types), dict(self._values), set(self._named)
         copy._checkpoints, copy.labels = set(self._checkpoints), Labels(self.labels.names)
         copy._ops, copy._producer = list(self._ops), dict(self._producer)
-        copy._consumers = {blob: list(users) for blob, users in self._consumers.items()}
         copy._frozen = True
         return copy
 

@@ -38,7 +38,6 @@ class NetTables(Attributes):
         self._values: dict[str, Array] = {}
         self._blobs: dict[str, Blob] = {}
         self._producer: dict[str, int] = {}
-        self._consumers: dict[str, list[int]] = {}
         self._named: set[str] = set()
         self._checkpoints: set[str] = set()
         self._counts: dict[str, int] = {}
@@ -160,8 +159,6 @@ class NetTables(Attributes):
             if name:
                 self._dtypes[name] = dtype
                 self._producer[name] = index
-        for name in {name for name in op.inputs if name}:
-            self._consumers.setdefault(name, []).append(index)
         self._ops.append(op)
 
     def _infer_types(self, op: Op) -> None:
@@ -175,23 +172,20 @@ class NetTables(Attributes):
                 self._values[name] = value
 
     def _substitute(self, old: str, new: str) -> None:
-        touched = set(self._consumers.get(old, ()))
-        if old in self._producer:
-            touched.add(self._producer[old])
-        for index in touched:
+        for index in range(self._producer.get(old, 0), len(self._ops)):  # nothing before its maker mentions a blob
             op = self._ops[index]
-            self._ops[index] = replace(
-                op,
-                inputs=tuple(new if name == old else name for name in op.inputs),
-                outputs=tuple(new if name == old else name for name in op.outputs),
-            )
+            if old in op.inputs or old in op.outputs:
+                self._ops[index] = replace(
+                    op,
+                    inputs=tuple(new if name == old else name for name in op.inputs),
+                    outputs=tuple(new if name == old else name for name in op.outputs),
+                )
         tables: tuple[dict[str, Any], ...] = (
             self._dtypes,
             self._types,
             self._values,
             self._blobs,
             self._producer,
-            self._consumers,
         )
         for table in tables:
             if old in table:
