@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rnnops.blob import Blob
-from rnnops.errors import GradientError, named_rule
+from rnnops.errors import GradientError, NamedRule
 from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Input, Op
@@ -58,7 +58,7 @@ def differentiate(program: Program, wrt: Sequence[str]) -> GradientNet:
         for call in reversed(program.calls):
             builder.visit(call)
         outputs = {name: builder.total_or_zeros(name).name for name in wrt}
-    net = prune(builder.net.with_ops(builder.net.ops, outputs), keep_inputs=output_grads.values())
+    net = prune(builder.net, output_grads.values(), outputs)
     reads = tuple(name for name in net.input_names if name not in output_grads.values())
     contributions = tuple(builder.contributions)
     return GradientNet(net.snapshot(), output_grads, reads, builder.refused, builder.origins, contributions)
@@ -97,7 +97,7 @@ class _Builder:
         with name_scope(self.prefix), self.net.in_layer(op.layer):
             arguments = self._arguments(call, schema)
             before = len(self.net.ops)
-            with named_rule("gradient", call.net, op.label):
+            with NamedRule("gradient", call.net, op):
                 found = schema.gradient(call, *arguments)
             grads = _gradients(call, found)
             for i in wanted:

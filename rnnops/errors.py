@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rnnops.op import Op
 
 
 class RnnopsError(Exception):
@@ -88,15 +90,21 @@ def failed_rule(rule: str, error: Exception, net: str, op: str) -> OpError:
     return OpError(f"its rule `{rule}` fails with {type(error).__name__}: {error}", net=net, op=op)
 
 
-@contextmanager
-def named_rule(rule: str, net: str, op: str) -> Iterator[None]:
-    """Give what a rule of an op raises the names of net, op and rule; errors of rnnops have names already."""
-    try:
-        yield
-    except OWN_ERRORS:
-        raise
-    except Exception as error:
-        raise failed_rule(rule, error, net, op) from error
+class NamedRule:
+    """Gives what a rule of an op raises the names of net, op and rule; errors of rnnops have names already.
+
+    It is a class, and asks for the op's label only then, as it is around every rule that is called.
+    """
+
+    def __init__(self, rule: str, net: str, op: Op) -> None:
+        self.rule, self.net, self.op = rule, net, op
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, OWN_ERRORS):
+            raise failed_rule(self.rule, error, self.net, self.op.label) from error
 
 
 class TypeRuleError(RnnopsError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Op
+from rnnops.rewritten import rewritten
 from rnnops.schema import Call
 from rnnops.types import is_float
 
@@ -14,7 +15,7 @@ def fold_constants(program: Program) -> Net:
 
     rewrite: `n = Shape(x); m = Gather(n, i)`  -->  `n = Constant([4, 3]); m = Constant(4)`
     """
-    return program.net.with_ops([_folded(call) for call in program.calls]).snapshot()
+    return rewritten(program.net, [_folded(call) for call in program.calls])
 
 
 def _folded(call: Call) -> Op:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.errors import OpError, TypeRuleError, named_rule, op_label
+from rnnops.errors import NamedRule, OpError, TypeRuleError, op_label
 from rnnops.schema import Call, OpSchema, schema_of
 from rnnops.sizes import is_symbolic
 from rnnops.types import ANY, FLOAT, OPAQUE, Array, Type, is_float, is_too_large
@@ -85,7 +85,7 @@ def _inferred(
     out_dtypes = output_dtypes(schema, op, dtypes, net, float_dtype)
     given = (op, tuple(types), tuple(values), net)
     scalars = tuple(map(_scalar, out_dtypes))
-    with named_rule("shapes", net, op.label):
+    with NamedRule("shapes", net, op):
         shapes = schema.shapes(Call(*given, scalars, float_dtype=float_dtype))
     _check_declared(op, net, "shapes", shapes, isinstance(shapes, tuple | list) and all(map(_is_shape, shapes)))
     out_types = tuple(Type(dtype, tuple(shape)) for dtype, shape in zip(out_dtypes, shapes, strict=True))
@@ -114,18 +114,18 @@ def output_dtypes(
 
     Raises what `check_dtypes` does, and OpError where the rule has others.
     """
-    asked = schema, dtypes, net, float_dtype
-    known, resolved = op.memory.get("dtypes", ((), ()))
+    asked, place = (schema, dtypes, net), f"dtypes for {float_dtype}"  # nets are built for one, and run for another
+    known, resolved = op.memory.get(place, ((), ()))
     if known != asked:
         resolved = _resolved(schema, op, dtypes, net, float_dtype)
-        op.memory["dtypes"] = asked, resolved
+        op.memory[place] = asked, resolved
     found: tuple[str, ...] = resolved
     return found
 
 
 def _resolved(schema: OpSchema, op: Op, dtypes: tuple[str | None, ...], net: str, float_dtype: str) -> tuple[str, ...]:
     check_dtypes(schema, op, dtypes, net)
-    with named_rule("dtypes", net, op.label):
+    with NamedRule("dtypes", net, op):
         found = schema.dtypes(dtypes, op.attributes)
     right = isinstance(found, tuple | list) and all(dtype in KNOWN for dtype in found)
     _check_declared(op, net, "dtypes", found, right)

@@ -87,6 +87,11 @@ def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
     return Program(net.snapshot(), tuple(calls[op.key] for op in net.ops), types, float_dtype)
 
 
+def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type]) -> Program:
+    """What `prepare` makes of the net that a pass on a program returned; where that is the program's, the program."""
+    return program if net is program.net else prepare(net, feeds, program.float_dtype)
+
+
 def execute(
     program: Program,
     workspace: Workspace,
@@ -153,7 +158,7 @@ def run_reference(call: Call, schema: OpSchema, arrays: Sequence[Any], context: 
         result = schema.reference(call, *arrays, **extra)
     except OWN_ERRORS:
         raise
-    except Exception as error:  # caught here and not by `named_rule`, which costs as much as a small op
+    except Exception as error:  # caught here and not by `NamedRule`, which costs as much as a small op
         raise failed_rule("reference", error, call.net, call.op.label) from error
     results = result if isinstance(result, tuple) else (result,)
     if "checked" not in call.derived:

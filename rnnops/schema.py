@@ -17,7 +17,7 @@ import numpy as np
 from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.blob import Blob
 from rnnops.contract import check_form, check_op
-from rnnops.errors import GradientError, NetError, OpError, TypeRuleError, named_rule, op_label
+from rnnops.errors import GradientError, NamedRule, NetError, OpError, TypeRuleError, op_label
 from rnnops.fill import Shared
 from rnnops.loops import LoopForm, is_cheap
 from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
@@ -320,7 +320,7 @@ def form_of(call: Call) -> LoopForm | None:
     """
     if "form" not in call.derived:
         schema = schema_of(call.op.type, call.net)
-        with named_rule("loop_form", call.net, call.op.label):
+        with NamedRule("loop_form", call.net, call.op):
             form = schema.loop_form(call)
         if form is not None and form is not schema.loop:
             given = frozenset(i for i, name in enumerate(call.op.inputs) if name)

@@ -26,7 +26,7 @@ from rnnops.compiler.saving.fit_budget import Saved
 from rnnops.errors import OutOfMemoryError
 from rnnops.fill import Fresh
 from rnnops.fold_constants import fold_constants
-from rnnops.interpreter import Program, out_of_memory, prepare
+from rnnops.interpreter import Program, out_of_memory, prepare, prepare_again
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
@@ -104,7 +104,7 @@ def _rewritten(net: Net, types: Mapping[str, Type], float_dtype: str) -> Program
     """A live net once shapes are known, rewritten."""
     program = prepare(net, types, float_dtype)
     for rewrite in REWRITES_OF_SHAPES:
-        program = prepare(rewrite(program), types, float_dtype)
+        program = prepare_again(program, rewrite(program), types)
     return program
 
 

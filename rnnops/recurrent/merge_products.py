@@ -21,6 +21,7 @@ from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.rewritten import rewritten
 from rnnops.schema import Call
 from rnnops.scopes import free_name
 
@@ -39,8 +40,7 @@ def merge_products(program: Program, narrow: int = NARROW, many: int = MANY) -> 
         many: recurrences with fewer steps stay as they are.
     """
     ops = [_with_merged_cell(call, narrow, many) for call in program.calls]
-    changed = any(op is not call.op for op, call in zip(ops, program.calls, strict=True))
-    return program.net.with_ops(ops).snapshot() if changed else program.net
+    return rewritten(program.net, ops)
 
 
 def _with_merged_cell(call: Call, narrow: int, many: int) -> Op:

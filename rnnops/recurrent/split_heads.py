@@ -18,6 +18,7 @@ from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
+from rnnops.rewritten import rewritten
 from rnnops.schema import Call, schema_of
 from rnnops.scopes import free_name
 
@@ -34,8 +35,7 @@ def split_heads(program: Program) -> Net:
         `y = Concat(Unsqueeze(y/part), ..., axis=1)`
     """
     ops = [_with_split_cell(call) for call in program.calls]
-    changed = any(op is not call.op for op, call in zip(ops, program.calls, strict=True))
-    return program.net.with_ops(ops).snapshot() if changed else program.net
+    return rewritten(program.net, ops)
 
 
 def _with_split_cell(call: Call) -> Op:

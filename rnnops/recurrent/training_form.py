@@ -14,13 +14,14 @@ from rnnops.checkpoints.policy import BFLOAT16, SEGMENTS, Policy
 from rnnops.checkpoints.residuals import DEFAULT_POLICY, backward_net, cheap_descendants, choose_residuals
 from rnnops.errors import GradientError
 from rnnops.fold_constants import fold_constants
-from rnnops.interpreter import Program, prepare
+from rnnops.interpreter import Program, prepare_again
 from rnnops.net import Net
 from rnnops.op import Op
 from rnnops.recurrent.mask_padding import mask_padding
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.recurrent.round_kept import round_kept
+from rnnops.rewritten import rewritten
 from rnnops.schema import Call, schema_of
 from rnnops.types import is_float
 
@@ -52,14 +53,14 @@ def training_form(
         own = Policy(SEGMENTS) if again else policy
         op = _training_op(call, active, program.types, own) if is_recurrence else call.op
         ops.append(replace(op, attributes={**op.attributes, "segments": 1}) if again else op)
-    return program.net.with_ops(ops).snapshot()
+    return rewritten(program.net, ops)
 
 
 def _masked(program: Program, same: Collection[str]) -> Program:
     """The program with its padding masked."""
     net = mask_padding(program, same)
     types = {name: program.types[name] for name in net.input_names}
-    return program if net is program.net else prepare(net, types, program.float_dtype)
+    return prepare_again(program, net, types)
 
 
 def plain_form(op: Op) -> Op:
@@ -79,10 +80,10 @@ def _training_op(call: Call, active: Collection[str], taken: Collection[str], po
             op=call.op.label,
             hint="Build it without forward_only to differentiate it.",
         )
-    types, float_dtype = recurrence.step_types(input_types(recurrence, call)), call.float_dtype
+    types, step = recurrence.step_types(input_types(recurrence, call)), cell_program(recurrence, call)
     wrt = _wanted_inputs(recurrence, call, active)
-    folded = prepare(fold_constants(cell_program(recurrence, call)), types, float_dtype)
-    program = prepare(training_form(folded, wrt, policy, recurrence.references), types, float_dtype)
+    folded = prepare_again(step, fold_constants(step), types)
+    program = prepare_again(folded, training_form(folded, wrt, policy, recurrence.references), types)
     gradient = differentiate(program, wrt)
     free = _free_blobs(recurrence, program)
     recompute = recurrence.op.attributes.get("recompute", ())

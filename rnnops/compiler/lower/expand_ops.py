@@ -55,7 +55,7 @@ def _expanded_once(program: Program) -> Program:
 def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
     """The ops that stand for one; blobs inside are named `<its first output>/<name>`, which goes into `taken`."""
     scratch, results = _scratch_net(call, net)
-    needed = prune(scratch.with_ops(scratch.ops, results))
+    needed = prune(scratch, outputs=results)
     names = {blob: name for name, blob in results.items()}
     for blob in chain.from_iterable(op.outputs for op in needed.ops):
         if blob and blob not in names:

@@ -60,7 +60,7 @@ def hoist_invariants(program: Program, references: Collection[str], wanted: Iter
 def _needed(program: Program, wanted: Iterable[str]) -> Program:
     """The program without ops that nothing wanted depends on."""
     folded = fold_constants(program)
-    net = prune(folded.with_ops(folded.ops, outputs={name: name for name in wanted}))
+    net = prune(folded, outputs={name: name for name in wanted})
     return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
 
 
@@ -87,6 +87,6 @@ def _input(program: Program, name: str) -> Input:
 
 
 def _before(program: Program, results: Iterable[str]) -> Program:
-    net = prune(program.net.with_ops(program.net.ops, outputs={name: name for name in results}), keep_inputs=())
+    net = prune(program.net, keep_inputs=(), outputs={name: name for name in results})
     types = {name: program.types[name] for name in net.input_names}
     return prepare(net, types, program.float_dtype)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rnnops.net import Net
 from rnnops.op import Op
+from rnnops.rewritten import rewritten
 from rnnops.schema import schema_of
 
 
@@ -21,16 +22,17 @@ def number_random_ops(net: Net) -> Net:
 
 
 def _numbered(net: Net, ordinals: Iterator[int]) -> Net:
-    return net.with_ops([_numbered_op(op, ordinals) for op in net.ops]).snapshot()
+    return rewritten(net, [_numbered_op(op, ordinals) for op in net.ops])
 
 
 def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
-    attributes: dict[str, Any] = {
-        name: _numbered(value, ordinals) if isinstance(value, Net) else value for name, value in op.attributes.items()
+    found: dict[str, Any] = {
+        name: _numbered(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
     }
     if schema_of(op.type).random:
-        attributes["ordinal"] = next(ordinals)
-    return replace(op, attributes=attributes)
+        found["ordinal"] = next(ordinals)
+    changed = any(op.attributes.get(name) is not value for name, value in found.items())
+    return replace(op, attributes={**op.attributes, **found}) if changed else op
 
 
 def first_live_random_op(net: Net, training: bool) -> str | None:

@@ -12,11 +12,12 @@ from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs
 from rnnops.compiler.saving.choose_segments import StepsOf, goes_in_segments, with_segments
 from rnnops.compiler.saving.fit_budget import Saved, fit_budget
 from rnnops.errors import NothingToRecomputeError
-from rnnops.interpreter import Program, prepare
+from rnnops.interpreter import Program, prepare, prepare_again
 from rnnops.net import Net
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence, is_training_form
 from rnnops.recurrent.training_form import plain_form, training_form
+from rnnops.rewritten import rewritten
 from rnnops.schema import Call
 from rnnops.types import Type
 
@@ -76,7 +77,7 @@ def _by_policy(
     policy: Policy,
     in_segments: Callable[[Call], bool],
 ) -> Saved:
-    program = prepare(training_form(live, wrt, policy, in_segments=in_segments), types, live.float_dtype)
+    program = prepare_again(live, training_form(live, wrt, policy, in_segments=in_segments), types)
     if policy.slots is not None:
         program = prepare(in_parts(program, policy.slots), types, live.float_dtype)
     gradient = differentiate(program, wrt)
@@ -110,7 +111,7 @@ def _without_unkept(program: Program, types: Mapping[str, Type], residuals: Resi
         plain_form(op) if op.type == "RecurrentNetwork" and op.outputs[-1] not in residuals.kept else op
         for op in program.net.ops
     ]
-    return prepare(program.net.with_ops(ops).snapshot(), types, program.float_dtype)
+    return prepare_again(program, rewritten(program.net, ops), types)
 
 
 def _check(program: Program, residuals: Residuals, policy: Policy) -> None:
