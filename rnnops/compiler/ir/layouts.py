@@ -31,8 +31,9 @@ class Layout:
     strides: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        still = tuple(0 if size == 1 else stride for size, stride in zip(self.shape, self.strides, strict=True))
-        object.__setattr__(self, "strides", still)
+        if 1 in self.shape:
+            still = tuple(0 if size == 1 else stride for size, stride in zip(self.shape, self.strides, strict=True))
+            object.__setattr__(self, "strides", still)
 
     @property
     def size(self) -> int:
@@ -41,7 +42,7 @@ class Layout:
     def span(self) -> tuple[int, int]:
         """The lowest and the highest number."""
         moves = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-        return self.offset + sum(min(m, 0) for m in moves), self.offset + sum(max(m, 0) for m in moves)
+        return self.offset + sum([m for m in moves if m < 0]), self.offset + sum([m for m in moves if m > 0])
 
     def numbers(self) -> Array:
         """The owner's element numbers, in the layout's shape."""

@@ -48,7 +48,7 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
             found is not None and not _is_row_local(statement, found, types, axes)
         ):
             mixing.append(statement.blob)
-        marked.append(replace(statement, row_axis=found))
+        marked.append(statement if statement.row_axis == found else replace(statement, row_axis=found))
     return BatchAxes(axes, tuple(marked), tuple(mixing))
 
 
@@ -132,24 +132,22 @@ def _is_row_local(statement: Statement, row: int, types: Mapping[str, Type], axe
             return False
         if access.index is not None and access.index_step >= stride and size > 1 and access.owner in axes:
             return False
-        first_row = access.layout.with_axes(
-            tuple(None if axis == row else axis for axis in range(len(statement.extents))),
-            tuple(1 if axis == row else extent for axis, extent in enumerate(statement.extents)),
-        )
-        if not _is_within_row(first_row, stride, size):
+        if not _is_within_row(access.layout, row, stride, size):
             return False
     return True
 
 
-def _is_within_row(layout: Layout, stride: int, size: int) -> bool:
-    """Whether all elements lie at place 0 of the owner's axis of this stride and size.
+def _is_within_row(layout: Layout, row: int, stride: int, size: int) -> bool:
+    """Whether all elements of the first row lie at place 0 of the owner's axis of this stride and size.
 
     The place is `number // stride % size`. Steps that are whole turns of the axis leave it; if all others lead upwards,
     they end at `last`, which decides unless it is a turn further.
     """
-    turn = stride * size
-    steps = [(extent, step) for extent, step in zip(layout.shape, layout.strides, strict=True) if step % turn]
+    turn, others = stride * size, [axis for axis in range(len(layout.shape)) if axis != row]
+    moves = [(layout.shape[axis], layout.strides[axis]) for axis in others]
+    steps = [(extent, step) for extent, step in moves if step % turn]
     last = layout.offset % turn + sum((extent - 1) * step for extent, step in steps)
     if last < turn and all(step > 0 for _, step in steps):
         return last < stride
-    return not ((layout.numbers() // stride) % size).any()
+    first_row = layout.with_axes(tuple(others), tuple(extent for extent, _ in moves))
+    return not ((first_row.numbers() // stride) % size).any()
