@@ -61,7 +61,7 @@ def infer_call(
 ) -> tuple[Call, tuple[Array | None, ...]]:
     """The call with its output types, and the outputs' values where they are known before a run."""
     schema = schema_of(op.type, net)
-    if any([is_symbolic(kind.shape) for kind in types if kind is not None]):  # sizes belong to one plan
+    if any(is_symbolic(kind.shape) for kind in types if kind is not None):  # sizes belong to one plan
         return _inferred(schema, op, types, values, net, float_dtype)
     asked = schema, tuple(types), net, float_dtype
     found: tuple[Call, tuple[Array | None, ...]]

@@ -13,6 +13,7 @@ import resource
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,11 +155,15 @@ def _work(name: str, room: int | None, cache: str, write: int) -> None:
     text = "failed before the limit"
     try:
         work = WORK[name]()
+        _ = ro.compile  # its modules: where Python has no room to import any, errors are Python's
         if room is not None:
             size = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE
             resource.setrlimit(resource.RLIMIT_AS, (size + room, resource.RLIM_INFINITY))
         text = f"right {float(work())!r}"
     except Exception as error:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)  # from here on, the test's own work
+        if not isinstance(error, ro.RnnopsError):
+            traceback.print_exc()
         named = isinstance(error, ro.RnnopsError)
         text = f"{'named' if named else 'unnamed'} {type(error).__name__}: {error}"[:300]
     finally:

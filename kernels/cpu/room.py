@@ -18,6 +18,7 @@ OF_TEXT, OF_FUNCTION, OF_OBJECT = 16, 500, 4  # bytes for one of the texts, of t
 WRITE, WRITE_PRODUCTS = 8 * MIB, 56 * MIB  # to write a module, or products, and to compile it, at least
 ASK = 112 * MIB  # to find the features of a named processor, which takes 64 to 96 MiB for a while
 SPARE = MIB  # that stays for Python, for errors at least
+HELD_BACK = 2 * MIB  # address space, of which no page is touched; Python takes 1 MiB at once for its objects
 
 
 def room_to_compile(texts: Sequence[str]) -> int:
@@ -43,9 +44,33 @@ def demand(nbytes: int, what: str) -> None:
 
 def has_room(nbytes: int) -> bool:
     """Whether the system gives so many bytes; they are given back at once."""
+    taken = _taken(nbytes)
+    if taken is not None:
+        taken.close()
+    return taken is not None
+
+
+def _taken(nbytes: int) -> mmap.mmap | None:
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     try:
-        mmap.mmap(-1, nbytes, **private).close()
+        return mmap.mmap(-1, nbytes, **private)
     except (OSError, MemoryError):
-        return False
-    return True
+        return None
+
+
+class HeldBack:
+    """Room that is held back while there is memory, and released where an error of memory is to be made."""
+
+    def __init__(self) -> None:
+        self._taken = _taken(HELD_BACK)
+
+    def release(self) -> None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.close()
+
+    def hold(self) -> None:
+        self._taken = self._taken or _taken(HELD_BACK)
+
+
+held_back = HeldBack()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnops.arguments import check_flags, did_you_mean, named_arguments
 from rnnops.checkpoints.policy import as_saving
+from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.api.precision import check_precision
 from rnnops.compiler.api.run import CUDA, Run
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options
@@ -25,6 +26,7 @@ else:  # most runs do without
 DEVICES = ("reference", "cpu")  # those that every machine has
 
 
+@memory_named(lambda net: net.name if isinstance(net, Net) else None)
 @named_arguments
 def compile(  # noqa: A001
     net: Net,

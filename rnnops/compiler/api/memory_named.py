@@ -7,27 +7,30 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from rnnops.errors import out_of_memory_of
-from rnnops.kernels.cpu.room import MIB, has_room
+from rnnops.kernels.cpu.room import MIB, has_room, held_back
 
 PLENTY = 64 * MIB
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def memory_named(name_of: Callable[[Any], str]) -> Callable[[Method], Method]:
+def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Method]:
     """What makes of a function one whose errors of memory name a net.
 
     Args:
-        name_of: the net's name, from the function's first argument.
+        name_of: the net's name, from the function's first argument; None where it is not known.
     """
 
     def named(function: Method) -> Method:
         @wraps(function)
-        def called(first: Any, *arguments: Any, **keywords: Any) -> Any:
+        def called(*arguments: Any, **keywords: Any) -> Any:
             try:
-                return function(first, *arguments, **keywords)
+                return function(*arguments, **keywords)
             except Exception as error:
-                strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python's own, where memory runs out
+                held_back.release()
+                first = next(iter((*arguments, *keywords.values())), None)
+                strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python's own, without memory
                 found = out_of_memory_of(MemoryError(str(error)) if strange else error, name_of(first))
+                held_back.hold()
                 if found is None or found is error:
                     raise
                 raise found from error
