@@ -16,8 +16,8 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.report.memory_table import readable
 
 
-def plain_run(net: ro.Net, tile: int | None = None) -> ro.Run:
-    return ro.compile(net, device="cpu", tuning=Options(compiled=False, tile=tile))
+def plain_run(net: ro.Net, **tuning: Any) -> ro.Run:
+    return ro.compile(net, device="cpu", tuning=Options(compiled=False, **tuning))
 
 
 def sections(planned: PlannedRun) -> dict[str, str]:
