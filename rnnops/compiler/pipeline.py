@@ -30,6 +30,7 @@ from rnnops.interpreter import Program, out_of_memory, prepare, prepare_again
 from rnnops.merge_equal_ops import merge_equal_ops
 from rnnops.net import Net
 from rnnops.prune import prune, prune_cells
+from rnnops.recurrent.hoist import hoist_out_of_cells
 from rnnops.recurrent.merge_products import merge_products
 from rnnops.recurrent.order_sums import order_sums
 from rnnops.recurrent.split_heads import split_heads
@@ -82,6 +83,7 @@ REWRITES_OF_SHAPES: tuple[Callable[[Program], Net], ...] = (  # of outer nets; e
     fold_constants,  # sizes and what follows from them become constants,
     lambda program: merge_equal_ops(program.net),  # many of them the same,
     lambda program: prune(program.net),  # and what they were computed from is read no more;
+    hoist_out_of_cells,  # then ops that are the same at every step become ops of the outer net;
     split_heads,  # in cells, as what comes out may be merged,
     merge_products,  # likewise, before they are differentiated, so that gradients are merged with them,
     order_sums,  # and sums of what is left, before anything is chosen that is kept

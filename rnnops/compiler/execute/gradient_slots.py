@@ -54,10 +54,13 @@ class StateGradient:
     def fill(self, tensor: Array, arrays: Sequence[Array | None]) -> None:
         """Put the gradients from outside into memory that is zero."""
         state, last = self.state, None if self.last is None else arrays[self.last]
+        end = self.place(state.length - 1)
         if not self.rolls and self.every is not None:
             state.every(tensor)[...] += arrays[self.every]
-        if last is not None:
-            tensor[self.place(state.length - 1)] += last[0]
+            if last is not None:
+                tensor[end] += last[0]
+        elif last is not None:  # not added, as 0 + -0 is 0: a part goes on with the bits of the part behind it
+            tensor[end] = last[0]
 
     def initial(self, tensor: Array, result: Array) -> None:
         """Put the gradient of the initial state, of as many axes as that has, into new memory."""
