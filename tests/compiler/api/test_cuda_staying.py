@@ -127,7 +127,7 @@ def attending() -> ro.Net:
     keys = ro.tanh(rows @ w)
     weights = ro.softmax(ro.reduce_sum(keys * ro.unsqueeze(h, axes=[1]), axes=[2]), axis=1)
     context = ro.squeeze(ro.reduce_sum(weights * keys, axes=[1]), axes=[1])
-    cell.outputs(h_t=ro.tanh(x + context @ (ro.exp(v) * v)))
+    cell.outputs(h_t=ro.tanh(x + context @ (ro.exp(v) * v).named("scaled")))
     net = ro.Net("attending")
     xs, h0, rows, w, v = net.inputs("xs", "h0", "rows", "w", "v")
     y, *_ = ro.recurrent_net(

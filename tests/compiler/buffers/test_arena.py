@@ -31,7 +31,7 @@ def check(intervals: list[Interval], larger: float = LARGER) -> Arena:
         assert 0 <= offset <= arena.nbytes - one.nbytes
     moments = {one.first for one in intervals}
     sums = [sum(-(-i.nbytes // 64) * 64 for i in intervals if i.first <= now <= i.last) for now in moments]
-    assert arena.nbytes <= larger * max(sums, default=0)
+    assert arena.nbytes <= max(larger * max(sums, default=0), max(sums, default=0) + ALIGNMENT)
     return arena
 
 

@@ -14,10 +14,13 @@ T, N, H = 4, 3, 2
 
 
 def totals_of_scaled_bias() -> Totals:
-    """Of `h_t = tanh(x + h) * (2 * b)`: the gradient of b is twice a sum over rows and steps."""
+    """Of `h_t = tanh(x + h) * (2 * b)`: the gradient of b is twice a sum over rows and steps.
+
+    What is the same at every step has a name here, and stays in the step.
+    """
     cell = ro.Net("cell")
     x, h, b = cell.inputs("x", "h", "b")
-    cell.outputs(h_t=ro.tanh(x + h) * (b * 2.0))
+    cell.outputs(h_t=ro.tanh(x + h) * (b * 2.0).named("twice"))
     net = recurrent(cell, {"x": "xs"}, {"h": "h_t"})
     _, (backward,) = training_scans(net, xs=(T, N, H), h0=(N, H), b=(H,))
     return backward.totals

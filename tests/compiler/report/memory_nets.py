@@ -45,10 +45,12 @@ def attention() -> ro.Net:
 
 
 def window(reverse: bool) -> ro.Net:
-    """A state of which a step sees three, an output that is no state, a parameter that is changed once."""
+    """A state of which a step sees three, an output that is no state, a parameter that is changed once, by a name."""
     cell = ro.Net("cell")
     x_t, seen, w = cell.inputs("x_t", "seen", "w")
-    cell.outputs(s=ro.reduce_sum(seen, axes=[0], keepdims=0) * 0.1 + x_t @ ro.tanh(w), extra=ro.exp(x_t))
+    cell.outputs(
+        s=ro.reduce_sum(seen, axes=[0], keepdims=0) * 0.1 + x_t @ ro.tanh(w).named("changed"), extra=ro.exp(x_t)
+    )
     net = ro.Net("window")
     x, s0 = net.inputs("x", "s0")
     net.parameter("w", (D, H), ("xavier", D))

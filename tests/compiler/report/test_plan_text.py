@@ -133,7 +133,7 @@ def test_recompute_lengths_and_dtype() -> None:
 
 def test_what_is_the_same_at_every_step_and_where_the_batch_axis_is() -> None:
     _, forward, _ = sections(plain_run(NETS["window"]()).plan(feeds_of(NETS["window"]()))).values()
-    assert "once, before the first step: Tanh -> tanh_0(w)" in forward
+    assert "once, before the first step: Tanh -> changed(w)" in forward
     assert "batch axis: 1 of seen; 0 of all others" in forward
 
 

@@ -96,9 +96,9 @@ def test_other_sums_over_rows_are_gathered_row_by_row() -> None:
 
 
 LATE: dict[str, tuple[Build, dict[str, tuple[int, ...]], set[str]]] = {
-    "a sum of sums": (lambda x, h, w, v: ro.tanh(x * w + h * (v + w)), {"w": (H,), "v": (H,)}, {"Add"}),
-    "scaled by a reference": (lambda x, h, s: ro.tanh(h * ro.exp(s) + x), {"s": (H,)}, {"Mul"}),
-    "scaled by a number": (lambda x, h, w: ro.tanh(h * (w * 0.5) + x), {"w": (H,)}, {"Mul"}),
+    "a sum of sums": (lambda x, h, w, v: ro.tanh(x * w + h * (v + w).named("a")), {"w": (H,), "v": (H,)}, {"Add"}),
+    "scaled by a reference": (lambda x, h, s: ro.tanh(h * ro.exp(s).named("a") + x), {"s": (H,)}, {"Mul"}),
+    "scaled by a number": (lambda x, h, w: ro.tanh(h * (w * 0.5).named("a") + x), {"w": (H,)}, {"Mul"}),
     "a part of a reference": (
         lambda x, h, w: ro.tanh(h * ro.slice(w, [1], [4], [0]) + x), {"w": (5,)}, {"Pad"},
     ),
@@ -106,10 +106,12 @@ LATE: dict[str, tuple[Build, dict[str, tuple[int, ...]], set[str]]] = {
         lambda x, h, w: ro.tanh(h * ro.slice(w, [0], [5], [0], [2]) + x), {"w": (5,)}, {"ScatterSlice"},
     ),
     "parts side by side": (
-        lambda x, h, w, v: ro.tanh(h * ro.concat([w, v], axis=0) + x), {"w": (1,), "v": (2,)}, {"Split"},
+        lambda x, h, w, v: ro.tanh(h * ro.concat([w, v], axis=0).named("a") + x), {"w": (1,), "v": (2,)}, {"Split"},
     ),
-    "by way of a product": (lambda x, h, w, m: ro.tanh(h * (w @ m) + x), {"w": (2,), "m": (2, H)}, {"MatMul"}),
-    "the larger of two": (lambda x, h, w: ro.tanh(h * ro.max(w, 0.1) + x), {"w": (H,)}, {"Where"}),
+    "by way of a product": (
+        lambda x, h, w, m: ro.tanh(h * (w @ m).named("a") + x), {"w": (2,), "m": (2, H)}, {"MatMul"},
+    ),
+    "the larger of two": (lambda x, h, w: ro.tanh(h * ro.max(w, 0.1).named("a") + x), {"w": (H,)}, {"Where"}),
 }  # fmt: skip
 
 
