@@ -45,7 +45,7 @@ SCRIPT = """
 shapes = {shapes}
 scales = {scales}
 r = np.random.default_rng({seed})
-feeds = {{name: scales[name] * r.normal(size=shape) for name, shape in shapes.items()}}
+feeds = {{name: np.asarray(scales[name] * r.normal(size=shape)) for name, shape in shapes.items()}}
 feeds |= {{name: r.integers(0, high + 1, shape).astype(dtype) for name, (shape, high, dtype) in {integers}.items()}}
 g, out, grads = {{}}, {{}}, {{}}
 for device in ("reference", "cpu"):
