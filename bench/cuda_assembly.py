@@ -28,12 +28,12 @@ from bench.nets import user_net
 from bench.problems import Size
 from bench.sass import counted, kernel_text, step_loop
 from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
-from rnnops.compiler.targets.cuda.share_lanes import LANES
+from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS
+from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS
 
 CELLS = ("lstm", "lstm_with_lengths", "gru", "milstm", "layer_norm_lstm", "attention_decoder")
 ROUNDED = tuple(f"{cell} {one}" for cell in ("lstm", "gru", "layer_norm_lstm") for one in INSTRUCTIONS)

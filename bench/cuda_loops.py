@@ -11,9 +11,8 @@ from rnnops.compiler.execute.compiled_scan import CompiledScan
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.step_cost import CLOCK, step_time
-from rnnops.compiler.targets.cuda.tensor_cost import tensor_step_time
-from rnnops.compiler.targets.cuda.tensor_loops import rounding_of
+from rnnops.compiler.targets.cuda.share_blocks import rounding_of
+from rnnops.compiler.targets.cuda.step_cost import CLOCK, step_time, tensor_step_time
 
 LoopsOf = list[tuple[Scan, list[Loop]]]
 KERNEL = "loop_"  # begins the name of a kernel that is a loop

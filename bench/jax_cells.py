@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.nn import relu, sigmoid, softplus
 
 from bench.jax_engine import layer_norm
-from rnnops.cells.lmu import memory_matrices
+from rnnops.cells.continuous import memory_matrices
 
 Params = Mapping[str, Any]
 Cell = Callable[..., Any]

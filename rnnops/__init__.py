@@ -42,7 +42,6 @@ from rnnops.errors import (
     UnknownNameError as UnknownNameError,
     out_of_memory_of as _out_of_memory_of,
 )
-from rnnops.forks import LOADING as _LOADING
 from rnnops.initializers import init_params as init_params
 from rnnops.net import Net as Net
 from rnnops.ops import (
@@ -153,12 +152,13 @@ from rnnops.parse import parse_net as parse_net
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
+from rnnops.util import LOADING as _LOADING
 from rnnops.version import VERSION as VERSION
 
 if TYPE_CHECKING:
     from rnnops import checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
-    from rnnops.compiler.buffers.free_list import release_memory as release_memory
+    from rnnops.compiler.buffers.memory import release_memory as release_memory
 
 __version__ = VERSION
 # Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
@@ -166,8 +166,8 @@ _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
 _MODULES = ("checkpoints", "model", "onnx", "testing")
 _LAZY = {
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
-    **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.devices"),
-    "release_memory": "rnnops.compiler.buffers.free_list",
+    **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
+    "release_memory": "rnnops.compiler.buffers.memory",
     **dict.fromkeys(_MODULES, "rnnops"),
 }
 # What other libraries call functions that are here.

@@ -16,7 +16,7 @@ from rnnops.interpreter import Program
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.ops.internal import sum_to
-from rnnops.prune import prune
+from rnnops.rewrites import prune
 from rnnops.schema import Call, NotKept, OpSchema, schema_of
 from rnnops.scopes import absolute_names, name_scope
 from rnnops.types import Type, is_float

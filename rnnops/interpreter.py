@@ -1,6 +1,10 @@
-"""The reference interpreter: walks a net op by op in NumPy.
+"""The reference interpreter, and constant folding.
+
+The reference interpreter: walks a net op by op in NumPy.
 
 It is the specification that every device is compared with.
+
+Constant folding: what is known before a run is written down.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ import numpy as np
 
 from rnnops.errors import OWN_ERRORS, NetError, OpError, OutOfMemoryError, failed_rule, out_of_memory_of
 from rnnops.infer import infer
-from rnnops.lazy import cached_property
 from rnnops.net import Net
+from rnnops.op import Op
+from rnnops.rewrites import rewritten
 from rnnops.schema import Call, OpSchema, RunContext, form_of, schema_of
 from rnnops.twin_array import TwinArray
-from rnnops.types import OPAQUE, Array, Type
+from rnnops.types import OPAQUE, Array, Type, is_float
+from rnnops.util import cached_property
 
 Kernel = Callable[[Sequence[Any], RunContext], tuple[Any, ...]]  # from the arrays of an op's inputs to its outputs
 
@@ -206,3 +212,26 @@ def _dead_after(net: Net) -> list[tuple[str, ...]]:
     for name, index in last.items():
         dead[index].append(name)
     return [tuple(names) for names in dead]
+
+
+def fold_constants(program: Program) -> Net:
+    """Replace ops whose results are known once shapes are, so that backward need not keep what they were computed from.
+
+    rewrite: `n = Shape(x); m = Gather(n, i)`  -->  `n = Constant([4, 3]); m = Constant(4)`
+    """
+    return rewritten(program.net, [_folded(call) for call in program.calls])
+
+
+def _folded(call: Call) -> Op:
+    if len(call.op.outputs) != 1 or call.output_values[0] is None or call.op.type == "Constant":
+        return call.op
+    value, dtype = call.output_values[0], call.output_types[0].dtype
+    if is_float(dtype):  # a cast number: the net says "float" where this call has the run's own dtype
+        return call.op
+    return Op(
+        "Constant",
+        (),
+        call.op.outputs,
+        {"value": value.item() if value.ndim == 0 else value, "dtype": dtype},
+        call.op.layer,
+    )

@@ -15,10 +15,9 @@ from rnnops.arguments import Attributes
 from rnnops.blob import Blob
 from rnnops.errors import NetError
 from rnnops.infer import infer_call, output_dtypes
-from rnnops.labels import Labels
 from rnnops.op import Input, Op, some_of
 from rnnops.schema import schema_of
-from rnnops.scopes import check_name, scoped
+from rnnops.scopes import Labels, check_name, scoped
 from rnnops.types import FLOAT, Array, Type
 
 

@@ -16,10 +16,9 @@ import numpy as np
 
 from rnnops.arguments import did_you_mean, named_arguments
 from rnnops.blob import Blob
-from rnnops.contract import check_form, check_op
 from rnnops.errors import GradientError, NamedRule, NetError, OpError, TypeRuleError, op_label
 from rnnops.fill import Shared
-from rnnops.loops import LoopForm, is_cheap
+from rnnops.loops import LoopForm, check_form, check_op, is_cheap
 from rnnops.types import ANY, Array, Shape, Type, broadcast_shapes
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ Schema = TypeVar("Schema", bound=OpSchema)
 def register(schema: Schema) -> Schema:
     """Add an op to the registry and return it, so that `sigmoid = register(Sigmoid())` is also the Python function.
 
-    Raises OpError where the class does not say what an op must (`rnnops.contract`), or its name is taken.
+    Raises OpError where the class does not say what an op must (`rnnops.loops`), or its name is taken.
     """
     if not isinstance(schema, OpSchema):
         raise OpError("what is registered is no op", wanted="an instance of a subclass of OpSchema", came=repr(schema))

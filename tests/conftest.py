@@ -16,7 +16,7 @@ import devices
 import pytest
 from covering import covering
 
-from rnnops.cells import table
+from rnnops.cells import sized
 from rnnops.compiler.ir.verify import verify, verify_device
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
@@ -92,7 +92,7 @@ def mark_beside_covering(cases: list[pytest.Function]) -> None:
 @pytest.fixture
 def _clean_registry() -> Iterator[None]:
     """Ops and cells that a test registers are gone after it."""
-    tables: tuple[dict[str, Any], ...] = (REGISTRY, table._TABLE)
+    tables: tuple[dict[str, Any], ...] = (REGISTRY, sized._TABLE)
     before = [dict(one) for one in tables]
     yield
     for one, entries in zip(tables, before, strict=True):

@@ -21,12 +21,12 @@ from rnnops.compiler.targets import modules
 from rnnops.kernels.cuda import (
     blas,
     device_array,
-    device_memory,
+    device_array as host_numbers,
     exchange,
     facade,
     gemm,
-    host_numbers,
     memory,
+    memory as device_memory,
     move,
     streams,
 )

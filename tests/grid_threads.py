@@ -30,7 +30,7 @@ from numba.cuda.simulator.kernelapi import Dim3
 Site = tuple[tuple[str, int], ...]  # files and lines of a call, the innermost first
 READY, AT_BLOCK, AT_GRID, ENDED = "can run", "waits at syncthreads", "waits at a grid's sync", "has ended"
 INNER_MODULES = {"grid_threads", "race_check", "whole_grid", "ordering", "warps", "threading", "contextlib"} | {
-    "rnnops.kernels.cuda.simulated_launches"
+    "rnnops.kernels.cuda.simulated"
 }
 STAYS_FAVOURITE = 0.0, 0.9, 0.99  # probabilities at each turn, of which a seed chooses one
 

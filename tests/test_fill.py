@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rnnops.fill import Fresh, NoTemplateError, Own, Shared, Template, filled_now
-from rnnops.lazy import cached_property
-from rnnops.sizes import said
-from rnnops.symbols import Symbols, Values
+from rnnops.sizes import Symbols, Values, said
+from rnnops.util import cached_property
 
 
 class Table(Fresh):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.labels import IS_COPIED
+from rnnops.scopes import IS_COPIED
 from rnnops.text import format_net
 
 SHAPES = {"xs": (5, 2, 3), "h0": (2, 4), "w": (3, 4)}

@@ -11,9 +11,8 @@ import pytest
 import rnnops as ro
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.interpreter import Workspace, execute, prepare
-from rnnops.merge_equal_ops import merge_equal_ops
-from rnnops.prune import prune_cells
 from rnnops.recurrent.recurrence import Recurrence
+from rnnops.rewrites import merge_equal_ops, prune_cells
 from rnnops.schema import RunContext
 from rnnops.types import type_of
 

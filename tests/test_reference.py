@@ -22,32 +22,32 @@ from each import check_each
 from public_names import public_names
 
 import rnnops as ro
-from rnnops.lazy import cached_property
 from rnnops.schema import REGISTRY
+from rnnops.util import cached_property
 
 CANNOT_FAIL = {"rnnops.op_names", "rnnops.devices", "rnnops.release_memory"}
 VALUES = {  # what is neither a class nor a function -> the module in which a docstring stands below it
     "VERSION": "rnnops.version",
-    "CELLS": "rnnops.cells.table",
-    "TOLERANCES": "rnnops.testing.tolerances",
+    "CELLS": "rnnops.cells.sized",
+    "TOLERANCES": "rnnops.testing.objective",
 }
 FOREIGN = {"Expm1", "Log1p", "SelectValid", "StopGradient", "WithGradient"}  # ops that ONNX has not
 WRITTEN_OPSET = 20  # that `ro.onnx.export` writes unless told
 YOUNGER = {"CumProd": 26, "RMSNormalization": 23}  # ops that this one does not have
 ON_ONE_LINE = re.compile(r"^(Args|Returns|Yields|Raises|Example): ", re.M)
 RETURNED = (  # classes of objects that users get and do not make: their methods are public, too
-    "rnnops.compiler.api.devices.Device",
+    "rnnops.compiler.api.compile.Device",
     "rnnops.compiler.api.planned_run.PlannedRun",
     "rnnops.compiler.api.stream.Stream",
     "rnnops.compiler.export.export_native.ExportedFiles",
     "rnnops.compiler.report.budget_curve.BudgetCurve",
-    "rnnops.compiler.report.estimates.Estimate",
-    "rnnops.compiler.report.estimates.EstimateTable",
+    "rnnops.compiler.report.budget_curve.Estimate",
+    "rnnops.compiler.report.budget_curve.EstimateTable",
     "rnnops.compiler.report.memory_curve.MemoryCurve",
     "rnnops.compiler.report.memory_table.MemoryRow",
     "rnnops.compiler.report.memory_table.MemoryTable",
     "rnnops.compiler.report.memory_table.PassMemory",
-    "rnnops.compiler.report.plan_schedule.Schedule",
+    "rnnops.compiler.report.schedule.Schedule",
     "rnnops.compiler.report.profile.OpProfile",
     "rnnops.compiler.report.profile.PassProfile",
     "rnnops.compiler.report.profile.Profile",
@@ -56,7 +56,7 @@ RETURNED = (  # classes of objects that users get and do not make: their methods
     "rnnops.op.Input",
     "rnnops.op.Op",
     "rnnops.pictures.drawing.Drawing",
-    "rnnops.recurrent.cell_function.CellFunction",
+    "rnnops.recurrent.scan.CellFunction",
     "rnnops.types.Type",
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.cli.main import main
-from rnnops.model.saving import load
+from rnnops.model.store import load
 
 # 16 streams of 4 steps: an epoch of the text below has 45 windows.
 TINY = ("--hidden", "6", "--batch", "16", "--seq-length", "4", "--evaluate-every", "10", "--sample", "0")

@@ -35,8 +35,8 @@ from numba.cuda.simulator.kernelapi import FakeCUDAModule
 from numba.np.numpy_support import as_dtype
 from race_check import RaceError, Races, WatchedArray, names_of
 
-from rnnops.kernels.cuda import ordering, warps
-from rnnops.kernels.cuda.simulated_launches import plain
+from rnnops.kernels.cuda import async_copy, tensor_cores
+from rnnops.kernels.cuda.simulated import plain
 
 __all__ = ["BarrierError", "DeadlockError", "DivergentBarrierError", "RaceError", "whole_grid"]
 MOST_BLOCKS = 8  # for kernels that ask how many blocks can wait for each other
@@ -74,8 +74,8 @@ def whole_grid(
             ("FakeOverload.max_cooperative_grid_blocks", lambda overload, threads: most),
         ):
             patches.enter_context(mock.patch(f"{simulator.__name__}.{name}", value))
-        patches.enter_context(mock.patch.object(ordering, "simulated", OrderedMemory()))
-        patches.enter_context(mock.patch.object(warps, "simulated", WarpsInTurn()))
+        patches.enter_context(mock.patch.object(async_copy, "simulated", OrderedMemory()))
+        patches.enter_context(mock.patch.object(tensor_cores, "simulated", WarpsInTurn()))
         yield
 
 
@@ -190,13 +190,13 @@ class OrderedMemory:
         return array.atomically(operation, *operands) if watched else operation(array, *operands)
 
 
-class WarpsInTurn(warps.Warps):
+class WarpsInTurn(tensor_cores.Warps):
     """Warps whose lanes let others take turns until all have come; a warp's instruction orders no memory."""
 
     def block_of(self, thread: Any) -> Any:
         return thread.block
 
-    def wait(self, thread: Any, meeting: warps.Meeting) -> None:
+    def wait(self, thread: Any, meeting: tensor_cores.Meeting) -> None:
         meeting.changed.release()
         try:
             thread.hand_over()
@@ -205,7 +205,7 @@ class WarpsInTurn(warps.Warps):
 
 
 def _added(array: Any, index: int, value: Any) -> None:
-    array[index] = (int(array[index]) + int(value)) % ordering.WORD_VALUES
+    array[index] = (int(array[index]) + int(value)) % async_copy.WORD_VALUES
 
 
 class SharedArrays:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import rnnops as ro
-from rnnops.pictures.picture import Picture
+from rnnops.pictures.svg import Picture
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 T, N, D, H, LABELS = 100, 16, 32, 64, 50

@@ -18,7 +18,15 @@ keeps its core busy where no other wants it.
 from __future__ import annotations
 
 from rnnops.kernels.cpu.drivers import HEADER
-from rnnops.kernels.cpu.instructions import (
+from rnnops.kernels.cpu.words import (
+    DONE_GATE,
+    DRIVER,
+    LINE_BYTES,
+    RANK,
+    THREADS,
+    WORD_BYTES,
+    WORDS,
+    Address,
     acquire_lock,
     added,
     call_driver,
@@ -32,8 +40,6 @@ from rnnops.kernels.cpu.instructions import (
     shown,
     stored,
 )
-from rnnops.kernels.cpu.team_memory import DONE_GATE, DRIVER, LINE_BYTES, RANK, THREADS, WORD_BYTES, WORDS
-from rnnops.kernels.cpu.words import Address
 
 PAUSES, PATIENCE = 64, 4096  # tries between two gifts of the processor, tries until it is always given or slept
 CLOSED, OPEN, SLEEPER = 0, 1, 2  # states of a gate, which is two numbers: the state, the address of a lock

@@ -1,4 +1,6 @@
-"""Bit patterns of floats, choice without a branch, constants of the operand's dtype.
+"""Bit patterns of floats, and functions of few instructions.
+
+Bit patterns of floats, choice without a branch, constants of the operand's dtype.
 
 For NumPy's scalars and arrays, and for symbols (`traced.py`), which become instructions of the operand's width. All
 take float32 and float64.
@@ -6,6 +8,11 @@ take float32 and float64.
 Whole numbers that steer bits travel as floats: `anchored(z)` adds 1.5 * 2^23 (or 2^52), which rounds z to the nearest
 integer n and leaves n in the low bits. No float is converted to an integer, as that is undefined for NaN. Valid for
 |z| < 2^22 (2^51); what lies beyond gives arbitrary bits, never a trap.
+
+sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few instructions, exact or rounded once.
+
+All but sqrt, floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0
+gives 0. Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu.traced import Symbol, as_dtype, dtype_of, select
+from rnnops.kernels.cpu.traced import Symbol, as_dtype, divide_integers, dtype_of, is_traced, select
 
 __all__ = [
     "anchored", "either", "exponent", "from_upper_half", "head", "is_odd", "like", "mantissa",
@@ -123,3 +130,48 @@ def upper_half(x: Any) -> Any:
 def from_upper_half(t: Any) -> Any:
     """The float32 whose upper 16 bits are n and all others 0; t is n anchored."""
     return _floats(_bits(t)[0] << 16)
+
+
+def sqrt(x: Any) -> Any:
+    """Square root, correctly rounded."""
+    return np.sqrt(x)
+
+
+def floor(x: Any) -> Any:
+    """The largest integer not above x, as a float."""
+    return np.floor(x)
+
+
+def rint(x: Any) -> Any:
+    """The nearest integer as a float, the even one of two."""
+    return np.rint(x)
+
+
+def fmod(a: Any, b: Any) -> Any:
+    """What is left of a after division by b towards zero, with the sign of a; of the C library, and not vectorised."""
+    return np.fmod(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller operand, NaN if one is."""
+    return select(a != a, a, select(a < b, a, b))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger operand, NaN if one is."""
+    return select(a != a, a, select(a > b, a, b))
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1."""
+    return np.sign(x)
+
+
+def divide_towards_zero(a: Any, b: Any) -> Any:
+    """`a / b` without its fraction; not vectorised for integers, for which processors have no such instruction."""
+    if dtype_of(a).kind == "f":
+        return np.trunc(a / b)
+    if is_traced(a):
+        return divide_integers(a, b)
+    quotient = np.floor_divide(a, b)
+    return quotient + ((quotient < 0) & (quotient * b != a)).astype(quotient.dtype)

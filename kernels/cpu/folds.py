@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnops.kernels.cpu.selection import maximum, minimum
+from rnnops.kernels.cpu.bits import maximum, minimum
 
 
 def add_any_order(accumulator: Any, x: Any) -> Any:

@@ -21,7 +21,7 @@ sum, and adding in place has the bits of adding later. An element of `gemm_tn` i
 its products; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the
 same bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
-Where B is packed as whole numbers of a byte each (`narrow`, int8_packing.py), all else is the same, bits included. For
+Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
 one row widening is two operations beside each multiply-add: on Zen 4 31 billion numbers a second, where float32 does 21
 to 25 from L2 or L3 and 55 is the peak of multiply-adds; so 1.3 to 1.4 times the speed, and 2.6 where float32 comes from
 memory. Of two rows on both are as fast within caches: 0.9 for 4 rows, 1.0 from 8 on.
@@ -34,11 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnops.kernels.cpu.instructions import address_of, room
 from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, zeros_name
 from rnnops.kernels.cpu.packing import first_panel, full_panels, make_copy_panel, panel_vectors, vector_count
-from rnnops.kernels.cpu.vector_width import ITEM_SIZES, lanes
-from rnnops.kernels.cpu.words import Address
+from rnnops.kernels.cpu.processor import ITEM_SIZES, lanes
+from rnnops.kernels.cpu.words import Address, address_of, room
 
 K_BLOCK = 512  # rows of a panel that lies on the stack
 PACKED_BLOCK_BYTES, TN_BLOCK_BYTES = 2**19, 2**21  # of A in a block of rows

@@ -1,4 +1,6 @@
-"""Lists of jobs: all that a plan does, one driver after the other, in one call of compiled code.
+"""Lists of jobs, and what an exported list needs.
+
+Lists of jobs: all that a plan does, one driver after the other, in one call of compiled code.
 
 A list is six numbers: threads, the address of a barrier, of the first job, how many jobs there are, the address of the
 first place, how many places. A job is a driver, how many threads run it, the words that it is given, and whether all
@@ -7,14 +9,24 @@ which of the given arrays it is, and how many bytes from its beginning. Places a
 
 Copies and fills of memory are drivers for one thread. Limits: as of drivers and barriers; a list is performed by one
 caller at a time.
+
+What an exported list of jobs needs beside its drivers: its words set up in a caller's memory, and one thread.
 """
 
 from __future__ import annotations
 
 from rnnops.kernels.cpu.barrier import lead, resolve, wait
-from rnnops.kernels.cpu.instructions import call_driver, clear_bytes, copy_bytes, loaded, stored
-from rnnops.kernels.cpu.team_memory import LINE_BYTES, WORD_BYTES
-from rnnops.kernels.cpu.words import Address, AddressOf
+from rnnops.kernels.cpu.words import (
+    LINE_BYTES,
+    WORD_BYTES,
+    Address,
+    AddressOf,
+    call_driver,
+    clear_bytes,
+    copy_bytes,
+    loaded,
+    stored,
+)
 
 THREADS, BARRIER, FIRST, COUNT, PLACES, PLACE_COUNT = (i * WORD_BYTES for i in range(6))
 JOB_BYTES, PLACE_BYTES = 4 * WORD_BYTES, 3 * WORD_BYTES
@@ -76,3 +88,37 @@ def copy_box(rank: int, threads: int, words: Address) -> None:
 def clear(rank: int, threads: int, words: Address) -> None:
     """A driver that sets memory to zero; words: where it begins, how many bytes."""
     clear_bytes(loaded(words), loaded(words + 8))
+
+
+NUMBER, MEMORY, WEIGHTS, DRIVER = range(4)  # what the value of a word counts from
+ENTRY_BYTES = 3 * WORD_BYTES  # of a table: offset of a word, what its value counts from, the value
+
+
+def set_up(memory: Address, weights: Address, entries: Address, count: int, drivers: Address) -> None:
+    """Write the words of a list of jobs.
+
+    Args:
+        memory: where the list begins.
+        entries, count: the table of its words.
+        drivers: addresses of drivers, which words name by number.
+    """
+    for i in range(count):
+        entry = entries + i * ENTRY_BYTES
+        base, value = loaded(entry + WORD_BYTES), loaded(entry + 2 * WORD_BYTES)
+        if base == MEMORY:
+            value += memory
+        if base == WEIGHTS:
+            value += weights
+        if base == DRIVER:
+            value = loaded(drivers + value * WORD_BYTES)
+        stored(memory + loaded(entry), value)
+
+
+def perform_alone(jobs: Address, given: Address) -> None:
+    """Do all jobs of a list in this thread.
+
+    Args:
+        given: addresses of what the caller gives.
+    """
+    put_in(jobs, given)
+    play(0, 1, jobs)

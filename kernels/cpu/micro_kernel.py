@@ -33,8 +33,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.processor import ARM, host
-from rnnops.kernels.cpu.vector_width import lanes
+from rnnops.kernels.cpu.processor import ARM, host, lanes
 from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, loop_to, strided
 from rnnops.kernels.cpu.words import Part
 

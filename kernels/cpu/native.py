@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rnnops import forks
-from rnnops.kernels.cpu.llvm_library import llvm
-from rnnops.kernels.cpu.processor import host
+from rnnops import util
+from rnnops.kernels.cpu.processor import host, llvm
 from rnnops.kernels.cpu.room import WRITE, demand, room_to_compile, room_to_load
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 # Of LLVM's optimisation: generated code, straight arithmetic in loops, is as fast at 1 as at 3 and made in two thirds
 # of the time; products of a single row gain a tenth.
 LEVEL, PRODUCTS_LEVEL = 1, 3
-forks.wait_for(llvm.ffi.lib._lock)
+util.wait_for(llvm.ffi.lib._lock)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,17 @@ anything. Whoever forks must not use the pool in the child, where the threads ar
 from __future__ import annotations
 
 from rnnops.kernels.cpu.barrier import resolve
-from rnnops.kernels.cpu.instructions import call_count, call_driver, call_parallel, loaded, room, stored
-from rnnops.kernels.cpu.team_memory import WORD_BYTES
-from rnnops.kernels.cpu.words import Address, AddressOf
+from rnnops.kernels.cpu.words import (
+    WORD_BYTES,
+    Address,
+    AddressOf,
+    call_count,
+    call_driver,
+    call_parallel,
+    loaded,
+    room,
+    stored,
+)
 
 DRIVER, WORDS, THREADS, RANK_OF, COUNT_OF, RAN = (i * WORD_BYTES for i in range(6))  # a job
 JOB_BYTES = 6 * WORD_BYTES

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu import runtime
+from rnnops.kernels.cpu.processor import INT8, NUMBERS, lanes, vector_width
 from rnnops.kernels.cpu.runtime import Library, way_of
-from rnnops.kernels.cpu.vector_width import INT8, NUMBERS, lanes, vector_width
 
 PART = 4  # row_begin, row_end, column_begin, column_end
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.vector_width import NUMBERS, PAIRS, lanes
+from rnnops.kernels.cpu.processor import NUMBERS, PAIRS, lanes
 from rnnops.kernels.cpu.vectors import BYTES, I32, I64, BFloat16, Vectors, define, loop_to
 from rnnops.kernels.cpu.words import Part
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rnnops.kernels.cpu.llvm_library import llvm
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
+from rnnops.kernels.cpu.processor import PAIRS, SINGLES, has_pairs, llvm, vector_width
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS
-from rnnops.kernels.cpu.vector_width import PAIRS, SINGLES, has_pairs, vector_width
-from rnnops.lazy import LazyModule
+from rnnops.util import LazyModule
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
 THREADS = (

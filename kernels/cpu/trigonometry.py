@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnops.kernels.cpu import coefficients as table
 from rnnops.kernels.cpu.bits import anchored, is_odd, like, negated_in_second_half, released, select, with_sign, word
-from rnnops.kernels.cpu.polynomial import polynomial
+from rnnops.kernels.cpu.exponential import polynomial
 from rnnops.kernels.cpu.traced import as_dtype, dtype_of, entry_of
 
 INFINITY = np.inf

@@ -19,7 +19,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.vector_width import ITEM_SIZES, PAIRS
+from rnnops.kernels.cpu.processor import ITEM_SIZES, PAIRS
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnnops.kernels.cpu import active_rows, barrier, exported as exported_list, jobs, openmp, row_order
+from rnnops.kernels.cpu import barrier, jobs, jobs as exported_list, openmp, row_order, row_order as active_rows
 from rnnops.kernels.cpu.gemm import make_packed, make_products
-from rnnops.kernels.cpu.int8_packing import define_narrowing, make_int8_packers
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
-from rnnops.kernels.cpu.packing import make_packers
+from rnnops.kernels.cpu.packing import define_narrowing, make_int8_packers, make_packers
 from rnnops.kernels.cpu.round_operands import define_rounding
-from rnnops.kernels.cpu.rounded_gemm import DTYPES, make_rounded_products
-from rnnops.kernels.cpu.rounded_packing import make_rounded_packers
+from rnnops.kernels.cpu.rounded_gemm import DTYPES, make_rounded_packers, make_rounded_products
 from rnnops.kernels.cpu.words import Text
 
 

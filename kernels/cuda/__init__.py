@@ -1,6 +1,6 @@
 """Building blocks of CUDA kernels.
 
-`facade.py`, with `streams.py` and `device_memory.py`, alone knows numba-cuda and its simulator, but for what is written
+`facade.py`, with `streams.py` and `memory.py`, alone knows numba-cuda and its simulator, but for what is written
 in LLVM IR with a twin in Python.
 """
 

@@ -14,8 +14,21 @@ import numpy as np
 
 from rnnops.kernels.cuda import tensor_cores
 from rnnops.kernels.cuda.facade import cuda, kernel, launch
-from rnnops.kernels.cuda.matrix_fragments import COLUMNS, INSTRUCTIONS, ROWS, SUMS, WARP, Instruction, bits, values
-from rnnops.kernels.cuda.tensor_cores import CHUNK, OF_LANE, OF_TILE, keep_fragments, no_sums
+from rnnops.kernels.cuda.tensor_cores import (
+    CHUNK,
+    COLUMNS,
+    INSTRUCTIONS,
+    OF_LANE,
+    OF_TILE,
+    ROWS,
+    SUMS,
+    WARP,
+    Instruction,
+    bits,
+    keep_fragments,
+    no_sums,
+    values,
+)
 
 TILES = 2
 LEFT, RIGHT = ROWS * CHUNK, TILES * OF_TILE  # elements of the operands

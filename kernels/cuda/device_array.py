@@ -1,4 +1,6 @@
-"""Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
+"""Arrays in the memory of a CUDA device, and numbers of the host in them.
+
+Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
 
 Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives
 pages when they are written). Elements are read and written by kernels and copies alone, in the stream that is current
@@ -7,21 +9,26 @@ pages when they are written). Elements are read and written by kernels and copie
 In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device
 would. Limits: one device; `+=` takes an array of the same dtype; no other arithmetic.
 Streams wait for each other (`memory.py`), those of other libraries too (`exchange.py`).
+
+Numbers of the host in an array of the device: copied, or written by a kernel that has them as arguments.
+
+Nobody waits for arguments, and a graph that is captured keeps them, while a copy in a graph would read memory of the
+host whenever the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.kernels.cuda.device_memory import clear, copy_in, copy_out
-from rnnops.kernels.cuda.dlpack import CUDA
-from rnnops.kernels.cuda.exchange import borrowed, capsule
-from rnnops.kernels.cuda.facade import current_device
-from rnnops.kernels.cuda.lenders import refuse_in_graph
-from rnnops.kernels.cuda.memory import Memory, current_stream
+from rnnops.kernels.cuda.exchange import CUDA, borrowed, capsule
+from rnnops.kernels.cuda.facade import current_device, kernel, launch
+from rnnops.kernels.cuda.lenders import current_lender, refuse_in_graph
+from rnnops.kernels.cuda.memory import Memory, clear, copy_in, copy_out, current_stream
 from rnnops.kernels.cuda.move import add_up, move
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, synchronize
@@ -282,3 +289,46 @@ def copy_to(target: DeviceArray, array: Any) -> None:
 
 def _bytes_of_bools(array: Any) -> Any:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+TOGETHER = 32  # numbers of one launch
+
+
+def numbers_on_device(numbers: Any, stream: Any) -> DeviceArray:
+    """A new array of the numbers of a NumPy array of int64, for a stream."""
+    return on_device(numbers) if current_lender() is None else written(numbers.tolist(), stream)
+
+
+def renew(made: DeviceArray, numbers: Any, stream: Any) -> None:
+    """Put the numbers of a NumPy array of int64 into an array, for a stream."""
+    if current_lender() is None:
+        copy_to(made, numbers)
+    else:
+        _write(made, numbers.tolist(), stream)
+
+
+def written(numbers: Sequence[float], stream: Any, dtype: Any = "int64") -> DeviceArray:
+    """A new array of numbers, written in a stream."""
+    made = empty((len(numbers),), dtype)
+    _write(made, numbers, stream)
+    return made
+
+
+def _write(made: DeviceArray, numbers: Sequence[float], stream: Any) -> None:
+    number = int if np.dtype(made.dtype).kind == "i" else float
+    for first in range(0, len(numbers), TOGETHER):
+        some = [*map(number, numbers[first : first + TOGETHER])]
+        padded = (*some, *[number(0)] * (TOGETHER - len(some)))
+        launch(writing_kernel(), 1, 1, 0, stream, made, first, len(some), padded)
+
+
+def writing(out: Any, first: int, count: int, numbers: Any) -> None:
+    """A kernel: `out[first]` and those after it become the first numbers of a tuple."""
+    for place in range(count):
+        out[first + place] = numbers[place]
+
+
+@cache
+def writing_kernel() -> Any:
+    """`writing`, compiled for each dtype when it is first used."""
+    return kernel(writing, cache=True)

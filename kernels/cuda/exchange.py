@@ -1,4 +1,12 @@
-"""Arrays of other libraries on a CUDA device, and arrays for them: `__cuda_array_interface__`, version 3, and DLPack.
+"""Arrays shared with other libraries: DLPack and `__cuda_array_interface__`.
+
+DLPack: capsules with arrays for other libraries, and arrays out of theirs, by ctypes; no other package is needed.
+
+The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html): without a version, which
+says nothing of arrays that may not be written, or of version 1, which does by a flag. Whoever takes a capsule renames
+it, and calls the deleter in it at the end; a capsule that nobody took does so itself.
+
+Arrays of other libraries on a CUDA device, and arrays for them: `__cuda_array_interface__`, version 3, and DLPack.
 
 Both say in which stream an array was written, so that no side reads what is not there yet. Limits: PyTorch says
 nothing of its streams in its interface, and reads nothing of ours; DLPack says it.
@@ -6,15 +14,154 @@ nothing of its streams in its interface, and reads nothing of ours; DLPack says 
 
 from __future__ import annotations
 
+import ctypes
+import weakref
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    PYFUNCTYPE,
+    Structure,
+    c_char_p,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    py_object,
+    pythonapi,
+)
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.dlpack import CPU, CUDA, CUDA_MANAGED, IS_COPIED, READ_ONLY, VERSION, Taken, capsule_of
 from rnnops.kernels.cuda.memory import Memory, current_stream, in_stream
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, stream_of
+
+CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
+CODES = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLDataTypeCode, by kinds of NumPy's
+KINDS = {code: kind for kind, code in CODES.items()}
+READ_ONLY, IS_COPIED = 1, 2  # flags
+PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
+VERSION = 1, 0
+
+
+class Described(Structure):
+    """`DLTensor`: where an array lies."""
+
+    _fields_ = (
+        ("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32), ("ndim", c_int32), ("code", c_uint8),
+        ("bits", c_uint8), ("lanes", c_uint16), ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    )  # fmt: skip
+
+
+class Managed(Structure):
+    """`DLManagedTensor`."""
+
+    _fields_ = (("tensor", Described), ("context", c_void_p), ("deleter", c_void_p))
+
+
+class ManagedVersioned(Structure):
+    """`DLManagedTensorVersioned`."""
+
+    _fields_ = (
+        ("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p), ("flags", c_uint64),
+        ("tensor", Described),
+    )  # fmt: skip
+
+
+DELETER, DESTRUCTOR = CFUNCTYPE(None, c_void_p), CFUNCTYPE(None, c_void_p)
+# with the interpreter's lock held, without which Python 3.12 and newer crash
+_new = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
+_is = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
+_inside = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
+_rename = PYFUNCTYPE(c_int32, c_void_p, c_char_p)(("PyCapsule_SetName", pythonapi))
+_held: dict[int, tuple[Any, ...]] = {}  # by address, what others have of us
+
+
+@DELETER
+def _let_go(address: int, held: dict[int, tuple[Any, ...]] = _held) -> None:
+    held.pop(address, None)
+
+
+@DESTRUCTOR
+def _destroyed(
+    capsule: int, names: Any = (PLAIN, VERSIONED), is_one: Any = _is, inside: Any = _inside, let_go: Any = _let_go
+) -> None:
+    """What was in a capsule that nobody took is let go."""
+    for name in names:
+        if is_one(capsule, name):
+            let_go(inside(capsule, name))
+
+
+for _callback in (_let_go, _destroyed):  # others call them when this module is gone, at the end of the process
+    pythonapi.Py_IncRef(py_object(_callback))
+
+
+def capsule_of(array: Any, device: tuple[int, int], flags: int, versioned: bool) -> Any:
+    """A capsule with an array, which lives as long as somebody has it.
+
+    Args:
+        array: with `pointer`, `shape`, `strides` and `dtype`.
+        device: its type and number.
+        flags: `READ_ONLY` or `IS_COPIED`, for a structure that has them.
+        versioned: whether it is of version 1.
+    """
+    sizes, size = c_int64 * max(array.ndim, 1), array.dtype.itemsize
+    shape, strides = sizes(*array.shape), sizes(*(stride // size for stride in array.strides))
+    tensor = Described(
+        array.pointer, *device, array.ndim, CODES[array.dtype.kind], 8 * size, 1, shape, strides, 0,
+    )  # fmt: skip
+    deleter = ctypes.cast(_let_go, c_void_p)
+    made = ManagedVersioned(*VERSION, None, deleter, flags, tensor) if versioned else Managed(tensor, None, deleter)
+    address, name = ctypes.addressof(made), VERSIONED if versioned else PLAIN
+    _held[address] = made, shape, strides, array
+    return _new(address, name, ctypes.cast(_destroyed, c_void_p))
+
+
+class Taken:
+    """What another library had in a capsule, until nobody has this any more.
+
+    Attributes:
+        pointer, shape, strides, dtype: of the array; strides in bytes.
+        device: its type and number.
+        read_only: whether the other library says so.
+    """
+
+    def __init__(self, capsule: Any) -> None:
+        name = next((name for name in (VERSIONED, PLAIN) if _is(id(capsule), name)), None)
+        if name is None:
+            raise BufferError("what __dlpack__ gave is no capsule with an array, or was used already")
+        address = _inside(id(capsule), name)
+        kind = ManagedVersioned if name == VERSIONED else Managed
+        managed: Any = kind.from_address(address)
+        if name == VERSIONED and managed.major != VERSION[0]:
+            raise BufferError(f"DLPack of version {managed.major}.{managed.minor}; wanted {VERSION[0]}")
+        self._describe(managed.tensor)
+        self.read_only = bool(name == VERSIONED and managed.flags & READ_ONLY)
+        self._name = b"used_" + name  # a capsule does not keep its name alive
+        _rename(id(capsule), self._name)
+        if managed.deleter:
+            weakref.finalize(self, ctypes.cast(managed.deleter, DELETER), address)
+
+    def _describe(self, tensor: Any) -> None:
+        kind, size = KINDS.get(tensor.code), tensor.bits // 8
+        if kind is None or tensor.lanes != 1 or (kind == "b" and size != 1):
+            raise BufferError(f"elements of DLPack's code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes")
+        self.dtype = np.dtype(np.bool_ if kind == "b" else f"{kind}{size}")
+        self.shape = tuple(tensor.shape[: tensor.ndim])
+        self.strides = tuple(size * step for step in tensor.strides[: tensor.ndim]) if tensor.strides else None
+        self.pointer = (tensor.data or 0) + tensor.byte_offset
+        self.device = tensor.device_type, tensor.device_id
+
+    def interface(self) -> dict[str, Any]:
+        """The same as `__cuda_array_interface__` has it."""
+        data = self.pointer, self.read_only
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": self.strides, "stream": None}
 
 
 def borrowed(array: Any) -> tuple[Memory, Any]:

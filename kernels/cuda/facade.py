@@ -1,6 +1,14 @@
-"""What kernels are made of and how they are launched: by numba-cuda, or by the simulator that numba brings along.
+"""How CUDA kernels are written, compiled, kept on disk and launched.
 
-It alone knows the two, with `streams.py` below it and `device_memory.py` above, and generated modules.
+The text of functions that generated modules of kernels hold, each read once.
+
+Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
+
+Limit: files are numba's, which holds pickles: the folder must be writable by nobody else.
+
+What kernels are made of and how they are launched: by numba-cuda, or by the simulator that numba brings along.
+
+It alone knows the two, with `streams.py` below it and `memory.py` above, and generated modules.
 
 Kernels are written in the language of `cuda`, which is exported from here: a kernel must see the module under this very
 name, as the simulator puts one of its own in its place. What the two do not share is hidden behind functions:
@@ -14,9 +22,10 @@ Limits: one device, the one that is current in this thread.
 
 from __future__ import annotations
 
+import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -29,17 +38,32 @@ from typing import Any, TypeVar
 import numba.extending
 import numpy as np
 from numba import cuda, types
+from numba.core.compiler_lock import global_compiler_lock
 
+from rnnops import util
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.machine_code import keep_in_cache_folder
 from rnnops.kernels.cuda.simulated import SIMULATED as SIMULATED
 from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize
 
+
+def device_functions(functions: Iterable[Callable[..., Any]]) -> list[str]:
+    """The text of each as a function of the device, for modules that define `device_function`."""
+    return [f"@device_function\n{_text(function)}" for function in functions]
+
+
+@cache
+def _text(function: Callable[..., Any]) -> str:
+    return inspect.getsource(function).rstrip()
+
+
+util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
+
+
 if SIMULATED:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-    from rnnops.kernels.cuda.simulated_launches import hasten_launches
-    from rnnops.kernels.cuda.simulated_shared_memory import share_arrays
+    from rnnops.kernels.cuda.simulated import hasten_launches, share_arrays
 
     share_arrays()
     hasten_launches()

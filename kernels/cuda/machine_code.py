@@ -12,7 +12,7 @@ from typing import Any
 from numba.core.caching import _CacheLocator, _SourceFileBackedLocatorMixin
 from numba.core.compiler_lock import global_compiler_lock
 
-from rnnops import forks
+from rnnops import util as forks
 from rnnops.kernels.cache_folder import cache_folder
 
 KERNELS = Path(__file__).resolve().parent

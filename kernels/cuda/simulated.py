@@ -1,7 +1,179 @@
-"""Whether kernels run in numba's simulator: `NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported."""
+"""numba's CUDA simulator: whether it is used, and faster launches in it.
+
+Whether kernels run in numba's simulator: `NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported.
+
+Launches in numba's CUDA simulator, several times faster than it runs them by itself.
+
+The simulator polls the threads of a block, wraps each array twice, and looks through a module for its own `cuda` at
+each call of a device function. Here threads of a block wait at a barrier that the last one opens, kernels have NumPy's
+arrays, and a module is changed once a launch, until the launch is over.
+
+Limits: what only the wrappers have, fields of records as attributes and shapes without negative places, is not there.
+
+One array for all threads of a block where numba's CUDA simulator sometimes makes several.
+
+Its `cuda.shared.array` looks an array up by the line that asks, and makes it where there is none; between the two
+another thread may have asked, which then computes with an array of its own: wrong sums, once in some thousand
+launches (numba 0.68, `FakeCUDAShared.array`). Here both are one step. Arrays of size 0, the dynamic ones, are the
+simulator's business.
+"""
 
 from __future__ import annotations
 
-from numba import config
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import config, cuda, types
+from numba.cuda.simulator import kernel as simulator
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
+from numba.cuda.simulator.kernelapi import FakeCUDAShared
+from numba.np.numpy_support import as_dtype
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
+
+
+def hasten_launches() -> None:
+    """Let the simulator run kernels as is written here."""
+    simulator.BlockManager = Block
+    simulator.swapped_cuda_module = SwappedModules()
+    simulator.FakeCUDAKernel.__call__ = call_of(simulator.FakeCUDAKernel.__call__)
+
+
+def call_of(launch: Any) -> Any:
+    """What a call of a kernel does: a device function is called as it is, another is launched."""
+
+    def called(kernel: Any, *arguments: Any) -> Any:
+        if not kernel._device:
+            return launch(kernel, *arguments)
+        simulator.swapped_cuda_module.swap(kernel.fn.__globals__, simulator._get_kernel_context())
+        return kernel.fn(*arguments)
+
+    return called
+
+
+def plain(argument: Any) -> Any:
+    """NumPy's array of an argument of a kernel; what is no array of the simulator's stays."""
+    if isinstance(argument, FakeWithinKernelCUDAArray):
+        argument = argument._item
+    return argument._ary if isinstance(argument, FakeCUDAArray) else argument
+
+
+class Lane(simulator.BlockThread):
+    """A thread of a block, which waits without being polled."""
+
+    def __init__(self, work: Any, block: Block, place: tuple[int, ...], index: tuple[int, ...], debug: bool) -> None:
+        super().__init__(work, block, place, index, debug)
+        self.opened = threading.Lock()
+        self.opened.acquire()
+
+    def run(self) -> None:
+        super().run()
+        self._manager.ended(self)
+
+    def syncthreads(self) -> None:
+        self._check()
+        self._manager.arrived(self)
+        self.opened.acquire()
+        self._check()
+
+    def _check(self) -> None:
+        if self.abort:
+            raise RuntimeError("another thread of the block has failed")
+
+
+class Block(simulator.BlockManager):
+    """The threads of a block; a barrier opens when all that have not ended have come to it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._changing = threading.Lock()
+        self._waiting: list[Lane] = []
+        self._lanes: list[Lane] = []
+        self._running, self._failed = 0, list[Lane]()
+
+    def run(self, place: tuple[int, ...], *arguments: Any) -> None:
+        """Run all threads of a block to their ends. Raises what the first one raises that fails."""
+        work = partial(self._f, *map(plain, arguments))
+        self._lanes = [Lane(work, self, place, index, self._debug) for index in np.ndindex(*self._block_dim)]
+        self._running = len(self._lanes)
+        for lane in self._lanes:
+            lane.start()
+        for lane in self._lanes:
+            lane.join()
+        for lane in self._failed:
+            error, trace = lane.exception
+            raise error.with_traceback(trace)
+
+    def arrived(self, lane: Lane) -> None:
+        """A thread waits at a barrier."""
+        with self._changing:
+            self._waiting.append(lane)
+            self._open()
+
+    def ended(self, lane: Lane) -> None:
+        """A thread is over; where it has failed, others end at their barriers."""
+        with self._changing:
+            self._running -= 1
+            if lane.exception:
+                self._failed.append(lane)
+                for other in self._lanes:
+                    other.abort = True
+            self._open()
+
+    def _open(self) -> None:
+        if self._failed or len(self._waiting) == self._running:
+            waiting, self._waiting = self._waiting, []
+            for lane in waiting:
+                lane.opened.release()
+
+
+class SwappedModules:
+    """Puts the simulator's `cuda` into modules of kernels and device functions, until the whole launch is over.
+
+    The simulator takes it out of a module when a call of a device function returns; another thread may be in it still.
+    """
+
+    def __init__(self) -> None:
+        self._swapped: dict[int, tuple[dict[str, Any], list[str]]] = {}
+
+    @contextmanager
+    def __call__(self, function: Any, module: Any) -> Iterator[None]:
+        self.swap(function.__globals__, module)
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def swap(self, names: dict[str, Any], module: Any) -> None:
+        """Put the simulator's `cuda` into a module, by its names."""
+        if id(names) not in self._swapped:
+            found = [name for name, value in names.items() if value is cuda]
+            names.update(dict.fromkeys(found, module))
+            self._swapped.setdefault(id(names), (names, []))[1].extend(found)  # other threads may come here at once
+
+    def _restore(self) -> None:
+        for names, found in self._swapped.values():
+            names.update(dict.fromkeys(found, cuda))
+        self._swapped.clear()
+
+
+_dynamic = FakeCUDAShared.array
+
+
+def shared_array(memory: FakeCUDAShared, shape: Any, dtype: Any, alignment: int | None = None) -> Any:
+    """The array of the line that asks: `dict.setdefault` is one step for all threads; nothing is aligned here."""
+    if shape == 0:
+        return _dynamic(memory, shape, dtype)
+    asking = sys._getframe(1)
+    made = np.empty(shape, as_dtype(dtype) if isinstance(dtype, types.Type) else dtype)
+    return memory._allocations.setdefault((asking.f_code, asking.f_lineno), made)
+
+
+def share_arrays() -> None:
+    """Let kernels in the simulator have their shared arrays from here."""
+    FakeCUDAShared.array = shared_array

@@ -20,19 +20,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rnnops.kernels.cuda.facade import at, cuda
-from rnnops.kernels.cuda.fours import (
+from rnnops.kernels.cuda.facade import at, cuda, device_functions
+from rnnops.kernels.cuda.step_product import kept_number, number, padded, quotient
+from rnnops.kernels.cuda.tiles import (
     BATCH,
+    SQUARE,
+    TILE,
     add_apart,
     add_batch,
+    add_products,
     clear_four,
+    clear_tile,
     keep_four,
+    keep_tile,
     write_four,
     write_tile,
 )
-from rnnops.kernels.cuda.function_texts import device_functions
-from rnnops.kernels.cuda.step_product import kept_number, number, padded, quotient
-from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, fetch_early, starts_a_copy
-from rnnops.kernels.cuda.facade import at, cuda
-from rnnops.kernels.cuda.function_texts import device_functions
+from rnnops.kernels.cuda.facade import at, cuda, device_functions
 from rnnops.kernels.cuda.tiles import SQUARE, TILE, add_products, clear_tile, keep_tile
 
 WARP = 32  # lanes that read neighbouring numbers

@@ -24,15 +24,16 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cuda.async_copy import COPIED, copies_done, copy_soon, starts_a_copy
-from rnnops.kernels.cuda.facade import at, cuda
-from rnnops.kernels.cuda.function_texts import device_functions
-from rnnops.kernels.cuda.matrix_fragments import ROWS, SUMS, WARP
+from rnnops.kernels.cuda.facade import at, cuda, device_functions
 from rnnops.kernels.cuda.step_product import SharedNumbers, quotient
 from rnnops.kernels.cuda.tensor_cores import (
     CHUNK,
     OF_LANE,
     OF_TILE,
+    ROWS,
+    SUMS,
     TILE_COLUMNS,
+    WARP,
     bits_tfloat32 as rounded_bits,
     keep_fragments,
     left_tfloat32 as left_fragment,

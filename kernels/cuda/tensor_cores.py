@@ -1,7 +1,27 @@
-"""Tensor cores: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights.
+"""Products on tensor cores: fragments, warps, rounding.
+
+bfloat16 on a CUDA device: as `kernels/cpu/rounding.py`, bit for bit.
+
+What `mma.sync` does: which element of a matrix lies in which register of which lane, and the product itself.
+
+A warp of 32 lanes multiplies A [16, k] by B [k, 8] and adds C [16, 8]; each lane holds parts of all of them. The places
+are those of the PTX ISA ("Warp-level matrix instructions", matrix fragments for `mma.m16n8k8` of `.tf32`, and for
+`mma.m16n8k16` of `.bf16` and `.f16`), where lane = 4 * group + member. `multiplied` is the instruction for all lanes at
+once, the twin that the simulator computes with: an element in a wrong lane or register gives a wrong result there, too.
+
+Limits: sums are exact here, and rounded once. Hardware adds products in an order of its own and cuts bits off on the
+way, of which PTX says nothing.
+
+Lanes of a warp that do something together, in the simulator, which knows no warps: each brings what it holds.
+
+On a device a warp's instruction is one for all 32 lanes. Here lanes are threads, which come one after another; who
+comes last does it for all. Tests put another object in the place of `simulated`, whose threads take turns.
+Limits: all 32 lanes of a warp come, in the same order of instructions; blocks have one axis of threads.
+
+Tensor cores: numbers rounded to what they multiply, a warp's fragment of a left side, its products with weights.
 
 16 numbers of k, a chunk, are multiplied at once, by two instructions of tf32 or by one of bf16 or f16
-(`matrix_fragments.py`). What the ISA calls k may be any number of k, so long as both sides take the same: member t of a
+(`tensor_cores.py`). What the ISA calls k may be any number of k, so long as both sides take the same: member t of a
 group takes numbers 4 t ... 4 t + 3 of a chunk, so that they come by one read of 16 bytes. Weights lie in the order of
 lanes, `[chunk, tile of 8 columns, column, 16 numbers of k]`: a lane's four of a tile are one read, and those of a warp
 lie side by side, so that no two meet in a bank.
@@ -13,26 +33,241 @@ by lane. Limits: compute capability 8.0 or more; all 32 lanes of a warp call `mu
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from rnnops.kernels.cuda import warps
-from rnnops.kernels.cuda.facade import SIMULATED, intrinsic, types
-from rnnops.kernels.cuda.matrix_fragments import (
-    BFLOAT16,
-    FLOAT16,
-    ROWS,
-    SUMS,
-    TFLOAT32,
-    WARP,
-    Instruction,
-    bits,
-    multiplied,
-    values,
-)
+from rnnops.kernels.cuda.facade import SIMULATED, compiled_as, intrinsic, types
+
+ONE, HALF, WIDTH, QUIET_NAN = np.uint32(1), np.uint32(0x7FFF), np.uint32(16), np.uint32(0x7FC00000)
+
+
+def _code(kind: Any) -> Callable[[Any], Any]:
+    def code(x: Any) -> Any:
+        bits = np.uint32(QUIET_NAN if x != x else np.float32(x).view(np.uint32))
+        return kind(np.uint32(bits + (np.uint32(bits >> WIDTH) & ONE) + HALF) >> WIDTH)
+
+    return code
+
+
+def _value(kind: Any) -> Callable[[Any], Any]:
+    def value(code: Any) -> Any:
+        return kind(np.uint32(np.uint32(code) << WIDTH).view(np.float32))
+
+    return value
+
+
+_code_single, _code_double = _code(np.float32), _code(np.float64)
+_value_single, _value_double = _value(np.float32), _value(np.float64)
+
+
+@compiled_as(lambda x: {types.float32: _code_single, types.float64: _code_double}.get(x))
+def bfloat16_code(x: Any) -> Any:
+    """The bits of x as bfloat16, a whole number."""
+    return (_code_single if x.dtype == np.float32 else _code_double)(x)
+
+
+@compiled_as(lambda x: {types.float32: _value_single, types.float64: _value_double}.get(x))
+def bfloat16_value(code: Any) -> Any:
+    """The number with these bits."""
+    return (_value_single if code.dtype == np.float32 else _value_double)(code)
+
+
+WARP = 32
+ROWS, COLUMNS = 16, 8  # of C
+MEMBERS = 4  # lanes of a group
+SUMS = 4  # numbers of C that a lane holds
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A kind of `mma.sync` with sums in float32.
+
+    Args:
+        precision: of operands, as `ro.compile` names it.
+        kind: the same in PTX.
+        k: elements of a row of A, and of a column of B.
+        digits: bits of an operand's significand.
+    """
+
+    precision: str
+    kind: str
+    k: int
+    digits: int
+
+    @property
+    def name(self) -> str:
+        """As PTX has it."""
+        return f"mma.sync.aligned.m16n8k{self.k}.row.col.f32.{self.kind}.{self.kind}.f32"
+
+    @property
+    def short(self) -> str:
+        """As plans have it."""
+        return f"mma.sync.m16n8k{self.k} of {self.kind}"
+
+    @property
+    def packed(self) -> int:
+        """Elements of a register."""
+        return self.k // 8
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 4 // self.packed
+
+    def place_in_a(self, lane: int, number: int) -> tuple[int, int]:
+        """Row and k of a lane's element of A; a register holds `packed` neighbouring ones."""
+        group, member = divmod(lane, MEMBERS)
+        register, half = divmod(number, self.packed)
+        return group + 8 * (register % 2), self._k(member, register // 2, half)
+
+    def place_in_b(self, lane: int, number: int) -> tuple[int, int]:
+        """K and column of a lane's element of B."""
+        group, member = divmod(lane, MEMBERS)
+        register, half = divmod(number, self.packed)
+        return self._k(member, register, half), group
+
+    def _k(self, member: int, upper: int, half: int) -> int:
+        return self.packed * (member + MEMBERS * upper) + half
+
+
+def place_in_c(lane: int, number: int) -> tuple[int, int]:
+    """Row and column of a lane's element of C."""
+    group, member = divmod(lane, MEMBERS)
+    return group + 8 * (number // 2), 2 * member + number % 2
+
+
+TFLOAT32 = Instruction("tfloat32", "tf32", 8, 11)
+BFLOAT16 = Instruction("bfloat16", "bf16", 16, 8)
+FLOAT16 = Instruction("float16", "f16", 16, 11)
+INSTRUCTIONS = {one.precision: one for one in (TFLOAT32, BFLOAT16, FLOAT16)}
+
+
+def multiplied(instruction: Instruction, a: Any, b: Any, c: Any) -> Any:
+    """What all lanes hold of `A @ B + C` afterwards: float32 [32, 4].
+
+    Args:
+        a, b: words [32, 4] and [32, 2], registers of lanes.
+        c: float32 [32, 4].
+    """
+    left, right = np.zeros((ROWS, instruction.k)), np.zeros((instruction.k, COLUMNS))
+    total = np.zeros((ROWS, COLUMNS))
+    a, b = (elements(instruction, words) for words in (a, b))
+    for lane in range(WARP):
+        for number, element in enumerate(a[lane]):
+            left[instruction.place_in_a(lane, number)] = element
+        for number, element in enumerate(b[lane]):
+            right[instruction.place_in_b(lane, number)] = element
+        for number in range(SUMS):
+            total[place_in_c(lane, number)] = c[lane, number]
+    with np.errstate(all="ignore"):
+        found = (total + left @ right).astype(np.float32)
+    return np.array([[found[place_in_c(lane, number)] for number in range(SUMS)] for lane in range(WARP)])
+
+
+def elements(instruction: Instruction, words: Any) -> Any:
+    """The numbers in registers, the lower half of a register first, as float64; tf32 ends at its last bit."""
+    words = np.ascontiguousarray(words, np.uint32)
+    if instruction is TFLOAT32:
+        return (words & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    halves = words.view(np.uint16)
+    if instruction is FLOAT16:
+        return halves.view(np.float16).astype(np.float64)
+    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+
+
+def bits(instruction: Instruction, x: Any) -> Any:
+    """The bits of float32 numbers rounded to a precision: uint32 for tf32, uint16 for the others.
+
+    To the nearest number, of two that are as near to the one that is larger in size for tf32 (`cvt.rna`), to the even
+    one for the others (`cvt.rn`); NaN stays NaN.
+    """
+    x = np.asarray(x, np.float32)
+    if instruction is FLOAT16:
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16).view(np.uint16)
+    pattern = x.view(np.uint32)
+    if instruction is TFLOAT32:
+        nearest = (pattern + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+        return np.where(np.isnan(x), np.uint32(0x7FFFE000), nearest)
+    nearest = (pattern + np.uint32(0x7FFF) + ((pattern >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(x), np.uint32(0x7FFF), nearest).astype(np.uint16)
+
+
+def values(instruction: Instruction, pattern: Any) -> Any:
+    """The float32 numbers that bits stand for."""
+    pattern = np.asarray(pattern)
+    if instruction is FLOAT16:
+        return pattern.view(np.float16).astype(np.float32)
+    shift = np.uint32(0 if instruction is TFLOAT32 else 16)
+    return (pattern.astype(np.uint32) << shift).view(np.float32)
+
+
+SECONDS = 60.0  # in which all lanes come; a lane that has failed never does
+
+
+class Meeting:
+    """Where the lanes of one warp come together."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.round = 0
+        self._brought: dict[int, Any] = {}
+        self._found: Sequence[Any] = ()
+
+    def bring(self, lane: int, given: Any, together: Callable[[list[Any]], Sequence[Any]]) -> None:
+        """A lane has come; the last of a round does what is to be done."""
+        self._brought[lane] = given
+        if len(self._brought) == WARP:
+            self._found = together([self._brought[lane] for lane in range(WARP)])
+            self._brought = {}
+            self.round += 1
+            self.changed.notify_all()
+
+    def taken(self, lane: int) -> Any:
+        """What a lane gets of the round that is over; the next one is not before all have come again."""
+        return self._found[lane]
+
+
+class Warps:
+    """The meetings of all warps, by their blocks' objects in the simulator."""
+
+    def __init__(self) -> None:
+        self._meetings: dict[tuple[int, int], Meeting] = {}
+
+    def do(self, given: Any, together: Callable[[list[Any]], Sequence[Any]]) -> Any:
+        """What the lane that calls gets of what all lanes of its warp have brought.
+
+        Args:
+            together: from what lanes have brought, in their order, to what they get.
+        """
+        thread: Any = threading.current_thread()
+        warp, lane = divmod(thread.thread_id, WARP)
+        meeting = self._meetings.setdefault((id(self.block_of(thread)), warp), Meeting())
+        with meeting.changed:
+            before = meeting.round
+            meeting.bring(lane, given, together)
+            while meeting.round == before:
+                self.wait(thread, meeting)
+            return meeting.taken(lane)
+
+    def block_of(self, thread: Any) -> Any:
+        """What the threads of a block have in common."""
+        return thread._manager
+
+    def wait(self, thread: Any, meeting: Meeting) -> None:
+        """Let other lanes come."""
+        if thread.abort or not meeting.changed.wait(SECONDS):
+            raise RuntimeError(f"lane {thread.thread_id} waits for others of its warp, which do not come")
+
+
+simulated = Warps()
+
 
 CHUNK, TILE_COLUMNS = 16, 8  # numbers of k that are multiplied at once, columns of a tile
 OF_TILE = CHUNK * TILE_COLUMNS  # weights of a chunk in a tile
@@ -67,7 +302,7 @@ if SIMULATED:
             starts = [place + tile * OF_TILE for tile in range(sums.shape[1])]
             right = [np.array([kept[start + i] for i in range(OF_LANE)]).view(np.uint32) for start in starts]
             given = np.array(left, np.uint32).reshape(len(total), -1), np.array(right), sums
-            found: tuple[Any, ...] = warps.simulated.do(given, lambda brought: _together(instruction, brought))
+            found: tuple[Any, ...] = simulated.do(given, lambda brought: _together(instruction, brought))
             return found
 
         return multiply

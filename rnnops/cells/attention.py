@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell, require_cell
-from rnnops.cells.lstm import LSTMCell
-from rnnops.cells.milstm import MILSTMCell
+from rnnops.cells.gated import LSTMCell, MILSTMCell
 from rnnops.cells.step import Step, parameter, require_blob
 from rnnops.errors import NetError
 from rnnops.net import Net

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.gates import GATES, by_gate
-from rnnops.cells.sized import SizedCell, count_of
+from rnnops.cells.gated import GATES, by_gate
+from rnnops.cells.sized import SizedCell, count_of, register_cell
 from rnnops.cells.step import Step
-from rnnops.cells.table import register_cell
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import sqrt
 from rnnops.ops.movement import concat, split, unsqueeze

@@ -10,13 +10,9 @@ from typing import Any
 from rnnops.arguments import check_flags, named_arguments
 from rnnops.blob import Blob
 from rnnops.cells.base import RNNCell
-from rnnops.cells.basic_rnn import BasicRNNCell
-from rnnops.cells.gru import GRUCell
-from rnnops.cells.layer_norm import LayerNormLSTMCell, LayerNormMILSTMCell
-from rnnops.cells.lstm import LSTMCell
-from rnnops.cells.milstm import MILSTMCell
-from rnnops.cells.multi import MultiRNNCell
-from rnnops.cells.unrolled import UnrolledCell
+from rnnops.cells.gated import GRUCell, LayerNormLSTMCell, LayerNormMILSTMCell, LSTMCell, MILSTMCell
+from rnnops.cells.simple import BasicRNNCell
+from rnnops.cells.wrappers import MultiRNNCell, UnrolledCell
 from rnnops.errors import NetError
 from rnnops.net import Net, require_net
 from rnnops.scopes import absolute_names, check_name

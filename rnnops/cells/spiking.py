@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rnnops.blob import Blob
-from rnnops.cells.sized import SizedCell, finite
+from rnnops.cells.sized import SizedCell, finite, register_cell
 from rnnops.cells.step import Step
-from rnnops.cells.table import register_cell
 from rnnops.errors import NetError
 from rnnops.ops.activation import relu
 from rnnops.ops.arithmetic import abs as absolute
 from rnnops.ops.comparison import cast
-from rnnops.ops.gradients import stop_gradient, with_gradient
+from rnnops.ops.internal import stop_gradient, with_gradient
 
 
 @register_cell

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnops.autodiff import GradientNet
-from rnnops.checkpoints.bottlenecks import find_cuts
-from rnnops.checkpoints.minimum_cut import minimum_cut
+from rnnops.checkpoints.cuts import find_cuts, minimum_cut
 from rnnops.checkpoints.policy import ALL, MEMORY, SEGMENTS, SPEED, Policy
 from rnnops.errors import NoBottleneckError
 from rnnops.interpreter import Program

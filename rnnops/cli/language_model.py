@@ -1,4 +1,10 @@
-"""The character language model: embedding, a cell or a stack over time, projection, cross entropy.
+"""The character language model of `rnnops train`, its settings and its cells.
+
+The settings that decide a learning curve; they travel in the checkpoint, and a resumed run must agree with them.
+
+What `--cell` names: a preset, or a function of one's own that builds a cell.
+
+The character language model: embedding, a cell or a stack over time, projection, cross entropy.
 
     characters [T, N] -> Embedding -> [T, N, E] -> RNN -> [T, N, H] -> Dense -> scores [T, N, V] -> loss with targets
 
@@ -7,18 +13,190 @@ States are carried by the caller: what a call gives back is what the next one ta
 
 from __future__ import annotations
 
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from rnnops.arguments import did_you_mean
 from rnnops.blob import Blob
-from rnnops.cells import RNNCell
-from rnnops.cli.cells import build_cell
-from rnnops.cli.settings import Settings
+from rnnops.cells import CELLS, RNNCell
+from rnnops.errors import RnnopsError
 from rnnops.model import RNN, Adam, Dense, Dropout, Embedding, InverseRoot, Model, Placeholder, WarmUp
 from rnnops.model.losses import softmax_cross_entropy
 from rnnops.types import Array
+
+DTYPES = ("float32", "float64")
+
+
+class SettingsError(RnnopsError):
+    """A setting is out of range, or contradicts the checkpoint that is resumed."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the curve depends on beside the text; what only decides how fast it comes is not here.
+
+    Args:
+        cell: a preset's name, or `module:function`.
+        batch, seq_length: streams of text side by side, and characters of each in one step of training.
+        clip: limit of the global gradient norm.
+        dropout: probability that an element of a layer's output is zeroed.
+        device: where it runs; devices round differently.
+        precision: what operands of products are rounded to.
+        evaluate_every: steps between two points of the held-out curve.
+    """
+
+    cell: str = "gru"
+    layers: int = 1
+    hidden: int = 192
+    batch: int = 128
+    seq_length: int = 32
+    learning_rate: float = 0.015
+    clip: float = 1.0
+    dropout: float = 0.0
+    dtype: str = "float32"
+    device: str = "cpu"
+    precision: str = "float32"
+    seed: int = 0
+    evaluate_every: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "batch", "seq_length", "evaluate_every"):
+            self._check(name, 1 <= getattr(self, name) <= 10**6, "1 to 1000000")
+        self._check("learning_rate", 0 < self.learning_rate < math.inf, "a finite number > 0")
+        self._check("clip", self.clip > 0, "a number > 0")
+        self._check("dropout", 0 <= self.dropout < 1, "0 <= dropout < 1")
+        self._check("dtype", self.dtype in DTYPES, " or ".join(DTYPES))
+        rounds = self.precision != "float32"
+        self._check("dtype", self.dtype == "float32" or not rounds, f"float32 with --precision {self.precision}")
+        self._check("seed", 0 <= self.seed < 2**63, "0 <= seed < 2**63")
+
+    def _check(self, name: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise SettingsError(f"{option(name)} is out of range", wanted=wanted, came=repr(getattr(self, name)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Settings by name, as plain values."""
+        return asdict(self)
+
+
+def option(name: str) -> str:
+    """How a setting is written on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def read_settings(saved: object) -> Settings:
+    """Settings from a checkpoint's document. Raises SettingsError where names or types are not those of `Settings`."""
+    types = {field.name: type(field.default) for field in fields(Settings)}
+    before = {"device": "reference", "precision": "float32"}  # what there was before there was a choice
+    saved = {**before, **saved} if isinstance(saved, dict) else saved
+    if not isinstance(saved, dict) or {name: type(value) for name, value in saved.items()} != types:
+        raise SettingsError("the checkpoint is not one of `rnnops train`: its settings are not a model's")
+    return Settings(**saved)
+
+
+def check_agreement(saved: Settings, given: Mapping[str, Any]) -> None:
+    """Raise SettingsError where an option contradicts the checkpoint that is resumed."""
+    for name, value in given.items():
+        if value != getattr(saved, name):
+            raise SettingsError(
+                f"{option(name)} contradicts the checkpoint",
+                wanted=repr(getattr(saved, name)),
+                came=repr(value),
+                hint="Give the checkpoint's value, or start a new run without --resume.",
+            )
+
+
+CellBuilder = Callable[[int, int, str], Any]
+
+
+class CellError(RnnopsError):
+    """`--cell` names nothing that builds a cell."""
+
+
+def build_cell(spec: str, input_size: int, hidden_size: int, name: str, recompute: bool = False) -> RNNCell:
+    """Build the cell that `--cell` names.
+
+    Args:
+        spec: a preset, or `module:function`; the function gets (input_size, hidden_size, name) and returns an RNNCell.
+            Its module is looked for in the working directory too.
+        recompute: turn the cell's `memory_optimization` on.
+
+    Raises CellError, and what rnnops itself says about the cell.
+    """
+    if is_own(spec):
+        with _working_directory_on_path():
+            cell = _call(spec, _function(spec), input_size, hidden_size, name)
+    elif spec in CELLS:
+        cell = CELLS[spec](input_size, hidden_size, name=name, **CELLS[spec].training_options)
+    else:
+        wanted = f"{', '.join(CELLS)} or module:function"
+        raise CellError("unknown cell", wanted=wanted, came=repr(spec), hint=did_you_mean(spec, CELLS))
+    if recompute:
+        _turn_on_recompute(spec, cell)
+    return cell
+
+
+def is_own(spec: str) -> bool:
+    """Whether a spec names a function instead of a preset."""
+    return ":" in spec
+
+
+def _function(spec: str) -> CellBuilder:
+    module_name, _, function_name = spec.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name, None)
+    except Exception as error:  # a module of the user's may fail in any way
+        _fail(spec, f"the module '{module_name}' cannot be imported ({type(error).__name__}: {error})", error)
+    if not callable(function):
+        _fail(spec, f"the module '{module_name}' has no function '{function_name}'")
+    return function  # type: ignore[no-any-return]
+
+
+def _call(spec: str, function: CellBuilder, input_size: int, hidden_size: int, name: str) -> RNNCell:
+    try:
+        cell = function(input_size, hidden_size, name)
+    except RnnopsError:
+        raise
+    except Exception as error:
+        _fail(spec, f"the function failed ({type(error).__name__}: {error})", error)
+    if not isinstance(cell, RNNCell):
+        raise CellError(f"--cell {spec}: no cell came back", wanted="an rnnops.cells.RNNCell", came=type(cell).__name__)
+    return cell
+
+
+def _turn_on_recompute(spec: str, cell: RNNCell) -> None:
+    if not hasattr(cell, "memory_optimization"):
+        hint = (
+            "Leave --recompute out, or give the cell the attribute and label its blobs as rnnops.cells.LSTMCell does."
+        )
+        raise CellError(f"--recompute: the cell {spec} has no memory_optimization", hint=hint)
+    cell.memory_optimization = True
+
+
+def _fail(spec: str, problem: str, cause: Exception | None = None) -> NoReturn:
+    hint = "Write module:function; the function gets (input_size, hidden_size, name)."
+    raise CellError(f"--cell {spec}: {problem}", hint=hint) from cause
+
+
+@contextmanager
+def _working_directory_on_path() -> Iterator[None]:
+    """Let modules of the working directory be imported, as `python -m` does; a console script does not."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
 
 EMBEDDING = 64  # features of a character
 WARM_UP, DECAY = 50, 200  # steps

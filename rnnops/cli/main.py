@@ -15,9 +15,9 @@ from rnnops.cells import CELLS
 from rnnops.cli.corpus import DEFAULT_BYTES
 from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
 from rnnops.cli.hints import in_options
+from rnnops.cli.language_model import DTYPES, Settings, option
 from rnnops.cli.onnx_command import add_onnx, onnx, read_onnx_options
 from rnnops.cli.session import Options
-from rnnops.cli.settings import DTYPES, Settings, option
 from rnnops.cli.train import train
 from rnnops.compiler import DEVICES
 from rnnops.errors import RnnopsError

@@ -1,4 +1,9 @@
-"""The file that `rnnops onnx` is about: its protobuf, with the sizes that the command line names."""
+"""The file that `rnnops onnx` is about, and hints in words of the command line.
+
+Hints of errors in words of the command line: options where Python says `load(path, sizes={'N': ...})`.
+
+The file that `rnnops onnx` is about: its protobuf, with the sizes that the command line names.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rnnops.onnx.compare import check_names, one_size
 from rnnops.onnx.errors import OnnxError, about
-from rnnops.onnx.feeds import check_names, one_size
-from rnnops.onnx.open_sizes import dims_of_inputs, fix_sizes, names_of_open_sizes
+from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes
 from rnnops.onnx.outline import Outline, outline, read_proto
 from rnnops.onnx.package import GraphProto
-from rnnops.onnx.probes import Dims
 from rnnops.types import Shape
 
 if TYPE_CHECKING:

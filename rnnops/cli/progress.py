@@ -1,13 +1,71 @@
-"""Progress of training on standard error: a bar where tqdm and a terminal are there, else a line now and then."""
+"""Progress on standard error: threads, compiling, training.
+
+How many threads NumPy's matrix products use.
+
+The products of one step are small: on two idle cores a second thread makes a step 10 to 30 % faster, and where another
+process holds that core the library waits for it at every product and a step takes ten times as long. One thread also
+makes a curve independent of how many cores there are.
+
+What is being compiled: said when it begins and when it is done, and counted.
+
+Progress of training on standard error: a bar where tqdm and a terminal are there, else a line now and then.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import deque
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from rnnops.terminal import is_terminal, tqdm_or_none
+
+
+def limit_product_threads(threads: int) -> bool:
+    """Set the number of threads; False, and nothing done, without threadpoolctl, which comes with the extra `demo`."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return False
+    threadpool_limits(threads, user_api="blas")
+    return True
+
+
+Result = TypeVar("Result")
+
+
+class Compiling:
+    """Nets that are compiled when they run for the first time, which takes from seconds to minutes.
+
+    Args:
+        say: prints a line; None on a device that compiles nothing.
+        seconds: that compiling took so far, with the first run of each net.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None) -> None:
+        self.seconds = 0.0
+        self._say, self._compiled = say, set[str]()
+
+    def run(self, what: str, function: Callable[[], Result]) -> Result:
+        """Run a net, and if it is for the first time, say so."""
+        first = what not in self._compiled
+        self._compiled.add(what)
+        if self._say is None or not first:
+            return function()
+        self._say(f"compiling {what} ...")
+        began = time.monotonic()
+        result = function()
+        took = time.monotonic() - began
+        self.seconds += took
+        self._say(f"compiled {what} in {took:.1f} s")
+        return result
+
+    def ahead(self, what: str, function: Callable[[], object]) -> None:
+        """Run a net so that it is compiled and planned, unless it ran before."""
+        if what not in self._compiled:
+            self.run(what, function)
+
 
 LINE_SECONDS = 10.0
 BITS_STEPS = 50  # the bits shown are the mean of so many steps

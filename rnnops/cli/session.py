@@ -1,28 +1,83 @@
-"""A training run from its options: new or resumed, with its text, its model, its trainer and its checkpoint file."""
+"""A training run from its options, and when it stops.
+
+When training stops: enough steps, the time limit, or a signal that asks for it.
+
+A training run from its options: new or resumed, with its text, its model, its trainer and its checkpoint file.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
-from rnnops.cli import state as states
-from rnnops.cli.baselines import baselines
-from rnnops.cli.cells import is_own
-from rnnops.cli.compiling import Compiling
-from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, load_text
-from rnnops.cli.language_model import LanguageModel
-from rnnops.cli.progress import say
-from rnnops.cli.settings import Settings, SettingsError, check_agreement
-from rnnops.cli.state import TextSource
-from rnnops.cli.threads import limit_product_threads
-from rnnops.cli.trainer import Trainer
+from rnnops.cli import trainer as states
+from rnnops.cli.corpus import DEFAULT_BYTES, Corpus, baselines, load_text
+from rnnops.cli.language_model import LanguageModel, Settings, SettingsError, check_agreement, is_own
+from rnnops.cli.progress import Compiling, limit_product_threads, say
+from rnnops.cli.trainer import TextSource, Trainer
 from rnnops.errors import SaveError
-from rnnops.model import saving
+from rnnops.model import store
+
+SAFETY = 1.25  # an evaluation may take so much longer than expected
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignals:
+    """While it is entered, the first Ctrl-C or SIGTERM sets `received` and the second raises KeyboardInterrupt.
+
+    Outside the main thread, where Python allows no handlers, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = True
+
+
+class Clock:
+    """The time limit of a command, counted from its start, less what its end will take.
+
+    Args:
+        limit: in seconds, None for none.
+        closing: seconds that the end takes beside the evaluation.
+    """
+
+    def __init__(self, limit: float | None, closing: float = 0.0, started: float | None = None) -> None:
+        self.started = time.monotonic() if started is None else started
+        self.limit, self.closing, self.evaluation = limit, closing, 0.0
+
+    def expect_evaluation(self, seconds: float) -> None:
+        """Keep time for an evaluation that is expected to take so long; the latest figure counts."""
+        self.evaluation = seconds
+
+    def is_over(self) -> bool:
+        """Whether what is left is needed for the end."""
+        if self.limit is None:
+            return False
+        return time.monotonic() - self.started + SAFETY * self.evaluation + self.closing >= self.limit
 
 
 @dataclass(frozen=True)
@@ -141,7 +196,7 @@ def _check_target(path: Path) -> None:
     """Raise SaveError where saving would overwrite something else."""
     if path.exists() and path.stat().st_size > 0:
         try:
-            saving.load(path)
+            store.load(path)
         except SaveError as error:
             hint = "Choose another name for --save, or remove the file."
             raise SaveError(f"{path} exists and would be overwritten: {error.problem}", hint=hint) from error

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 from rnnops.cli import report
-from rnnops.cli.plot import check_plot, save_learning_curve
+from rnnops.cli.language_model import SettingsError
 from rnnops.cli.progress import Progress, show_progress
-from rnnops.cli.session import Options, Session, open_session
-from rnnops.cli.settings import SettingsError
-from rnnops.cli.stopping import Clock, StopSignals
+from rnnops.cli.report import check_plot, save_learning_curve
+from rnnops.cli.session import Clock, Options, Session, StopSignals, open_session
 
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from rnnops.autodiff import GradientNet
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
 from rnnops.checkpoints.residuals import Residuals, backward_net
-from rnnops.compiler.buffers.order_ops import order_ops
+from rnnops.compiler.buffers.lifetimes import order_ops
 from rnnops.compiler.execute.compile_programs import compile_programs
 from rnnops.compiler.execute.compiled import Compiled, Runners, demands_of
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
@@ -21,19 +21,14 @@ from rnnops.compiler.execute.segments import SegmentPlans
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
 from rnnops.compiler.rewrite.number_random_ops import number_random_ops
 from rnnops.compiler.rewrite.round_products import round_products
-from rnnops.compiler.saving.choose_saved import by_policy, choose_saved
-from rnnops.compiler.saving.fit_budget import Saved
+from rnnops.compiler.saving.choose_saved import Saved, by_policy, choose_saved
 from rnnops.errors import OutOfMemoryError
 from rnnops.fill import Fresh
-from rnnops.fold_constants import fold_constants
-from rnnops.interpreter import Program, out_of_memory, prepare, prepare_again
-from rnnops.merge_equal_ops import merge_equal_ops
+from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net import Net
-from rnnops.prune import prune, prune_cells
+from rnnops.recurrent.cell_products import merge_products, order_sums, split_heads
 from rnnops.recurrent.hoist import hoist_out_of_cells
-from rnnops.recurrent.merge_products import merge_products
-from rnnops.recurrent.order_sums import order_sums
-from rnnops.recurrent.split_heads import split_heads
+from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.types import Type
 
 

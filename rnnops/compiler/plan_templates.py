@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan, prepared
 from rnnops.fill import Template
-from rnnops.symbols import Symbols
+from rnnops.sizes import Symbols
 from rnnops.types import Type
 
 Plan = TypeVar("Plan", bound=ForwardPlan | TrainingPlan)

@@ -1,12 +1,8 @@
 """Models: layers, losses, optimizers and saving on top of nets (see `docs/models.md`)."""
 
+from rnnops.model.arguments import Placeholder as Placeholder
 from rnnops.model.basic_layers import Dense as Dense, Dropout as Dropout, Embedding as Embedding, LayerNorm as LayerNorm
 from rnnops.model.chains import CRF as CRF, HMM as HMM, log_partition as log_partition
-from rnnops.model.clipping import (
-    clip_by_global_norm as clip_by_global_norm,
-    clip_by_value as clip_by_value,
-    global_norm as global_norm,
-)
 from rnnops.model.layer import Layer as Layer
 from rnnops.model.losses import (
     mean_absolute_error as mean_absolute_error,
@@ -15,8 +11,15 @@ from rnnops.model.losses import (
     softmax_cross_entropy as softmax_cross_entropy,
 )
 from rnnops.model.model import Model as Model
-from rnnops.model.optimizers import SGD as SGD, Adam as Adam, AdamW as AdamW, Optimizer as Optimizer
-from rnnops.model.placeholder import Placeholder as Placeholder
+from rnnops.model.optimizers import (
+    SGD as SGD,
+    Adam as Adam,
+    AdamW as AdamW,
+    Optimizer as Optimizer,
+    clip_by_global_norm as clip_by_global_norm,
+    clip_by_value as clip_by_value,
+    global_norm as global_norm,
+)
 from rnnops.model.recurrent_layers import CELLS as CELLS, RNN as RNN, Attention as Attention
 from rnnops.model.schedules import (
     Cosine as Cosine,

@@ -10,8 +10,7 @@ from rnnops.errors import ModelError
 from rnnops.model.basic_layers import check_size
 from rnnops.model.layer import Layer, sizes_of
 from rnnops.net import Net
-from rnnops.ops.comparison import cast, equal, less, where
-from rnnops.ops.extrema import min as minimum
+from rnnops.ops.comparison import cast, equal, less, min as minimum, where
 from rnnops.ops.indexing import gather
 from rnnops.ops.loss import one_hot
 from rnnops.ops.movement import squeeze, transpose, unsqueeze

@@ -18,7 +18,7 @@ from rnnops.arguments import named_options
 from rnnops.blob import Blob
 from rnnops.cells.step import parameter
 from rnnops.errors import ModelError
-from rnnops.model.structure import leaves
+from rnnops.model.arguments import leaves
 from rnnops.net import Net
 from rnnops.scopes import check_name
 from rnnops.types import Shape, Type

@@ -1,4 +1,32 @@
-"""Store: the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
+"""Arrays of a model: where they lie, how they are checked, saved and loaded.
+
+Named arrays of a model: names with dots for people, with slashes in nets; checks before anything is replaced.
+
+Where a model's arrays are: in NumPy's memory, or on the CUDA device (`cuda_home.py`), where they then stay.
+
+Older versions of model files: one function for each, which gives the arrays that the version after it has.
+
+    1  names as nets have them: `encoder/layer_0/w`, `optimizer/mean/encoder/layer_0/w`; no `optimizer.updates.<name>`
+    2  names with dots; Adam counts updates by parameter
+
+The user's arrays, whose names begin with `state.`, stay as they are.
+
+Files of models: named arrays and a JSON document in a safetensors file, written atomically, read without trust.
+
+A safetensors file is a JSON header with the dtype, shape and place of each array, and their bytes; the library refuses
+places that overlap, leave gaps or lie outside of the file. Its metadata hold here:
+
+    format     "rnnops model"
+    version    of this layout, 2; older ones are read through `rnnops.model.store`
+    document   JSON: the user's state but for its arrays
+    sha256     over the document and every array's name, dtype, shape and bytes
+
+Arrays have the names of `model.get_states()`; those of the user's state begin with `state.`. Other programs can read
+the parameters as they would any safetensors file. Saving writes a temporary file beside the target, forces it to disk
+and renames it. Limits: NumPy's booleans, integers and floats of at most 8 bytes; a process that is killed while it
+saves leaves a `.rnnops-*.tmp` behind.
+
+Store: the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
 
 Arrays are replaced, never changed in place, so that what a run borrows and what was given out stays as it is. What
 there is at one moment is one value (`Held`), so that nobody sees half an update.
@@ -6,20 +34,287 @@ there is at one moment is one value (`Held`), so that nobody sees half an update
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib import import_module
 from typing import Any
 
-from rnnops.errors import ModelError, RnnopsError
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from rnnops.compiler import Pullback
+from rnnops.compiler.api.run import CUDA
+from rnnops.compiler.buffers.memory import on_host
+from rnnops.errors import ModelError, RnnopsError, SaveError
+from rnnops.foreign_arrays import from_dlpack
 from rnnops.initializers import init_params
-from rnnops.model.arrays import Arrays, by_dotted_names, checked, dotted
-from rnnops.model.home import HOST, Home
-from rnnops.model.migrations import STATE
 from rnnops.model.optimizers import Optimizer
+from rnnops.model.tracing import LOSS
 from rnnops.net import Net
-from rnnops.types import Array, type_of
+from rnnops.types import FLOATS, Array, Type, type_of
+from rnnops.util import replaced
+
+Arrays = dict[str, Array]
+TOLD = 12  # lines of one error
+
+
+def dotted(name: str) -> str:
+    """`encoder/layer_0/gates_t_w` -> `encoder.layer_0.gates_t_w`."""
+    return name.replace("/", ".")
+
+
+def by_dotted_names(arrays: Mapping[str, Array]) -> Arrays:
+    """Copies by their names for people."""
+    return {
+        dotted(name): on_host(array) if hasattr(array, "to_host") else array.copy() for name, array in arrays.items()
+    }
+
+
+def checked(
+    given: Mapping[str, Any], wanted: Mapping[str, Type], model: str, complete: bool, error: type[RnnopsError]
+) -> Arrays:
+    """Copies of arrays, by the names in nets.
+
+    Args:
+        given: by dotted names.
+        wanted: what there is, by the names in nets.
+        complete: whether every wanted array must be there.
+
+    Raises the error, with a line for each array that is unknown, missing or of another type, up to 12.
+    """
+    names = {dotted(name): name for name in wanted}
+    arrays = {name: _as_array(name, value, error) for name, value in given.items()}
+    known = {name: wanted[own] for name, own in names.items() if complete or name in arrays}
+    check_arrays(arrays, known, model, error)
+    return {names[name]: np.array(array, order="C") for name, array in arrays.items()}
+
+
+def check_arrays(arrays: Mapping[str, Array], wanted: Mapping[str, Type], owner: str, error: type[RnnopsError]) -> None:
+    """Raise the error, with a line for each array that is unknown, missing or of another type, up to 12."""
+    came = {name: type_of(array) for name, array in arrays.items()}
+    problems = [f"{name}: unknown, {kind}" for name, kind in came.items() if name not in wanted]
+    problems += [f"{name}: missing, {kind}" for name, kind in wanted.items() if name not in came]
+    both = [(name, came[name], wanted[name]) for name in came if name in wanted]
+    problems += [f"{name}: {kind} instead of {own}" for name, kind, own in both if kind != own]
+    if problems:
+        told = _told(problems)
+        text = f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(told)
+        if any(problem.startswith("optimizer.") for problem in problems):
+            text += "\nset_optimizer(...) as it was, or load(..., include_state=False) for parameters alone"
+        raise error(text)
+
+
+def _told(problems: Sequence[str]) -> list[str]:
+    """The first problems of many, those of parameters before those that follow from them, and how many more."""
+    first = sorted(problems, key=lambda problem: problem.startswith("optimizer."))
+    left = len(first) - TOLD
+    return [*first[:TOLD], *([f"and {left} more"] if left > 0 else [])]
+
+
+def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return from_dlpack(value)
+        except Exception as problem:  # whatever the other library raises
+            raise error(f"this array cannot be read through DLPack: {problem}", blob=name) from problem
+    raise error("this is no array", blob=name, wanted="a NumPy array", came=type(value).__name__)
+
+
+Confirm = Callable[[], None]  # raises what is known of an update only when its work is done
+
+
+class Home:
+    """NumPy's memory."""
+
+    def kept(self, arrays: Mapping[str, Any]) -> Arrays:
+        """Parameters, or a state of an optimizer, as they are held; they may come from anywhere."""
+        return {name: on_host(array) for name, array in arrays.items()}
+
+    def fed(self, net: str, leaves: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A batch as nets read it beside parameters."""
+        return leaves
+
+    def given(self, outputs: Mapping[str, Any], leaves: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Results as the caller wants them, who gave a batch of such leaves."""
+        return outputs
+
+    def gradients(self, pullback: Pullback, loss: Any) -> Arrays:
+        """Gradients of a loss."""
+        return pullback({LOSS: np.ones((), loss.dtype)})
+
+    def update(
+        self, optimizer: Optimizer, params: Arrays, grads: Arrays, state: Arrays
+    ) -> tuple[Arrays, Arrays, Confirm]:
+        """New parameters, a new state, and what is to be called when results are there, as it may wait."""
+        return *optimizer.update(params, grads, state), _is_done
+
+
+HOST = Home()
+
+
+def home_of(device: object, model: str) -> Home:
+    """Where a model's arrays are that is compiled for a device. Raises DeviceError where there is none.
+
+    Args:
+        model: its name, for the error.
+    """
+    if device != CUDA:
+        return HOST
+    cuda_home: Any = import_module("rnnops.model.cuda_home")  # numba.cuda is loaded when it is wanted
+    made: Home = cuda_home.CudaHome(model)
+    return made
+
+
+def _is_done() -> None:
+    """All is known."""
+
+
+STATE = "state."
+
+
+def _from_1(arrays: Arrays) -> Arrays:
+    """Dots for slashes; every parameter that Adam moves was updated at every step."""
+    found = {name if name.startswith(STATE) else name.replace("/", "."): array for name, array in arrays.items()}
+    if len(found) < len(arrays):
+        raise SaveError("two arrays of a file of version 1 have one name today")
+    mean, updates = "optimizer.mean.", "optimizer.updates."
+    counts = {updates + name.removeprefix(mean): found["optimizer.step"] for name in found if name.startswith(mean)}
+    return {**found, **counts}
+
+
+MIGRATIONS: Mapping[int, Callable[[Arrays], Arrays]] = {1: _from_1}
+
+
+def migrated(arrays: Mapping[str, Array], version: int) -> Arrays:
+    """Arrays of a version as they are today. Raises SaveError where that cannot be."""
+    found = dict(arrays)
+    for older in range(version, max(MIGRATIONS) + 1):
+        try:
+            found = MIGRATIONS[older](found)
+        except KeyError as missing:
+            raise SaveError(f"a file of version {older} lacks the array {missing}") from None
+    return found
+
+
+FORMAT, VERSION = "rnnops model", 2
+DTYPES = ("bool", *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")), "float16", *FLOATS[1:])
+
+
+def save(path: str | os.PathLike[str], arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+    """Write a file, or leave what was there untouched and raise SaveError.
+
+    Args:
+        arrays: of the model.
+        state: the user's arrays and JSON values, by name.
+    """
+    for name in (*arrays, *state):
+        if not isinstance(name, str):
+            raise SaveError("no name for something that is saved", wanted="a string", came=repr(name))
+    if any(name.startswith(STATE) for name in arrays):
+        raise SaveError(f"an array of the model begins with '{STATE}'", hint="Give the layer another name.")
+    own = {f"{STATE}{name}": value for name, value in state.items() if isinstance(value, np.ndarray)}
+    plain = {name: _plain(name, array) for name, array in {**arrays, **own}.items()}
+    document = _document({name: value for name, value in state.items() if not isinstance(value, np.ndarray)})
+    metadata = {"format": FORMAT, "version": str(VERSION), "document": document, "sha256": _digest(plain, document)}
+    try:
+        with replaced(_text(path)) as temporary:
+            save_file(plain, temporary, metadata)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise SaveError(f"{_text(path)} cannot be written ({error})") from error
+
+
+def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
+    """The model's arrays and the user's state. Raises SaveError for anything but an intact file of a known version."""
+    name = _text(path)
+    if not os.path.isfile(name):
+        raise SaveError(f"{name} {'is no file' if os.path.exists(name) else 'does not exist'}")
+    try:
+        with safe_open(name, framework="np") as file:
+            metadata = _metadata(name, file.metadata())
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - the file is no dict
+    except (OSError, SafetensorError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
+        raise SaveError(f"{name} is no file of a model, or a damaged one ({error})") from error
+    if _digest(arrays, metadata["document"]) != metadata["sha256"]:
+        raise SaveError(f"{name} is damaged: its content does not have the SHA-256 that it states")
+    arrays = migrated(arrays, int(metadata["version"]))
+    state: dict[str, Any] = _read_document(name, metadata["document"])
+    state.update({key.removeprefix(STATE): array for key, array in arrays.items() if key.startswith(STATE)})
+    return {key: array for key, array in arrays.items() if not key.startswith(STATE)}, state
+
+
+def _text(path: object) -> str:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise SaveError("this is no path", wanted="a string or a pathlib.Path", came=repr(path)[:80])
+    return os.fspath(path)
+
+
+def _plain(name: str, array: Any) -> Array:
+    """A little-endian array in C order, or the reason why this one cannot be saved."""
+    if not name or not name.isprintable() or name == "__metadata__":
+        raise SaveError("an array's name cannot be saved", wanted="printable characters", came=repr(name))
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray) or array.dtype.name not in DTYPES:
+        came = f"{type(array).__name__} {getattr(array, 'dtype', '')}"
+        raise SaveError("an array cannot be saved", blob=name, wanted=" ".join(DTYPES), came=came)
+    return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+
+
+def _document(state: Mapping[str, Any]) -> str:
+    """The state as JSON. Raises SaveError with the name of a value that JSON would not give back as it is."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in state.items()}
+    for name, value in plain.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SaveError(f"a value is neither an array nor JSON ({error})", blob=name) from error
+        if not same:
+            hint = "Use lists instead of tuples, and strings as keys."
+            raise SaveError("a value would come back from JSON as something else", blob=name, hint=hint)
+    return json.dumps(plain, sort_keys=True)
+
+
+def _digest(arrays: Mapping[str, Array], document: str) -> str:
+    digest = hashlib.sha256(document.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.name, list(array.shape)]).encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _metadata(name: str, metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The metadata. Raises SaveError where they are not those of a model, or of a version to come."""
+    found = metadata or {}
+    if found.get("format") != FORMAT or not {"version", "document", "sha256"} <= found.keys():
+        hint = "Read files of other programs with safetensors, and give the arrays to model.set_params."
+        raise SaveError(f"{name} is a safetensors file, but not one of a model", hint=hint)
+    version = found["version"]
+    if version not in [str(number) for number in range(1, VERSION + 1)]:
+        newer = "Update rnnops." if version.isdecimal() and int(version[:9]) > VERSION else None
+        raise SaveError(f"{name} has an unknown version", wanted=f"1 to {VERSION}", came=repr(version)[:80], hint=newer)
+    return found
+
+
+def _read_document(name: str, text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise SaveError(f"{name} is damaged: its document is no JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise SaveError(f"{name} is damaged: its document is no JSON object")
+    return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
 
 OPTIMIZER = "optimizer"  # what the names of its arrays begin with
 

@@ -1,24 +1,30 @@
-"""Tracing: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
+"""Tracing of a model's functions, and the compiled nets that come of it.
+
+Tracing: a function of blobs, called once with blobs of known sizes, as a net with parameters, inputs and outputs.
 
 Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
 what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
 which the function writes the same ops.
+
+The compiled nets of a model: traced by the shapes of inputs, compiled by what was traced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from rnnops.blob import Blob
+from rnnops.compiler import PlannedRun, Run, compile as compile_net
+from rnnops.compiler.pipeline import PlanCache
+from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.errors import ModelError
-from rnnops.model.arguments import Arguments, unique
+from rnnops.model.arguments import Arguments, Placeholder, as_placeholder, leaves, mapped, unique
 from rnnops.model.layer import LayerNames, Written, sizes_of, writing
-from rnnops.model.placeholder import Placeholder
-from rnnops.model.structure import leaves, mapped
 from rnnops.net import Net
-from rnnops.types import Array, is_float
+from rnnops.types import Array, Type, is_float
 
 LOSS, OUTPUT = "loss", "output"
 
@@ -96,3 +102,61 @@ def _without_sizes(net: Net) -> Net:
     """The net with inputs of any size; parameters keep theirs."""
     inputs = [spec if spec.initializer is not None else replace(spec, shape=None) for spec in net.input_specs]
     return net.with_ops(net.ops, inputs=inputs).snapshot()
+
+
+SHAPES = 64  # for which traces are kept
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One function of a model for inputs of certain types.
+
+    Args:
+        run: shared by all shapes for which the same ops were written; it keeps plans by shape.
+    """
+
+    traced: Traced
+    run: Run
+    types: Mapping[str, Type]
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether a step of training needs a seed."""
+        return first_live_random_op(self.traced.net, True) is not None
+
+    def planned(self) -> PlannedRun:
+        """What a call does; nothing is computed. Raises BudgetError where no way of training fits a budget."""
+        net = self.traced.net
+        shapes = {name: kind.shape for name, kind in self.types.items()}
+        params = [spec.name for spec in net.parameters]
+        dtype = self.traced.dtype
+        wrt = params if self.traced.has_loss else None
+        return self.run.plan(shapes, backward=self.traced.has_loss, wrt=wrt, dtype=dtype)
+
+
+class Graphs:
+    """Graphs by function, mode, structure and types of the inputs.
+
+    Args:
+        name: of the model; names: of its layers.
+        dtype: what `"float"` stands for.
+        options: of `rnnops.compile`.
+    """
+
+    def __init__(self, name: str, names: LayerNames, dtype: str, options: Mapping[str, Any]) -> None:
+        self.name, self.names, self.dtype, self.options = name, names, dtype, options
+        self._graphs: PlanCache[Graph] = PlanCache(SHAPES)
+        self._runs: PlanCache[Run] = PlanCache(SHAPES)
+
+    def graph(self, arguments: Arguments, training: bool) -> Graph:
+        """The graph of a function for such inputs, traced and compiled if there is none yet."""
+        inputs = {name: as_placeholder(name, leaf, self.dtype) for name, leaf in arguments.leaves().items()}
+        types = {name: one.type(self.dtype) for name, one in inputs.items()}
+
+        def make() -> Graph:
+            traced = trace(arguments, inputs, self.names, training, f"{self.name}.{arguments.name}", self.dtype)
+            run = self._runs.get(str(traced.net), lambda: compile_net(traced.net, **self.options))
+            return Graph(traced, run, types)
+
+        form = arguments.form(lambda name, _: types[name])
+        return self._graphs.get((arguments.function, training, form), make)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnops.net import Net
-from rnnops.onnx.graph_writer import GraphWriter, value_info
+from rnnops.onnx.export_ops import GraphWriter, value_info
 from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
 from rnnops.onnx.tensors import element_type
 from rnnops.op import Op

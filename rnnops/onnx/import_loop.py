@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.graphs import copied, nodes_of
-from rnnops.onnx.import_if import appended, own_names, renamed
-from rnnops.onnx.import_sequences import Part, Parts
+from rnnops.onnx.import_if import Part, Parts, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read
-from rnnops.onnx.loop_numbers import TRIP, Around, Sum
-from rnnops.onnx.loop_steps import LoopSteps
-from rnnops.onnx.loop_trips import Trips
+from rnnops.onnx.loop_elements import TRIP, Around, Sum
+from rnnops.onnx.loop_trips import LoopSteps, Trips
+from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
-from rnnops.onnx.probes import Known
-from rnnops.onnx.tensors import element_type
+from rnnops.onnx.tensors import copied, element_type, nodes_of
 from rnnops.scopes import free_name
 from rnnops.types import Type
 

@@ -1,4 +1,10 @@
-"""How Resize and Upsample of ONNX become look-ups and products, axis by axis.
+"""Resize and Upsample of ONNX, axis by axis.
+
+Where each element of a resized axis comes from: places in the axis before, and their weights.
+
+An axis of open size resized by look-ups whose places are integer arithmetic on sizes, without rounding.
+
+How Resize and Upsample of ONNX become look-ups and products, axis by axis.
 
 Where a size is open, an axis that grows by a whole number, or to a size that follows from shapes, is looked up by
 integer arithmetic in the run; everything else needs fixed sizes.
@@ -6,21 +12,196 @@ integer arithmetic in the run; everything else needs fixed sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rnnops.blob import Blob
+from rnnops.onnx.import_groups import extent
 from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.probes import fixed_dims
-from rnnops.onnx.resize_open import resized_open
-from rnnops.onnx.resize_taps import Taps, Way, taps_of
-from rnnops.ops.comparison import identity, where
-from rnnops.ops.indexing import gather
-from rnnops.ops.movement import transpose
+from rnnops.onnx.open_sizes import fixed_dims
+from rnnops.ops.comparison import cast, identity, max as max_, min as min_, where
+from rnnops.ops.indexing import gather, slice as slice_
+from rnnops.ops.movement import reshape, squeeze, transpose
 from rnnops.ops.products import matmul
-from rnnops.types import is_float
+from rnnops.ops.shapes import range as range_
+from rnnops.types import Array, is_float
+
+SAME = 1e-7  # of an axis: float32 numbers closer than this are one
+NEAREST: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to resize: the attributes of a Resize.
+
+    Args:
+        mode: `"nearest"`, `"linear"` or `"cubic"`; transform: the coordinate_transformation_mode.
+        nearest: which neighbour; cubic: the coefficient a; antialias: whether kernels widen where axes shrink.
+        exclude: whether places outside have no weight, else they are the border again.
+    """
+
+    mode: str = "nearest"
+    transform: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    antialias: bool = False
+    exclude: bool = False
+
+
+@dataclass(frozen=True)
+class Taps:
+    """For each of n elements of a resized axis: [n, k] places, [n, k] weights, [n] whether it is outside."""
+
+    places: Array
+    weights: Array
+    outside: Array
+
+    def are_all(self, size: int) -> bool:
+        """Whether the axis stays as it is."""
+        same = self.places.shape == (size, 1) and bool((self.places[:, 0] == np.arange(size)).all())
+        return same and not self.outside.any()
+
+    def matrix(self, size: int) -> Array:
+        """The weights as a matrix, [n, size]."""
+        found = np.zeros((len(self.places), size))
+        np.add.at(found, (np.arange(len(found))[:, None], self.places), self.weights)
+        return found
+
+
+def taps_of(way: Way, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Taps:
+    """The taps of an axis.
+
+    Args:
+        size, wanted: elements before and after; scale: by how much it grows, which need not be wanted / size.
+        region: first and last of the axis, from 0 to 1, for the transform `"tf_crop_and_resize"`.
+    """
+    x = sources(way.transform, size, wanted, scale, region)
+    halves = np.round(2 * x) / 2  # where a scale is meant to be 0.6 and is 0.60000002, elements lie on others
+    x = np.where(np.abs(x - halves) < SAME * max(size, 1), halves, x)
+    outside = (x < 0) | (x > size - 1) if way.transform == "tf_crop_and_resize" else np.zeros(wanted, bool)
+    if way.mode == "nearest":
+        places = NEAREST[way.nearest](x)[:, None]
+        weights = np.ones_like(places)
+    else:
+        shrink = min(scale, 1.0) if way.antialias else 1.0
+        reach = int(np.ceil((1 if way.mode == "linear" else 2) / shrink))
+        places = np.floor(x)[:, None] + np.arange(1 - reach, reach + 1)
+        weights = kernel(way, np.abs(places - x[:, None]) * shrink)
+        weights = np.where((places < 0) | (places >= size), 0.0, weights) if way.exclude else weights
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1.0, total)
+    return Taps(np.clip(places, 0, size - 1).astype(np.int64), weights, outside)
+
+
+def kernel(way: Way, distance: Array) -> Array:
+    """The weight of an element so far away."""
+    if way.mode == "linear":
+        return np.maximum(1.0 - distance, 0.0)
+    a, d = way.cubic, distance
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def sources(transform: str, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Array:
+    """The place in the axis before of each element, between its elements."""
+    i, whole = np.arange(wanted, dtype=np.float64), scale * size
+    if transform == "align_corners":
+        return i * (size - 1) / (whole - 1) if whole != 1 else i * 0.0
+    if transform == "asymmetric":
+        return i / scale
+    if transform == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
+    if transform == "tf_crop_and_resize":
+        first, last = (edge * (size - 1) for edge in region)
+        return first + (i * (last - first) / (whole - 1) if whole != 1 else (i * 0.0 + (last - first) / 2))
+    if transform == "pytorch_half_pixel" and whole <= 1:
+        return i * 0.0
+    shift = size / 2 * (1 - wanted / whole) if transform == "half_pixel_symmetric" else 0.0
+    return shift + (i + 0.5) / scale - 0.5
+
+
+OPEN_TRANSFORMS = ("half_pixel", "asymmetric", "align_corners")
+Target = float | tuple[Blob, int]  # a scale, or the list of sizes and the place in it
+
+
+def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way: Way) -> Blob:
+    """Resize an axis. Raises OnnxError for a way that needs fixed sizes.
+
+    The element i of the result lies at `above / below` of the axis, two integers.
+    """
+    check_way(node, x, target, way)
+    size = extent(x, axis)
+    if isinstance(target, tuple):
+        sizes, place = target
+        wanted = squeeze(slice_(cast(sizes, "int64"), [place], [place + 1]), [0])
+    else:
+        wanted = size * int(target)
+    i = range_(0, wanted)
+    above, below = fraction(way, i, size, wanted)
+    if way.mode == "nearest":
+        return gather(x, nearest(way, above, below, size), axis)
+    first = floor_of(above, below)
+    along = [-1, *(1,) * (rank - axis - 1)]
+    weight = reshape(cast(above - first * below, x.dtype) / cast(below, x.dtype), along)
+    left, right = (gather(x, inside(place, size), axis) for place in (first, first + 1))
+    return left * (1.0 - weight) + right * weight
+
+
+def check_way(node: Node, x: Blob, target: Target, way: Way) -> None:
+    """Raise OnnxError for what integer arithmetic on sizes does not do."""
+    fits = (
+        way.mode in ("nearest", "linear") and way.transform in OPEN_TRANSFORMS and not way.antialias and not way.exclude
+    )
+    whole = isinstance(target, tuple) or (target == int(target) and target >= 1)
+    if not fits or not whole or (way.mode != "nearest" and not is_float(x.dtype)):
+        node.fail(
+            "an axis whose size the file leaves open is not resized in this way",
+            wanted=f"nearest or linear, {' or '.join(OPEN_TRANSFORMS)}, by a whole number or to sizes that follow",
+            came=f"{way.mode}, {way.transform}" + ("" if isinstance(target, tuple) else f", by {target}"),
+            hint="Give the sizes that are open: load(path, sizes={...}).",
+        )
+
+
+def fraction(way: Way, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
+    """Where elements lie between those of the axis before, as numerators and a denominator above 0."""
+    if way.transform == "asymmetric":
+        return i * size, max_(wanted, 1)
+    if way.transform == "align_corners":
+        return i * (size - 1), max_(wanted - 1, 1)
+    return (i * 2 + 1) * size - wanted, max_(wanted * 2, 1)
+
+
+def nearest(way: Way, above: Blob, below: Blob, size: Blob) -> Blob:
+    """The nearest place; halves go down, or up."""
+    if way.nearest == "floor":
+        found = floor_of(above, below)
+    elif way.nearest == "ceil":
+        found = floor_of(above + below - 1, below)
+    elif way.nearest == "round_prefer_ceil":
+        found = floor_of(above * 2 + below, below * 2)
+    else:
+        found = floor_of(above * 2 + below - 1, below * 2)
+    return inside(found, size)
+
+
+def floor_of(above: Blob, below: Blob) -> Blob:
+    """The quotient rounded down; it is not below -1."""
+    return (above + below) / below - 1
+
+
+def inside(place: Blob, size: Blob) -> Blob:
+    """The nearest place on the axis."""
+    return min_(max_(place, 0), size - 1)
+
 
 MOST = 2**22  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
 FEW = 2  # taps that are looked up one by one; more are a product with a matrix

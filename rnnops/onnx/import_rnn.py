@@ -1,4 +1,13 @@
-"""LSTM, GRU and RNN nodes as recurrences: weights cut up outside, a cell, one recurrence for each direction.
+"""LSTM, GRU and RNN nodes as recurrences: activations, one step, weights.
+
+Activation functions of ONNX's LSTM, GRU and RNN, with their two numbers.
+
+One step of ONNX's LSTM, GRU and RNN as cells.
+
+Weights come transposed, `w [D, G H]` and `r [H, G H]` for G gates; the biases are sums or, for a GRU with
+`linear_before_reset`, two. With lengths, `y` is zero past a row's end and states stay what they were.
+
+LSTM, GRU and RNN nodes as recurrences: weights cut up outside, a cell, one recurrence for each direction.
 
 With `sequence_lens` a row's Y is zero past its end and Y_h, Y_c are its states at its end; in reverse a row starts at
 its own end. The standard does not say so, ONNX Runtime does.
@@ -6,17 +15,230 @@ its own end. The standard does not say so, ONNX Runtime does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
 
 from rnnops.blob import Blob
-from rnnops.onnx.activations import Activation, read_activations
+from rnnops.net import Net
+from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.node import Node
-from rnnops.onnx.rnn_cells import KINDS, Cell, Kind, previous
-from rnnops.ops.comparison import identity
+from rnnops.ops.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
+from rnnops.ops.comparison import clip, greater_or_equal, identity, where
 from rnnops.ops.movement import concat, split, squeeze, transpose, unsqueeze
+from rnnops.ops.select import select_valid
 from rnnops.ops.shapes import constant_of_shape, shape
 from rnnops.recurrent import recurrent_net
+
+Function: TypeAlias = Callable[[Blob, float, float], Blob]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A function of x, alpha and beta, and the defaults of those that it takes.
+
+    Args:
+        must: numbers that it takes have no default that implementations agree on, so they must be given.
+    """
+
+    apply: Function
+    alpha: float | None = None
+    beta: float | None = None
+    must: bool = False
+
+
+KINDS = {
+    "Affine": Kind(lambda x, a, b: x * a + b, 1.0, 0.0, must=True),
+    "Elu": Kind(lambda x, a, b: elu(x, a), 1.0),
+    "HardSigmoid": Kind(lambda x, a, b: hard_sigmoid(x, a, b), 0.2, 0.5),
+    "LeakyRelu": Kind(lambda x, a, b: leaky_relu(x, a), 0.01),
+    "Relu": Kind(lambda x, a, b: relu(x)),
+    "ScaledTanh": Kind(lambda x, a, b: tanh(x * b) * a, 1.0, 1.0, must=True),
+    "Sigmoid": Kind(lambda x, a, b: sigmoid(x)),
+    "Softplus": Kind(lambda x, a, b: softplus(x)),
+    "Softsign": Kind(lambda x, a, b: softsign(x)),
+    "Tanh": Kind(lambda x, a, b: tanh(x)),
+    "ThresholdedRelu": Kind(lambda x, a, b: where(greater_or_equal(x, a), x, 0.0), 1.0),
+}
+BY_LOWER_NAME = {name.lower(): name for name in KINDS}
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One activation function with its numbers, None for those that it does not take."""
+
+    name: str
+    alpha: float | None = None
+    beta: float | None = None
+
+    def __str__(self) -> str:
+        """`Elu:0.5`: the name and the numbers that it takes."""
+        return ":".join([self.name, *(repr(number) for number in (self.alpha, self.beta) if number is not None)])
+
+    def __call__(self, x: Blob) -> Blob:
+        return KINDS[self.name].apply(x, self.alpha or 0.0, self.beta or 0.0)
+
+
+def read_activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
+    """Activations in order; each takes the next number of a list if it needs one, its default where the list is over.
+
+    Raises OnnxError for an unknown one, and for numbers that none takes.
+    """
+    alpha, beta = iter(alphas), iter(betas)
+    found = [_activation(name, alpha, beta) for name in names]
+    if [*alpha, *beta]:
+        raise OnnxError("activation_alpha or activation_beta has more numbers than the activations take")
+    return found
+
+
+def _activation(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+    known = BY_LOWER_NAME.get(name.lower())
+    if known is None:
+        raise OnnxError("unknown activation", wanted=", ".join(KINDS), came=name)
+    kind = KINDS[known]
+    return Activation(known, _number(known, kind.alpha, alphas), _number(known, kind.beta, betas))
+
+
+def _number(name: str, default: float | None, given: Iterator[float]) -> float | None:
+    """The next number, None for an activation that takes none; numbers of ONNX are float32."""
+    if default is None:
+        return None
+    number = next(given, None)
+    if number is None and KINDS[name].must:
+        raise OnnxError("an activation needs numbers", wanted="activation_alpha and activation_beta", came=name)
+    return float(np.float32(default if number is None else number))
+
+
+Gates = dict[str, Blob]
+
+
+@dataclass(frozen=True)
+class CellKind:
+    """What one of the three ops is made of.
+
+    Args:
+        states: their names; activations: names of the functions where the node gives none.
+        write: writes a step, given the cell; returns the new states.
+    """
+
+    op: str
+    states: tuple[str, ...]
+    activations: tuple[str, ...]
+    write: Callable[[Cell], Sequence[Blob]]
+
+
+@dataclass
+class Cell:
+    """A cell while it is written.
+
+    Args:
+        functions: the activations; bound: names of its inputs beside x, states and lengths (`w`, `r`, `b`, ...).
+        threshold: what the inputs of activations are clipped to, None for no clipping.
+        input_forget: the forget gate of an LSTM is one minus its input gate.
+        linear_before_reset: of a GRU: the product goes before the reset gate.
+        layout: the node is batch-major, which the cell does not notice and its name tells.
+    """
+
+    kind: CellKind
+    functions: Sequence[Activation]
+    bound: Sequence[str]
+    lengths: bool = False
+    threshold: float | None = None
+    input_forget: bool = False
+    linear_before_reset: bool = False
+    layout: bool = False
+
+    def build(self) -> Net:
+        """The net of one step. Outputs are the states and, with lengths, `y`."""
+        self.net = Net(self.title)
+        self.x, *self.states = (self.net.input(name) for name in ("x", *map(previous, self.kind.states)))
+        self.blobs: Gates = {name: self.net.input(name) for name in self.bound}
+        new = self.kind.write(self)
+        if self.lengths:
+            new = self._masked(new)
+        self.net.outputs(**dict(zip(self.kind.states, new, strict=True)))
+        return self.net
+
+    @property
+    def title(self) -> str:
+        """The cell's name, which says what it is: `LSTM Sigmoid Tanh Tanh clip=0.5`."""
+        words = [self.kind.op, *map(str, self.functions)]
+        words += [f"clip={self.threshold!r}"] if self.threshold is not None else []
+        flags = {"input_forget": self.input_forget, "linear_before_reset": self.linear_before_reset}
+        flags["layout"] = self.layout
+        return " ".join([*words, *(name for name, on in flags.items() if on)])
+
+    def act(self, i: int, x: Blob) -> Blob:
+        """The i-th activation, of clipped x."""
+        return self.functions[i](x if self.threshold is None else clip(x, -self.threshold, self.threshold))
+
+    def biased(self, x: Blob, name: str) -> Blob:
+        """x and a bias, where the cell has it."""
+        return x + self.blobs[name] if name in self.blobs else x
+
+    def peep(self, x: Blob, name: str, state: Blob) -> Blob:
+        """x and a state through a peephole, where the cell has it."""
+        return x + self.blobs[name] * state if name in self.blobs else x
+
+    def _masked(self, new: Sequence[Blob]) -> list[Blob]:
+        """States that stay what they were past a row's end; declares `y`, which is zero there."""
+        lengths, t = self.net.input("sequence_lens", "int32"), self.net.input("timestep", "int32")
+        y = select_valid(new[0], self.states[0], lengths, t, drop=1)
+        kept = [select_valid(blob, old, lengths, t) for blob, old in zip(new, self.states, strict=True)]
+        self.net.outputs(y=y)
+        return kept
+
+
+def previous(state: str) -> str:
+    """The cell input that reads a state."""
+    return f"{state}_prev"
+
+
+def lstm(cell: Cell) -> Sequence[Blob]:
+    """`c = f c' + i g`, `h = o h(c)`, with peepholes from c' to i and f, and from c to o."""
+    h_prev, c_prev = cell.states
+    gates = cell.biased(cell.x @ cell.blobs["w"] + h_prev @ cell.blobs["r"], "b")
+    i, o, f, g = split(gates, 4, axis=-1)
+    i = cell.act(0, cell.peep(i, "p_i", c_prev))
+    f = 1.0 - i if cell.input_forget else cell.act(0, cell.peep(f, "p_f", c_prev))
+    c = f * c_prev + i * cell.act(1, g)
+    o = cell.act(0, cell.peep(o, "p_o", c))
+    return o * cell.act(2, c), c
+
+
+def gru(cell: Cell) -> Sequence[Blob]:
+    """`h = (1 - z) g + z h'`, where the reset gate multiplies h' or, linear before reset, the product with it."""
+    (h_prev,) = cell.states
+    x_z, x_r, x_g = split(cell.biased(cell.x @ cell.blobs["w"], "b"), 3, axis=-1)
+    if cell.linear_before_reset:
+        h_z, h_r, h_g = split(cell.biased(h_prev @ cell.blobs["r"], "rb"), 3, axis=-1)
+    else:
+        h_z, h_r = split(h_prev @ cell.blobs["r_zr"], 2, axis=-1)
+    z, r = cell.act(0, x_z + h_z), cell.act(0, x_r + h_r)
+    g = cell.act(1, x_g + (r * h_g if cell.linear_before_reset else (r * h_prev) @ cell.blobs["r_g"]))
+    return ((1.0 - z) * g + z * h_prev,)
+
+
+def rnn(cell: Cell) -> Sequence[Blob]:
+    """`h = f(x w + h' r + b)`."""
+    (h_prev,) = cell.states
+    return (cell.act(0, cell.biased(cell.x @ cell.blobs["w"] + h_prev @ cell.blobs["r"], "b")),)
+
+
+CELL_KINDS = {
+    "LSTM": CellKind("LSTM", ("h", "c"), ("Sigmoid", "Tanh", "Tanh"), lstm),
+    "GRU": CellKind("GRU", ("h",), ("Sigmoid", "Tanh"), gru),
+    "RNN": CellKind("RNN", ("h",), ("Tanh",), rnn),
+}
+
+
+def has_title(name: str) -> bool:
+    """Whether a cell's name is of the form that `Cell.title` gives."""
+    kind, *words = name.split(" ")
+    return kind in CELL_KINDS and len(words) >= len(CELL_KINDS[kind].activations)
+
 
 RANKS = (3, 3, 3, 2, 1, 3, 3, 2)  # of X, W, R, B, sequence_lens, initial_h, initial_c, P
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -27,7 +249,7 @@ class Layer:
     """A node's attributes and inputs under their names; `weights` etc. hold one blob for each direction."""
 
     node: Node
-    kind: Kind
+    kind: CellKind
     directions: tuple[bool, ...]
     activations: list[Activation]
     batch_major: bool
@@ -38,7 +260,7 @@ class Layer:
 
 def read_layer(node: Node) -> Layer:
     """Attributes of the node, checked."""
-    kind, direction = KINDS[node.op], node.attr("direction", "string", "forward")
+    kind, direction = CELL_KINDS[node.op], node.attr("direction", "string", "forward")
     if direction not in DIRECTIONS:
         node.fail("unknown direction", wanted=", ".join(DIRECTIONS), came=direction)
     directions = DIRECTIONS[direction]
@@ -108,7 +330,7 @@ def cut(layer: Layer, blob: Blob) -> list[Blob]:
     return [squeeze(piece, [0]) for piece in pieces]
 
 
-def matrices(kind: Kind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
+def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
     """Weights as right factors; those of a GRU's candidate stand alone where a gate comes between."""
     w, r = transpose(w, perm=[1, 0]), transpose(r, perm=[1, 0])
     if kind.op != "GRU" or linear:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.node import Node
+from rnnops.onnx.open_sizes import Known, fixed_dims
 from rnnops.onnx.package import GraphProto
-from rnnops.onnx.probes import Known, fixed_dims
 from rnnops.onnx.read_graph import GraphReader
 from rnnops.ops.indexing import slice as slice_
 from rnnops.ops.movement import squeeze, transpose, unsqueeze

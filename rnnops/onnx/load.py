@@ -1,9 +1,15 @@
-"""`load`, `load_model`: ONNX files as nets. The `onnx` package parses; meaning and limits are checked here."""
+"""`load` and `load_model`: an ONNX file, checked, as a net.
+
+From a file to a model whose frame is checked: size, op sets, and that every op is in the set that rnnops reads.
+
+`load`, `load_model`: ONNX files as nets. The `onnx` package parses; meaning and limits are checked here.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,30 +17,115 @@ import numpy as np
 
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
-from rnnops.onnx.import_blocks import BLOCK_RULES
-from rnnops.onnx.import_groups import GROUP_RULES
-from rnnops.onnx.import_masks import MASK_RULES
-from rnnops.onnx.import_microsoft import MICROSOFT_RULES
-from rnnops.onnx.import_normalization import NORMALIZATION_RULES
+from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
+from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
+from rnnops.onnx.import_if import SEQUENCE_OPS
+from rnnops.onnx.import_indexing import MASK_RULES, ORDERING_RULES, SCATTER_RULES
+from rnnops.onnx.import_microsoft import MICROSOFT_RULES, QUANTISED_CONV_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
-from rnnops.onnx.import_ordering import ORDERING_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
-from rnnops.onnx.import_quantised_conv import QUANTISED_CONV_RULES
 from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
-from rnnops.onnx.import_scatter import SCATTER_RULES
-from rnnops.onnx.import_sequences import SEQUENCE_OPS
-from rnnops.onnx.import_spectra import SPECTRUM_RULES
 from rnnops.onnx.node import Rule
-from rnnops.onnx.open_sizes import dims_of, dims_of_inputs, fix_sizes, with_hints
-from rnnops.onnx.package import GraphProto, ModelProto, TensorProto, ValueInfoProto
-from rnnops.onnx.probes import Dims
+from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
+from rnnops.onnx.package import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    ValueInfoProto,
+    onnx_opset_version,
+)
 from rnnops.onnx.read_graph import GraphReader, Model
-from rnnops.onnx.read_model import read_model
-from rnnops.onnx.tensors import HALVES, LIMITS, element_dtype
+from rnnops.onnx.tensors import HALVES, LIMITS, OWN_DOMAINS, element_dtype, graphs_of, nodes_of, op_name, read_beside
 from rnnops.scopes import absolute_names, check_name
 from rnnops.types import FLOATS, Array
+
+MAX_BYTES = 2**31 - 1  # protobuf's own limit
+
+
+def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
+    """A file's model and the version of its op set.
+
+    Args:
+        known: names of the ops that can be read.
+
+    Raises OnnxError where it is no model, is of an op set that is not implemented, or has ops outside of `known`.
+    """
+    if not path.is_file():
+        raise OnnxError("it is no file" if path.exists() else "it does not exist")
+    if path.stat().st_size > MAX_BYTES:
+        raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
+    model = parse_model(path.read_bytes())
+    read_beside(model, path.parent)
+    put_functions_in_place(model)
+    opset = opset_of(model)
+    put_definitions_in_place(model, opset, known)
+    check_ops(model, known)
+    if any(
+        node.op_type in ("If", "Loop") for node in nodes_of(model.graph)
+    ):  # whose graphs are read with values around
+        check_scopes(model.graph)
+    return model, opset
+
+
+def parse_model(data: bytes) -> ModelProto:
+    """The model that bytes encode. Raises OnnxError for anything else."""
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # which class it is depends on protobuf's version
+        raise OnnxError(f"it is no protobuf of a model ({str(error)[:100]})") from error
+    if not model.HasField("graph"):
+        raise OnnxError("it has no graph", hint="Is it an ONNX file?")
+    return model
+
+
+def opset_of(model: ModelProto) -> int:
+    """The version of ONNX's own op set. Raises OnnxError where it is not one of those that are implemented."""
+    versions = {entry.version for entry in model.opset_import if entry.domain in OWN_DOMAINS}
+    newest = min(NEWEST_OPSET, onnx_opset_version())
+    if len(versions) != 1 or not OLDEST_OPSET <= min(versions) <= newest:
+        wanted, came = f"one of {OLDEST_OPSET} to {newest}", sorted(versions) or "none"
+        raise OnnxError("the version of its op set is not supported", wanted=wanted, came=came)
+    return int(min(versions))
+
+
+def check_ops(model: ModelProto, known: Collection[str]) -> None:
+    """Raise OnnxError that lists all ops which cannot be read, and how many nodes of each there are."""
+    foreign = Counter(name for name in map(op_name, nodes_of(model.graph)) if name not in known)
+    if foreign:
+        names = sorted(foreign)
+        counts = ", ".join(str(foreign[name]) for name in names)
+        came = f"{', '.join(names)} (nodes of each: {counts})"
+        hint = "docs/onnx.md lists the ops that can be read."
+        raise OnnxError("it has ops that rnnops does not have", came=came, hint=hint)
+
+
+def check_scopes(graph: GraphProto, around: Sequence[Collection[str]] = ()) -> None:
+    """Raise OnnxError where a value is read that is not made before, in this graph or around it.
+
+    Args:
+        around: names that are there in each graph around this one.
+    """
+    here = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    scopes = [*around, here]
+    for node in graph.node:
+        check_seen(node.input, scopes)
+        for inner in graphs_of(node):
+            check_scopes(inner, scopes)
+        here.update(node.output)
+    check_seen((value.name for value in graph.output), scopes)
+
+
+def check_seen(names: Iterable[str], scopes: Sequence[Collection[str]]) -> None:
+    """Raise OnnxError for a name that is in none of the scopes."""
+    for name in names:
+        if name and not any(name in scope for scope in scopes):
+            raise OnnxError("a value is read that nothing before makes", blob=name)
+
 
 RULES: dict[str, Rule] = {
     **PLAIN_RULES,

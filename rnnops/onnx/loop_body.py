@@ -1,4 +1,8 @@
-"""What the values of a Loop's body are from trip to trip: counters, values that never change, steps of an array.
+"""The values of a Loop's body from trip to trip, and the slices that move with it.
+
+What a Slice in a Loop's body takes along each axis, and which of its axes moves on from trip to trip.
+
+What the values of a Loop's body are from trip to trip: counters, values that never change, steps of an array.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
 """
@@ -10,20 +14,84 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rnnops.onnx.graphs import copied
 from rnnops.onnx.import_if import all_inputs
-from rnnops.onnx.loop_cuts import Cut, cuts_of
-from rnnops.onnx.loop_elements import Elements, each, is_number
-from rnnops.onnx.loop_numbers import TRIP, Around, Sum, combined, whole
+from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, Sum, combined, each, is_far, is_number, whole
 from rnnops.onnx.node import attributes_of, constant_value
+from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
-from rnnops.onnx.probes import fixed_dims
-from rnnops.onnx.tensors import read_tensor
+from rnnops.onnx.tensors import copied, read_tensor
 from rnnops.scopes import free_name
 from rnnops.types import Array
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a Slice takes along one axis."""
+
+    axis: int
+    start: Sum
+    end: Sum
+    step: Sum
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is another part at each trip."""
+        return TRIP in self.start.factors
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is one element: up to the next place, or in steps beyond the end."""
+        ends_after = self.end.equals(self.start.plus(Sum(1)))
+        return ends_after if self.step == Sum(1) else is_far(self.step) and (ends_after or is_far(self.end))
+
+    def ends_before_it_begins(self, trips: Sum | None) -> bool:
+        """Whether it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
+
+        Args:
+            trips: a number that the number of trips is never above, None where none is known.
+        """
+        first, slope = self.start.number, self.start.factors.get(TRIP, 0)
+        if self.step != Sum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
+            return False
+        return trips is None or bool(trips.factors) or trips.number > -1 - first
+
+    @property
+    def is_fixed(self) -> bool:
+        return not (self.start.factors or self.end.factors or self.step.factors)
+
+    def is_whole(self, size: int | str | None) -> bool:
+        """Whether it is all of an axis of this size, None where that is open."""
+        last = size if isinstance(size, int) else FAR
+        return self.start == Sum() and self.step == Sum(1) and not self.end.factors and self.end.number >= last
+
+
+def cuts_of(elements: Elements, node: NodeProto) -> list[Cut]:
+    """What a Slice takes along each of its axes; nothing where that is not known."""
+    starts, ends = (listed(elements, name) for name in node.input[1:3])
+    if starts is None or ends is None:
+        return []
+    given = [elements.numbers(name) if name else None for name in node.input[3:5]]
+    if any(name and numbers is None for name, numbers in zip(node.input[3:5], given, strict=True)):
+        return []
+    axes, steps = (*given, None, None)[:2]
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        return []
+    places = zip(axes, starts, ends, steps, strict=True)
+    return [Cut(axis, start, end, Sum(step)) for axis, start, end, step in places]
+
+
+def listed(elements: Elements, name: str) -> list[Sum] | None:
+    """The sums in a list, None where it has anything else."""
+    found: Array | None = elements.of(name)
+    if found is None or found.ndim != 1 or not all(isinstance(element, Sum) for element in found):
+        return None
+    return list(found)
+
 
 WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
 MOVABLE = (

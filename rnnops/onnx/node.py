@@ -16,8 +16,8 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError
+from rnnops.onnx.open_sizes import Known, Probes
 from rnnops.onnx.package import AttributeProto, NodeProto, TensorProto
-from rnnops.onnx.probes import Known, Probes
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
 from rnnops.types import Array
 

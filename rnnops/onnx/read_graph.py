@@ -17,20 +17,16 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
-from rnnops.onnx.graphs import graphs_of, nodes_of, op_name
-from rnnops.onnx.import_if import read_if
+from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
-from rnnops.onnx.import_sequences import SEQUENCE_OPS, Parts, read_sequence
-from rnnops.onnx.known_sizes import KnownSizes
+from rnnops.onnx.import_quantised import FOLDED, NARROW
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
-from rnnops.onnx.open_sizes import OpenBranch
+from rnnops.onnx.open_sizes import Known, KnownSizes, OpenBranch, Probes, Sizes
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
-from rnnops.onnx.probes import Known, Probes, Sizes
-from rnnops.onnx.quantised import FOLDED, NARROW
-from rnnops.onnx.tensors import dtype_in_net, read_tensor
+from rnnops.onnx.tensors import dtype_in_net, graphs_of, nodes_of, op_name, read_tensor
 from rnnops.op import Op
 from rnnops.ops.comparison import identity
-from rnnops.prune import prune
+from rnnops.rewrites import prune
 from rnnops.scopes import check_name, free_name
 from rnnops.types import FLOAT, Array
 

@@ -28,53 +28,60 @@ from rnnops.ops.arithmetic import (
     sqrt as sqrt,
     sub as sub,
 )
-from rnnops.ops.batch_normalization import batch_normalization as batch_normalization
 from rnnops.ops.comparison import (
     and_ as and_,
     cast as cast,
+    clip as clip,
     equal as equal,
     greater as greater,
     greater_or_equal as greater_or_equal,
     identity as identity,
     less as less,
     less_or_equal as less_or_equal,
+    max as max,
+    min as min,
     not_ as not_,
     or_ as or_,
     where as where,
 )
-from rnnops.ops.conv_transpose import conv_transpose as conv_transpose
-from rnnops.ops.convolution import conv as conv
-from rnnops.ops.cumulative import cumsum as cumsum
-from rnnops.ops.cumulative_product import cumprod as cumprod
+from rnnops.ops.convolution import conv as conv, conv_transpose as conv_transpose
 from rnnops.ops.einsum import einsum as einsum
-from rnnops.ops.extrema import clip as clip, max as max, min as min
 from rnnops.ops.functions import (
+    atan as atan,
     ceil as ceil,
+    cos as cos,
+    cosh as cosh,
     expm1 as expm1,
     floor as floor,
     log1p as log1p,
     mod as mod,
     round as round,
+    sin as sin,
+    sinh as sinh,
+    tan as tan,
 )
-from rnnops.ops.gradients import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
-from rnnops.ops.int8_products import int8_matmul as int8_matmul, scale_columns as scale_columns
+from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
     concat as concat,
+    expand as expand,
     flatten as flatten,
     reshape as reshape,
     split as split,
     squeeze as squeeze,
+    tile as tile,
     transpose as transpose,
     unsqueeze as unsqueeze,
 )
 from rnnops.ops.normalization import (
+    batch_normalization as batch_normalization,
     layer_normalization as layer_normalization,
     log_softmax as log_softmax,
+    rms_normalization as rms_normalization,
     softmax as softmax,
 )
-from rnnops.ops.ordering import argmax as argmax, topk as topk
+from rnnops.ops.ordering import argmax as argmax, cumprod as cumprod, cumsum as cumsum, topk as topk
 from rnnops.ops.pooling import (
     average_pool as average_pool,
     global_average_pool as global_average_pool,
@@ -82,9 +89,17 @@ from rnnops.ops.pooling import (
     lp_pool as lp_pool,
     max_pool as max_pool,
 )
-from rnnops.ops.products import gemm as gemm, matmul as matmul
+from rnnops.ops.products import (
+    gemm as gemm,
+    int8_matmul as int8_matmul,
+    matmul as matmul,
+    rounded_gemm as rounded_gemm,
+    rounded_matmul as rounded_matmul,
+    scale_columns as scale_columns,
+)
 from rnnops.ops.random import dropout as dropout, random_uniform_like as random_uniform_like
 from rnnops.ops.reduction import (
+    mean as mean,
     reduce_log_sum_exp as reduce_log_sum_exp,
     reduce_max as reduce_max,
     reduce_mean as reduce_mean,
@@ -92,10 +107,8 @@ from rnnops.ops.reduction import (
     reduce_prod as reduce_prod,
     reduce_sum as reduce_sum,
     reduce_sum_square as reduce_sum_square,
+    sum as sum,
 )
-from rnnops.ops.repetition import expand as expand, tile as tile
-from rnnops.ops.rms_normalization import rms_normalization as rms_normalization
-from rnnops.ops.rounded_products import rounded_gemm as rounded_gemm, rounded_matmul as rounded_matmul
 from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd as scatter_nd
 from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (
@@ -104,8 +117,6 @@ from rnnops.ops.shapes import (
     range as range,
     shape as shape,
 )
-from rnnops.ops.sums import mean as mean, sum as sum
-from rnnops.ops.trigonometry import atan as atan, cos as cos, cosh as cosh, sin as sin, sinh as sinh, tan as tan
 from rnnops.schema import OpSchema as _OpSchema
 
 for _name, _op in tuple(globals().items()):

@@ -1,8 +1,19 @@
-"""Ops that rnnops inserts by itself: most have no ONNX name, and none a gradient of its own."""
+"""Ops that rnnops inserts by itself.
+
+bfloat16 as uint16, which NumPy has: what is stored between the passes where `residuals="bfloat16"` asks for it.
+
+A bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
+
+Transposed copies of large matrices, in blocks of rows that fit the cache.
+
+Ops that say what a gradient is: none at all, or that of a function which is not there.
+
+Ops that rnnops inserts by itself: most have no ONNX name, and none a gradient of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +21,164 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.loops import Kernel, LoopForm, Pointwise, Reduction, View
 from rnnops.net import common_net
-from rnnops.ops.base import quiet
-from rnnops.schema import REQUIRED, Call, OpSchema, no_gradient, register
+from rnnops.ops.base import Unary, quiet
+from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, FLOATS, NUMERIC, Array, Shape, broadcast_shapes
+
+BITS = "uint16"
+
+
+def bits_of(x: Array) -> Array:
+    """Floats as bits of bfloat16: of the nearest one, the even one of two that are as near; NaN has the same always."""
+    pattern = np.where(np.isnan(x), np.float32(np.nan), x.astype(np.float32)).view(np.uint32)
+    odd = (pattern >> np.uint32(16)) & np.uint32(1)
+    return np.asarray(((pattern + odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(BITS))
+
+
+def numbers_of(bits: Array) -> Array:
+    """The float32 numbers that bits of bfloat16 stand for."""
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
+class ToBfloat16(Unary):
+    """The bits of floats as bfloat16; float64 becomes float32 first."""
+
+    internal = True
+    gradient = no_gradient
+    loop = Pointwise("bfloat16_code({0})")
+
+    def dtypes(self, dtypes: tuple[str | None, ...], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        return (BITS,)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        return bits_of(x)
+
+
+class FromBfloat16(OpSchema):
+    """The numbers that bits of bfloat16 stand for, which come as whole numbers of the run's float dtype.
+
+    x: whole numbers from 0 to 65535; others give any numbers.
+    """
+
+    accepts = FLOATS
+    internal = True
+    gradient = no_gradient
+    loop = Pointwise("bfloat16_value({0})")
+
+    def __call__(self, x: Blob) -> Blob:
+        return common_net([x]).apply(self.name, [x])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        return (call.shape(0),)
+
+    def reference(self, call: Call, x: Array) -> Array:
+        return numbers_of(x.astype(BITS)).astype(x.dtype)
+
+
+to_bfloat16, from_bfloat16 = register(ToBfloat16()), register(FromBfloat16())
+
+
+LARGE_MATRIX, BLOCK_ELEMENTS = 16384, 8192  # elements; NumPy's own transposed copy is 2 to 4 times slower there
+
+
+def transposed_copy(data: Array, order: Sequence[int]) -> Array:
+    """A copy in C order with axes in another order; a large matrix goes in blocks of rows that fit the cache."""
+    if data.ndim != 2 or data.size < LARGE_MATRIX or tuple(order) != (1, 0):
+        return np.array(np.transpose(data, order), order="C")
+    rows, columns = data.shape
+    result = np.empty((columns, rows), data.dtype)
+    block = max(8, BLOCK_ELEMENTS // columns)
+    for first in range(0, rows, block):
+        result[:, first : first + block] = data[first : first + block].T
+    return result
+
+
+class StopGradient(Unary):
+    """A copy through which no gradient passes: that of x is 0.
+
+    Not in ONNX: a file gets Identity.
+
+    Args:
+        x: [...] any dtype.
+
+    Returns:
+        The same shape and dtype.
+
+    Raises:
+        NetError: x is no blob.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> net.outputs(y=x * ro.stop_gradient(x))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([2.0, 3.0])})
+        >>> pullback(np.ones(2))["x"]
+        array([2., 3.])
+    """
+
+    accepts = ANY
+    differentiable = False
+    loop = Pointwise("{0}")
+
+    def reference(self, call: Call, x: Array) -> Array:
+        return np.array(x)
+
+
+class WithGradient(OpSchema):
+    """`y`, with `slope` as its derivative by `x`: a surrogate gradient.
+
+    Not in ONNX: a file gets Identity. The gradient of `x` is that of the result times `slope`; that of `y` passes
+    through, so that a `y` which is to have none comes from `stop_gradient`; none goes to `slope`.
+
+    Args:
+        y, x, slope: [...] float, of one shape.
+
+    Returns:
+        `y`, of its shape and dtype.
+
+    Raises:
+        NetError: one is no blob, or they are of several nets.
+        TypeRuleError: one is not float; once shapes are known, they differ.
+
+    Example:
+        A spike that is differentiated as a sigmoid (Neftci and others, IEEE SPM 36(6), 2019):
+
+        >>> net = ro.Net("n")
+        >>> x = net.input("x")
+        >>> s = ro.sigmoid(x)
+        >>> spike = ro.stop_gradient(ro.cast(x > 0.0, "float"))
+        >>> net.outputs(y=ro.with_gradient(spike, x, ro.stop_gradient(s * (1.0 - s))))
+        >>> out, pullback = ro.compile(net, device="reference").vjp({"x": np.array([-1.0, 0.5])})
+        >>> out["y"], pullback(np.ones(2))["x"]
+        (array([0., 1.]), array([0.1966, 0.235 ]))
+    """
+
+    inputs = ("Y", "X", "slope")
+    outputs = ("Z",)
+    accepts = FLOATS
+    keeps = ("slope",)
+    loop = Pointwise("{0}")
+
+    def __call__(self, y: Blob, x: Blob, slope: Blob) -> Blob:
+        return common_net([y, x, slope]).apply(self.name, [y, x, slope])
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        for i in (1, 2):
+            if call.shape(i) != call.shape(0):
+                wanted = f"{list(call.shape(0))}, as Y has"
+                call.fail("operands of several shapes", blob=call.op.inputs[i], wanted=wanted, came=list(call.shape(i)))
+        return (call.shape(0),)
+
+    def reference(self, call: Call, y: Array, x: Array, slope: Array) -> Array:
+        return np.array(y)
+
+    def gradient(self, call: Call, y: Blob, x: Blob, slope: Blob, z: Blob, dz: Blob) -> Gradients:
+        return dz, dz * slope, None
+
+
+stop_gradient, with_gradient = register(StopGradient()), register(WithGradient())
+
 
 INDEX_DTYPES = ("int32", "int64")
 

@@ -1,7 +1,15 @@
-"""Normalisation along axes: Softmax, LogSoftmax, LayerNormalization."""
+"""Normalizations: Softmax, LogSoftmax, LayerNormalization, RMSNormalization, BatchNormalization.
+
+Normalisation along axes: Softmax, LogSoftmax, LayerNormalization.
+
+RMSNormalization: rows divided by their root mean square.
+
+BatchNormalization: channels scaled by statistics that are given, or by those of the batch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
@@ -13,10 +21,10 @@ from rnnops.loops import Expansion
 from rnnops.net import common_net
 from rnnops.op import Op
 from rnnops.ops.arithmetic import exp, log, reciprocal, sqrt
-from rnnops.ops.base import Unary, number, quiet
+from rnnops.ops.base import Unary, flag, number, quiet
 from rnnops.ops.internal import normalized, sum_to
+from rnnops.ops.movement import expand, reshape
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
-from rnnops.ops.repetition import expand
 from rnnops.schema import Call, Gradients, OpSchema, register
 from rnnops.types import FLOATS, Array, Shape
 
@@ -220,3 +228,244 @@ def log_softmax_array(x: Array, axis: int) -> Array:
 
 
 softmax, log_softmax, layer_normalization = register(Softmax()), register(LogSoftmax()), register(LayerNormalization())
+
+
+class RMSNormalization(OpSchema):
+    """`x / sqrt(mean(x * x) + epsilon) * scale` over all axes from `axis` on.
+
+    ONNX: RMSNormalization, op set 23; a file of an older op set gets the formula.
+
+    Args:
+        x: [...] float.
+        scale: float, of x's sizes from `axis` on, or what broadcasts to x.
+        axis: the first of the axes that are normalised; negative ones count from the end.
+        epsilon: a number, which keeps rows of zeros finite.
+
+    Returns:
+        x's shape and dtype.
+
+    Raises:
+        NetError: one is no blob, they are of several nets, or epsilon is no number.
+        TypeRuleError: one is not float; once shapes are known, scale does not broadcast to x, or the axis is out of
+            range.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, scale = net.inputs("x", "scale")
+        >>> net.outputs(y=ro.rms_normalization(x, scale))
+        >>> ro.compile(net, device="reference")({"x": np.array([[3.0, 4.0]]), "scale": np.ones(2)})["y"]
+        array([[0.8485, 1.1314]])
+    """
+
+    inputs = ("X", "scale")
+    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "epsilon": 1e-5}
+    accepts = FLOATS
+    keeps = ("X", "scale")
+    loop = Expansion()
+
+    def __call__(self, x: Blob, scale: Blob, axis: int = -1, epsilon: float = 1e-5) -> Blob:
+        attributes = {"axis": axis, "epsilon": number(epsilon, self.name)}
+        return common_net([x]).append(self.name, [x, scale], attributes)[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        shape = call.shape(0)
+        call.axis(call.attr("axis"), call.rank(0))
+        if call.broadcast(shape, call.shape(1)) != shape:
+            call.fail("scale broadcasts to the rows", blob=call.op.inputs[1], came=list(call.shape(1)))
+        return (shape,)
+
+    @quiet
+    def reference(self, call: Call, x: Array, scale: Array) -> Array:
+        axes = self.axes(call)
+        count = x.dtype.type(prod(x.shape[axis] for axis in axes))
+        square = np.square(x).sum(axis=axes, keepdims=True, dtype=x.dtype) / count
+        inverse = x.dtype.type(1) / np.sqrt(square + x.dtype.type(call.attr("epsilon")))
+        return np.asarray(x * inverse * scale)
+
+    def gradient(self, call: Call, x: Blob, scale: Blob, y: Blob, dy: Blob) -> Gradients:
+        inverse = self.inverse(call, x)
+        unit, dunit = x * inverse, dy * scale
+        dx = inverse * (dunit - unit * reduce_mean(dunit * unit, list(self.axes(call))))
+        return dx, sum_to(dy * unit, call.shape(1))
+
+    def expand(self, call: Call, x: Blob, scale: Blob) -> Blob:
+        return x * self.inverse(call, x) * scale
+
+    def inverse(self, call: Call, x: Blob) -> Blob:
+        """One over the root mean square of each row."""
+        return reciprocal(sqrt(reduce_mean(x * x, list(self.axes(call))) + call.attr("epsilon")))
+
+    def axes(self, call: Call) -> tuple[int, ...]:
+        rank = call.rank(0)
+        return tuple(range(call.axis(call.attr("axis"), rank), rank))
+
+
+rms_normalization = register(RMSNormalization())
+
+
+class BatchNormalization(OpSchema):
+    """`(x - mean) / sqrt(var + epsilon) * scale + bias` for each channel, which axis 1 counts.
+
+    ONNX: BatchNormalization, op set 15. With `training_mode` mean and variance are those of the batch (the variance
+    of its own elements, not of what it was drawn from), and gradients go through them.
+
+    Args:
+        x: [N, C, ...] float; without a second axis all is one channel.
+        scale, bias, mean, var: [C] float.
+        epsilon: a number, which keeps channels of one value finite.
+        training_mode: 1 or True takes the statistics of the batch.
+        momentum: how much of `mean` and `var` stays in the running statistics.
+
+    Returns:
+        x's shape and dtype; with `training_mode` also `mean * momentum + batch_mean * (1 - momentum)` and the same of
+        the variance, [C] each.
+
+    Raises:
+        NetError: one is no blob, they are of several nets, or an attribute is no number or flag.
+        TypeRuleError: one is not float; once shapes are known, one is not of the channels, or x has no axes.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> x, scale, bias, mean, var = net.inputs("x", "scale", "bias", "mean", "var")
+        >>> net.outputs(y=ro.batch_normalization(x, scale, bias, mean, var, epsilon=0.0))
+        >>> feeds = {"x": np.array([[1.0, 2.0], [3.0, 6.0]]), "scale": np.ones(2), "bias": np.zeros(2)}
+        >>> feeds.update(mean=np.array([2.0, 2.0]), var=np.array([1.0, 4.0]))
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[-1.,  0.],
+               [ 1.,  2.]])
+    """
+
+    inputs = ("X", "scale", "B", "input_mean", "input_var")
+    outputs = ("Y", "running_mean", "running_var")
+    attributes: ClassVar[dict[str, Any]] = {"epsilon": 1e-5, "momentum": 0.9, "training_mode": 0}
+    accepts = FLOATS
+    keeps = ("X", "scale", "input_mean", "input_var")
+    optional_grads = True
+    loop = Expansion()
+
+    def __call__(
+        self,
+        x: Blob,
+        scale: Blob,
+        bias: Blob,
+        mean: Blob,
+        var: Blob,
+        epsilon: float = 1e-5,
+        training_mode: int = 0,
+        momentum: float = 0.9,
+    ) -> Blob | tuple[Blob, ...]:
+        attributes: dict[str, Any] = {"epsilon": number(epsilon, self.name)}
+        if flag(training_mode, self.name):
+            attributes.update(training_mode=1, momentum=number(momentum, self.name))
+        results = common_net([x]).append(self.name, [x, scale, bias, mean, var], attributes)
+        return results if len(results) > 1 else results[0]
+
+    def output_count(self, attributes: Mapping[str, Any]) -> int:
+        return 3 if attributes.get("training_mode") else 1
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if not call.rank(0):
+            call.fail("there is no batch without axes", blob=call.op.inputs[0])
+        channels = self.channels(call)
+        for i in range(1, 5):
+            if call.shape(i) != channels:
+                came = list(call.shape(i))
+                call.fail("one number for each channel", blob=call.op.inputs[i], wanted=list(channels), came=came)
+        return (call.shape(0), *([channels] * 2 if call.attr("training_mode") else []))
+
+    @quiet
+    def reference(self, call: Call, x: Array, *others: Array) -> tuple[Array, ...]:
+        one, axes, momentum = x.dtype.type(1), self.batch_axes(call), x.dtype.type(call.attr("momentum"))
+        scale, bias, mean, var = (array.reshape(self.along(call)) for array in others)
+        running: tuple[Array, ...] = ()
+        if call.attr("training_mode"):
+            count, before = x.dtype.type(self.count(call)), (mean, var)
+            mean = x.sum(axis=axes, keepdims=True, dtype=x.dtype) / count
+            var = np.square(x - mean).sum(axis=axes, keepdims=True, dtype=x.dtype) / count
+            pairs = zip(before, (mean, var), strict=True)
+            running = tuple(
+                (old * momentum + new * (one - momentum)).reshape(self.channels(call)) for old, new in pairs
+            )
+        inv = one / np.sqrt(var + x.dtype.type(call.attr("epsilon")))
+        return (np.asarray((x - mean) * inv * scale + bias), *running)
+
+    def gradient(self, call: Call, *blobs: Any) -> Gradients:
+        return self.batch_gradient(call, *blobs) if call.attr("training_mode") else self.fixed_gradient(call, *blobs)
+
+    def fixed_gradient(self, call: Call, *blobs: Any) -> Gradients:
+        """Where the statistics are inputs: channels are scaled and moved."""
+        (x, scale, _, mean, var), dy = blobs[:5], blobs[-1]
+        if dy is None:
+            return (None,) * 5
+        inv = reciprocal(sqrt(var + call.attr("epsilon")))
+        total = self.sum_of(call, dy)
+        moments = self.sum_of(call, dy * (x - self.widened(call, mean)))
+        dx = dy * self.widened(call, scale * inv)
+        return dx, moments * inv, total, -total * scale * inv, moments * scale * inv * inv * inv * -0.5
+
+    def batch_gradient(self, call: Call, *blobs: Any) -> Gradients:
+        """Where the statistics are those of x."""
+        x, scale, (dy, dmean, dvar) = blobs[0], blobs[1], blobs[-3:]
+        momentum, axes = call.attr("momentum"), list(self.batch_axes(call))
+        centred = x - reduce_mean(x, axes)
+        inv = reciprocal(sqrt(reduce_mean(centred * centred, axes) + call.attr("epsilon")))
+        unit, share = centred * inv, (1.0 - momentum) / max(self.count(call), 1)
+        parts = [
+            None if dy is None else self.unit_gradient(call, unit, dy * self.widened(call, scale), inv),
+            None if dmean is None else self.widened(call, dmean) * share,
+            None if dvar is None else centred * (self.widened(call, dvar) * (2.0 * share)),
+        ]
+        given = [part for part in parts if part is not None]
+        dx = given[0] if len(given) == 1 else x.net.apply("Sum", given) if given else None
+        return (
+            dx if dx is None else expand(dx, list(call.shape(0))),
+            None if dy is None else self.sum_of(call, dy * unit),
+            None if dy is None else self.sum_of(call, dy),
+            None if dmean is None else dmean * momentum,
+            None if dvar is None else dvar * momentum,
+        )
+
+    def unit_gradient(self, call: Call, unit: Blob, dunit: Blob, inv: Blob) -> Blob:
+        """From the gradient of `unit = (x - mean) * inv` to that of x."""
+        axes = list(self.batch_axes(call))
+        return inv * (dunit - reduce_mean(dunit, axes) - unit * reduce_mean(dunit * unit, axes))
+
+    def expand(self, call: Call, x: Blob, *others: Blob) -> Blob | tuple[Blob, ...]:
+        scale, bias, mean, var = (self.widened(call, blob) for blob in others)
+        if not call.attr("training_mode"):
+            return (x - mean) * reciprocal(sqrt(var + call.attr("epsilon"))) * scale + bias
+        axes, momentum, channels = list(self.batch_axes(call)), call.attr("momentum"), list(self.channels(call))
+        batch_mean = reduce_mean(x, axes)
+        centred = x - batch_mean
+        batch_var = reduce_mean(centred * centred, axes)
+        y = centred * reciprocal(sqrt(batch_var + call.attr("epsilon"))) * scale + bias
+        pairs = ((mean, batch_mean), (var, batch_var))
+        return y, *(reshape(old * momentum + new * (1.0 - momentum), channels) for old, new in pairs)
+
+    def channels(self, call: Call) -> Shape:
+        """The shape of what there is one of for each channel."""
+        return call.shape(0)[1:2] or (1,)
+
+    def along(self, call: Call) -> Shape:
+        """The shape by which channels broadcast to x."""
+        return (*self.channels(call), *(1,) * (call.rank(0) - 2))
+
+    def batch_axes(self, call: Call) -> tuple[int, ...]:
+        """All axes but that of channels."""
+        return tuple(axis for axis in range(call.rank(0)) if axis != 1)
+
+    def count(self, call: Call) -> int:
+        """How many elements a channel has."""
+        return prod(call.shape(0)[axis] for axis in self.batch_axes(call))
+
+    def widened(self, call: Call, blob: Blob) -> Blob:
+        """A number for each channel, so that it broadcasts to x."""
+        return blob if call.rank(0) <= 2 else reshape(blob, list(self.along(call)), allowzero=1)
+
+    def sum_of(self, call: Call, blob: Blob) -> Blob:
+        """The sum over each channel."""
+        total = reduce_sum(blob, list(self.batch_axes(call)), keepdims=0)
+        return total if call.rank(0) > 1 else reshape(total, [1])
+
+
+batch_normalization = register(BatchNormalization())

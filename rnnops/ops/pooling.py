@@ -15,9 +15,8 @@ from rnnops.net import common_net
 from rnnops.ops.arithmetic import sign, sqrt
 from rnnops.ops.base import MANY_OPERANDS, flag, quiet
 from rnnops.ops.comparison import cast, equal, greater, where
-from rnnops.ops.movement import reshape_to
+from rnnops.ops.movement import expand, reshape_to
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
-from rnnops.ops.repetition import expand
 from rnnops.ops.windows import (
     FIRST_AXIS,
     WINDOW_ATTRIBUTES,

@@ -1,11 +1,16 @@
-"""Reductions over axes: sum, mean, extrema, product, sum of squares, log of summed exponentials.
+"""Reductions over axes, and sums of any number of operands.
+
+Reductions over axes: sum, mean, extrema, product, sum of squares, log of summed exponentials.
 
 `axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
 elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
+
+Sum and Mean of any number of operands, and sums of products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -15,12 +20,11 @@ from rnnops.blob import Blob
 from rnnops.loops import Expansion, LoopForm, Reduction
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import exp, log
-from rnnops.ops.base import Sizes, append_sized, axes_given, flag, quiet, sizes_of
+from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, flag, fold, quiet, sizes_of, summed
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
-from rnnops.ops.movement import first_only, reshape_to
-from rnnops.ops.repetition import expand
-from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.ops.movement import expand, first_only, reshape_to
+from rnnops.schema import Call, Gradients, OpSchema, no_gradient, register
 from rnnops.types import ANY, BOOL, FLOATS, NUMERIC, Array, Shape
 
 
@@ -400,3 +404,110 @@ reduce_sum, reduce_mean, reduce_max, reduce_min = (
 )
 reduce_sum_square, reduce_prod = register(ReduceSumSquare()), register(ReduceProd())
 reduce_log_sum_exp = register(ReduceLogSumExp())
+
+
+class Sum(Variadic):
+    """The sum of two operands or more, left to right, with broadcasting.
+
+    ONNX: Sum, op set 13. Each operand gets the gradient of the result. `ro.reduce_sum` adds up one blob over its axes.
+
+    Args:
+        operands: float that broadcast, two or more, one of them a blob.
+
+    Returns:
+        The same dtype, of the shape that all broadcast to.
+
+    Raises:
+        NetError: fewer than two, none is a blob, or they are of several nets.
+        TypeRuleError: one is not float, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.sum(a, b, 0.5))
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([[10.0], [20.0]])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([[11.5, 12.5],
+               [21.5, 22.5]])
+    """
+
+    accepts = FLOATS
+
+    @quiet
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        return fold(np.add, arrays)
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        return (blobs[-1],) * len(call.op.inputs)
+
+    def text(self, count: int) -> str:
+        return summed(count)
+
+
+class Mean(Variadic):
+    """The mean of two operands or more, with broadcasting.
+
+    ONNX: Mean, op set 13. Each of n operands gets the gradient of the result over n. `ro.reduce_mean` is over axes of
+    one blob.
+
+    Args:
+        operands: float that broadcast, two or more, one of them a blob.
+
+    Returns:
+        The same dtype, of the shape that all broadcast to.
+
+    Raises:
+        NetError: fewer than two, none is a blob, or they are of several nets.
+        TypeRuleError: one is not float, or they do not broadcast.
+
+    Example:
+        >>> net = ro.Net("n")
+        >>> a, b = net.inputs("a", "b")
+        >>> net.outputs(y=ro.mean(a, b))
+        >>> feeds = {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 6.0])}
+        >>> ro.compile(net, device="reference")(feeds)["y"]
+        array([2., 4.])
+    """
+
+    accepts = FLOATS
+
+    @quiet
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        return np.asarray(fold(np.add, arrays) / arrays[0].dtype.type(len(arrays)))
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        share = blobs[-1] * (1.0 / len(call.op.inputs))
+        return (share,) * len(call.op.inputs)
+
+    def text(self, count: int) -> str:
+        return f"({summed(count)}) / {count}"
+
+
+class SumOfProducts(Variadic):
+    """The sum of `left[i] * right[i]`, first to last: what a convolution of each channel by itself is.
+
+    One op, so that its operands are read where they lie, however many there are, and its sum stays in a register.
+    """
+
+    accepts = FLOATS
+    internal = True
+    gradient = no_gradient
+
+    def __call__(self, left: Sequence[Blob], right: Sequence[Blob]) -> Blob:  # type: ignore[override]
+        return super().__call__(*left, *right)
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        if len(call.types) % 2:
+            call.fail("products have two factors each", wanted="as many left ones as right ones", came=len(call.types))
+        return super().shapes(call)
+
+    @quiet
+    def reference(self, call: Call, *arrays: Array) -> Array:
+        pairs = zip(arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :], strict=True)
+        return fold(np.add, [a * b for a, b in pairs])
+
+    def text(self, count: int) -> str:
+        return " + ".join(f"{{{i}}} * {{{count // 2 + i}}}" for i in range(count // 2))
+
+
+sum, mean, sum_of_products = register(Sum()), register(Mean()), register(SumOfProducts())  # noqa: A001

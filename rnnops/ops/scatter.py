@@ -1,17 +1,192 @@
-"""ScatterElements and ScatterND: elements, or slices, put into an array where indices say."""
+"""ScatterElements and ScatterND.
+
+What ScatterElements and ScatterND share: the reference, gradients and loop forms of rows put where places say.
+
+ScatterElements and ScatterND: elements, or slices, put into an array where indices say.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rnnops.blob import Blob
+from rnnops.loops import Expansion, LoopForm
 from rnnops.net import common_net
-from rnnops.ops.scattered_rows import Scatter
-from rnnops.schema import Call, register
-from rnnops.types import Array, Shape
+from rnnops.ops.arithmetic import div, mul
+from rnnops.ops.base import choice, quiet
+from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
+from rnnops.ops.indexing import check_places, gather, places_of
+from rnnops.ops.internal import INDEX_DTYPES, scatter_add
+from rnnops.ops.movement import concat, reshape, unsqueeze
+from rnnops.ops.reduction import reduce_max, reduce_min, reduce_prod
+from rnnops.ops.shapes import constant_of_shape
+from rnnops.schema import Call, Gradients, OpSchema, register
+from rnnops.types import BOOL, Array, Shape, is_float
+
+INF = float("inf")
+FEW = 2**14  # pairs of an element and an update that compiled code looks at; for more the reference runs
+UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+class Scatter(OpSchema):
+    """What both share: updates go to rows of data, seen as so many rows of a shape.
+
+    Compiled code has a loop form for sums, for indices that are known before a run, and for a few updates of a few rows
+    by looking at all pairs; else the reference runs.
+    """
+
+    inputs = ("data", "indices", "updates")
+    outputs = ("output",)
+    same_dtype: ClassVar[tuple[int, ...] | None] = (0, 2)
+    keeps = ("data", "indices", "updates")
+
+    def columns(self, call: Call) -> tuple[Array, list[tuple[int | None, int, int]]]:
+        """Where rows are: the part of each update's own place, and (column of indices, size, stride) of the others."""
+        raise NotImplementedError
+
+    def rows(self, call: Call) -> tuple[int, Shape, int]:
+        """The number of rows, the shape of one, and the number of updates."""
+        raise NotImplementedError
+
+    def check_call(self, call: Call) -> None:
+        if call.dtype(1) not in INDEX_DTYPES:
+            call.fail("not indices", blob=call.op.inputs[1], wanted=" or ".join(INDEX_DTYPES), came=call.dtype(1))
+        if choice(call, "reduction", "none", *UFUNCS) != "none" and call.dtype(0) == BOOL:
+            call.fail("bools are put, not reduced", wanted="reduction='none'", came=call.attr("reduction"))
+
+    @quiet
+    def reference(self, call: Call, data: Array, indices: Array, updates: Array) -> Array:
+        (count, row, number), places = self.rows(call), self.known_places(call, indices)
+        result, parts = np.array(data).reshape(count, *row), updates.reshape(number, *row)
+        if call.attr("reduction") == "none":
+            result[places] = parts  # of several the last one stays
+        else:
+            UFUNCS[call.attr("reduction")].at(result, places, parts)
+        return result.reshape(data.shape)
+
+    def known_places(self, call: Call, indices: Array) -> Array:
+        """The row of each update. Raises TypeRuleError for an index that is out of range."""
+        base, columns = self.columns(call)
+        place = base
+        for column, size, stride in columns:
+            part = indices if column is None else indices[..., column]
+            place = place + check_places(call, part.ravel().astype(np.int64), size) * stride
+        return place
+
+    def places(self, call: Call, indices: Blob) -> Blob:
+        """The row of each update as a blob; out of range where an index is."""
+        base, columns = self.columns(call)
+        return places_of(indices, base, columns, self.rows(call)[0])
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        data, indices, updates, _, dy = blobs
+        rules = {"none": self.gradient_of_none, "add": self.gradient_of_add, "mul": self.gradient_of_mul}
+        rule = rules.get(call.attr("reduction"), self.gradient_of_extrema)
+        return rule(call, data, indices, updates, dy)
+
+    def gradient_of_none(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
+        """What stays of data, and of several updates of one place the last."""
+        net, (count, row, number) = dy.net, self.rows(call)
+        nothing = constant_of_shape(net, list(call.shape(2)), 0.0)
+        numbers = net.constant(np.arange(1, number + 1), "int64")
+        places = self.places(call, indices)
+        none, column = constant_of_shape(net, [count], 0), reshape(places, [number, 1])
+        owners = net.append("ScatterND", [none, column, numbers])[0]
+        mine = reshape(equal(gather(owners, places), numbers), [number, *(1,) * len(row)])
+        found = where(mine, self.taken(call, places, dy), 0.0)
+        return self.again(call, dy, indices, nothing, "none"), None, reshape(found, list(call.shape(2)), allowzero=1)
+
+    def gradient_of_add(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
+        return dy, None, self.as_updates(call, indices, dy)
+
+    def gradient_of_mul(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
+        """Each factor gets the product of the others; where one is zero it alone gets that of what is not zero."""
+        zero, ones = equal(updates, 0.0), constant_of_shape(dy.net, list(call.shape(0)), 1.0)
+        others = self.again(call, ones, indices, where(zero, 1.0, updates), "mul")
+        zeros = self.again(call, ones - 1.0, indices, cast(zero, dy.dtype), "add")
+        whole = where(equal(zeros, 0.0), others, 0.0)
+        alone = where(equal(zeros, 1.0), others, 0.0)
+        by_zero, by_one = (self.as_updates(call, indices, dy * data * part) for part in (alone, whole))
+        return dy * whole, None, where(zero, by_zero, div(by_one, where(zero, 1.0, updates)))
+
+    def gradient_of_extrema(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
+        """What ties shares the gradient equally; where one is NaN none gets any."""
+        y = self.again(call, data, indices, updates, call.attr("reduction"))
+        mine, theirs = equal(data, y), equal(updates, self.as_updates(call, indices, y))
+        count = self.again(call, cast(mine, dy.dtype), indices, cast(theirs, dy.dtype), "add")
+        share = dy / count
+        return where(mine, share, 0.0), None, where(theirs, self.as_updates(call, indices, share), 0.0)
+
+    def taken(self, call: Call, places: Blob, blob: Blob) -> Blob:
+        """For each update the row of an array of data's shape."""
+        count, row, _ = self.rows(call)
+        return gather(reshape(blob, [count, *row], allowzero=1), places)
+
+    def as_updates(self, call: Call, indices: Blob, blob: Blob) -> Blob:
+        """For each element of updates that of an array of data's shape."""
+        return reshape(self.taken(call, self.places(call, indices), blob), list(call.shape(2)), allowzero=1)
+
+    def again(self, call: Call, data: Blob, indices: Blob, updates: Blob, reduction: str) -> Blob:
+        """The same places of another array."""
+        attributes = {**call.op.attributes, "reduction": reduction}
+        return data.net.append(self.name, [data, indices, updates], attributes)[0]
+
+    def loop_form(self, call: Call) -> LoopForm | None:
+        (count, row, number), reduction = self.rows(call), call.attr("reduction")
+        known = reduction == "none" and self.known_indices(call) is not None
+        return Expansion() if reduction == "add" or known or count * number * prod(row) <= FEW else None
+
+    def known_indices(self, call: Call) -> Array | None:
+        """The indices where they are known before a run."""
+        return call.values[1] if len(call.values) > 1 else None
+
+    def expand(self, call: Call, data: Blob, indices: Blob, updates: Blob) -> Blob:
+        (count, row, number), shape, reduction = self.rows(call), list(call.shape(0)), call.attr("reduction")
+        rows, parts = reshape(data, [count, *row], allowzero=1), reshape(updates, [number, *row], allowzero=1)
+        if not count or not number:
+            return identity(data)
+        if reduction == "add":
+            return data + reshape(scatter_add(parts, self.places(call, indices), 0, count), shape, allowzero=1)
+        value = self.known_indices(call)
+        if reduction == "none" and value is not None:
+            source = np.arange(count)
+            source[self.known_places(call, value)] = count + np.arange(number)
+            found = gather(concat(rows, parts, axis=0), data.net.constant(source, "int64"))
+        else:
+            found = self.reduced(call, rows, parts, self.places(call, indices))
+        return reshape(found, shape, allowzero=1)
+
+    def reduced(self, call: Call, rows: Blob, parts: Blob, places: Blob) -> Blob:
+        """Each row with all updates beside it, of which those that are not its own count for nothing."""
+        (count, row, number), reduction, net = self.rows(call), call.attr("reduction"), rows.net
+        numbers = net.constant(np.arange(count), "int64")
+        checked = gather(numbers, places)  # an error where one is out of range
+        mine = equal(unsqueeze(numbers, [1]), checked)
+        if reduction == "none":
+            last = reduce_max(where(mine, net.constant(np.arange(1, number + 1), "int64"), 0), [1], keepdims=0)
+            return gather(concat(rows, parts, axis=0), where(equal(last, 0), numbers, last + (count - 1)))
+        mine = reshape(mine, [count, number, *(1,) * len(row)])
+        reduce, join, start = REDUCTIONS[reduction]
+        return join(rows, reduce(where(mine, unsqueeze(parts, [0]), start(call.dtype(0))), [1], keepdims=0))
+
+
+def least(dtype: str) -> float | int:
+    return -INF if is_float(dtype) else int(np.iinfo(dtype).min)
+
+
+def largest(dtype: str) -> float | int:
+    return INF if is_float(dtype) else int(np.iinfo(dtype).max)
+
+
+REDUCTIONS: dict[str, tuple[Callable[..., Blob], Callable[[Blob, Blob], Blob], Callable[[str], float | int]]] = {
+    "mul": (reduce_prod, mul, lambda dtype: 1),  # how updates join, how they join data, what changes nothing
+    "max": (reduce_max, max_, least),
+    "min": (reduce_min, min_, largest),
+}
 
 
 class ScatterElements(Scatter):

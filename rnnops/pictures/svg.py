@@ -1,17 +1,42 @@
-"""SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
+"""SVG pictures: elements, style, legends, charts, and the same in words.
+
+What pictures are in words: bars of signs.
+
+SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
 
 Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are for `.rnnops` alone,
 and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
+
+Pictures: SVG that browsers and notebooks show, and text that says the same.
+
+Legends: what colours mean, in as many rows as the width needs.
+
+Charts: a frame with scales, lines of a grid with what they stand for, stairs and areas between them.
 """
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil, floor, log10
 from unicodedata import combining, east_asian_width
 
-from rnnops.lazy import LazyModule
+from rnnops.terminal import folded, preformatted, scrolled
+from rnnops.util import LazyModule, replaced
+
+EIGHTHS = " ▏▎▍▌▋▊▉"
+WIDTH = 24  # signs of the longest bar
+
+
+def bar(value: float, most: float, width: int = WIDTH) -> str:
+    """A bar that is as long as a value is of the most, in eighths of a sign."""
+    eighths = round(8 * width * value / most) if most > 0 else 0
+    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
+
 
 html = LazyModule("html")
 LETTER = 0.61  # width of a letter in sizes of its font, a little more than in any common monospaced one
@@ -148,3 +173,169 @@ def document(width: float, height: float, title: str, parts: Iterable[str]) -> s
         "</svg>\n",
     ]
     return "\n".join(lines)
+
+
+class Picture(ABC):
+    """Base of pictures; `print` says what they show, and notebooks show them."""
+
+    @property
+    @abstractmethod
+    def svg(self) -> str:
+        """The picture, as a document of its own."""
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        return str(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the picture as an SVG file.
+
+        Args:
+            path: of the file, which is replaced as a whole.
+
+        Raises:
+            OSError: where that fails; an old file stays then.
+        """
+        with replaced(path) as file:
+            file.write_text(self.svg, encoding="utf-8")
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_html_(self) -> str:
+        return scrolled(self.svg) + self._below() + folded("in words", preformatted(self.text))
+
+    def _below(self) -> str:
+        """What a page has below the picture."""
+        return ""
+
+
+ROW, SWATCH, GAP, EDGE = 17.0, 10.0, 16.0, 10.0
+Named = Sequence[tuple[str, str]]  # colours of the style sheet, and what is said of each
+
+
+def legend_size(named: Named, width: float) -> tuple[float, float]:
+    """The width that a legend needs within a width, and its height with space around it; 0 where nothing is named."""
+    rows = _rows(named, width)
+    wide = max((x + _taken(said) for row in rows for x, _, said in row), default=0.0)
+    return wide + 2 * EDGE, (len(rows) * ROW + EDGE if rows else 0.0)
+
+
+def legend(named: Named, x: float, y: float, width: float) -> str:
+    """Swatches with what they mean.
+
+    Args:
+        x, y: the upper left corner.
+        width: of the picture that it is below of.
+    """
+    parts = []
+    for number, row in enumerate(_rows(named, width)):
+        for at, colour, said in row:
+            top = y + number * ROW
+            parts.append(rect(x + at, top, SWATCH, SWATCH, colour, 2))
+            parts.append(text(x + at + SWATCH + 5, top + SWATCH - 1, said, "small soft", size=SMALL))
+    return group(parts)
+
+
+def _rows(named: Named, width: float) -> list[list[tuple[float, str, str]]]:
+    """What is named in rows, each with its place."""
+    rows: list[list[tuple[float, str, str]]] = []
+    x = 0.0
+    for colour, said in named:
+        if not rows or x + _taken(said) > width - 2 * EDGE:
+            rows.append([])
+            x = 0.0
+        rows[-1].append((x, colour, said))
+        x += _taken(said) + GAP
+    return rows
+
+
+def _taken(said: str) -> float:
+    return SWATCH + 5 + text_width(said, SMALL)
+
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+Tick = tuple[float, str]  # where, and what is said there
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A rectangle in which numbers have places.
+
+    Args:
+        left, top, width, height: where it lies.
+        x_range, y_range: the numbers at its sides; large `y` lie high.
+    """
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+    def x(self, value: float) -> float:
+        """The place of a number from left to right."""
+        low, high = self.x_range
+        return self.left + self.width * (value - low) / ((high - low) or 1)
+
+    def y(self, value: float) -> float:
+        """The place of a number from the bottom up."""
+        low, high = self.y_range
+        return self.top + self.height * (1 - (value - low) / ((high - low) or 1))
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def across(self, ticks: Sequence[Tick]) -> list[str]:
+        """Lines from side to side, each with its text left of the frame."""
+        ends = self.left, self.left + self.width
+        lines = [line(ends[0], self.y(at), ends[1], self.y(at), "grid") for at, _ in ticks]
+        texts = [text(self.left - 6, self.y(at) + 3, said, "small soft", "end", SMALL) for at, said in ticks]
+        return lines + texts
+
+    def below(self, ticks: Sequence[Tick]) -> list[str]:
+        """Short lines under the frame with texts below them."""
+        places = [(self.x(at), said) for at, said in ticks]
+        lines = [line(x, self.bottom, x, self.bottom + 4, "way") for x, _ in places]
+        return lines + [text(x, self.bottom + 15, said, "small soft", "middle", SMALL) for x, said in places]
+
+    def area(self, low: Sequence[float], high: Sequence[float], kind: str) -> str:
+        """What lies between two stairs, whose steps are one wide and begin at 0."""
+        up = self._stairs(high)
+        down = self._stairs(low)[::-1]
+        return path("M " + " L ".join(f"{x:.1f} {y:.1f}" for x, y in [*up, *down]) + " Z", kind)
+
+    def outline(self, heights: Sequence[float], kind: str) -> str:
+        """Stairs as a line."""
+        return path("M " + " L ".join(f"{x:.1f} {y:.1f}" for x, y in self._stairs(heights)), kind)
+
+    def _stairs(self, heights: Sequence[float]) -> list[tuple[float, float]]:
+        """Corners of stairs, none between steps that are equally high."""
+        corners: list[tuple[float, float]] = []
+        for i, height in enumerate(heights):
+            if corners and heights[i - 1] == height:
+                corners.pop()
+            else:
+                corners.append((self.x(i), self.y(height)))
+            corners.append((self.x(i + 1), self.y(height)))
+        return corners
+
+
+def ticks_up_to(most: float, count: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of 10) from 0 to the first that is no less than the most."""
+    if most <= 0:
+        return [0.0]
+    size = 10.0 ** floor(log10(most / count))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size * count >= most)
+    return [step * i for i in range(ceil(most / step - 1e-9) + 1)]
+
+
+def byte_ticks(most: int) -> list[Tick]:
+    """Round numbers of bytes, in the unit that the most is told in."""
+    power = 0
+    while most >= 1024 ** (power + 1) and power + 1 < len(UNITS):
+        power += 1
+    return [(at * 1024**power, f"{at:g} {UNITS[power]}") for at in ticks_up_to(most / 1024**power)]

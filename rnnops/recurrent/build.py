@@ -1,17 +1,289 @@
-"""`recurrent_net`: binds a cell to blobs of an outer net and appends the RecurrentNetwork op."""
+"""`recurrent_net`: appends a RecurrentNetwork op after it has checked and bound all arguments.
+
+Binder: what a user gives to `recurrent_net`, checked and bound to the inputs of the cell.
+
+`recurrent_net`: binds a cell to blobs of an outer net and appends the RecurrentNetwork op.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from rnnops.arguments import named_arguments
+import numpy as np
+
+from rnnops.arguments import did_you_mean, is_flag, named_arguments
 from rnnops.blob import Blob
 from rnnops.errors import RecurrentError
 from rnnops.net import Net
+from rnnops.op import Input, some_of
 from rnnops.recurrent import op as _op
-from rnnops.recurrent.binder import Binder
-from rnnops.recurrent.recurrence import Link
+from rnnops.recurrent.recurrence import Features, Link
+from rnnops.scopes import absolute_names
+
+
+class Binder:
+    """Binds the inputs of a cell, each once, and checks what is given on the way.
+
+    Args:
+        net: the outer net; written: the cell as it was given; scope: prefix of results and of new inputs.
+    """
+
+    def __init__(self, net: Net, written: Net, scope: str | None) -> None:
+        self.net, self.written, self.scope = net, written, scope
+        if not isinstance(written, Net):
+            self.fail("the cell is no net", wanted="a ro.Net", came=type(written).__name__)
+        if scope is not None and not (isinstance(scope, str) and scope.strip("/")):
+            self.fail("scope is no name", wanted="a non-empty string", came=repr(scope))
+        self.cell = written.snapshot()
+        if not self.cell.output_blobs:
+            self.fail("the cell has no outputs", hint="Call cell.outputs(...).")
+        self.open: dict[str, Input] = {spec.name: spec for spec in self.cell.input_specs}
+
+    def fail(self, problem: str, blob: object = None, **details: Any) -> NoReturn:
+        op = f"RecurrentNetwork of cell '{getattr(self.written, 'name', '?')}'"
+        raise RecurrentError(problem, net=self.net.name, op=op, blob=None if blob is None else str(blob), **details)
+
+    def listed(self, argument: str, value: object) -> list[Any]:
+        """An argument that must be a list."""
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            wanted = "a list of (cell input, blob)" if "inputs" in argument else "a list"
+            self.fail(f"{argument} is no list", wanted=wanted, came=repr(value))
+        return list(value)
+
+    def _computed(self) -> dict[str, None]:
+        """Blobs that ops of the cell compute, named ones first."""
+        blobs = [name for name in self.cell.blob_names if name not in self.cell.input_names]
+        return dict.fromkeys(sorted(blobs, key=lambda name: not self.cell.is_capturable(name)))
+
+    def flag(self, argument: str, value: object) -> int:
+        """An argument that is on or off."""
+        if not is_flag(value):
+            self.fail(f"{argument} is neither on nor off", wanted="True or False", came=repr(value)[:60])
+        return int(bool(value))
+
+    def table(self, argument: str, value: object) -> Mapping[Any, Any]:
+        """An argument that must be a dict."""
+        if not isinstance(value, Mapping):
+            self.fail(f"{argument} is no dict", came=repr(value))
+        return value
+
+    def bind(self, pairs: Sequence[tuple[str, Blob]], kind: str) -> dict[str, Blob]:
+        """Take cell inputs out of the open ones. Raises RecurrentError for an unknown or twice bound one."""
+        bound: dict[str, Blob] = {}
+        for pair in pairs:
+            if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], Blob)):
+                self.fail(f"{kind}: no pair", wanted="(cell input, blob)", came=repr(pair))
+            name, blob = pair
+            bound[str(name)] = self._take(str(name), blob, kind)
+        return bound
+
+    def _take(self, name: str, blob: Blob, kind: str) -> Blob:
+        if not isinstance(blob, Blob):
+            self.fail(f"{kind}: no blob", blob=name, came=type(blob).__name__)
+        spec = self.open.pop(name, None)
+        if spec is None:
+            twice = name in self.cell.input_names
+            problem = "this cell input is bound twice" if twice else f"the {kind} is bound to no input of the cell"
+            self.fail(problem, blob=name, wanted=f"one of {', '.join(self.open) or 'none'}")
+        if blob.net is not self.net:
+            self.fail(f"the {kind} belongs to net '{blob.net.name}'", blob=blob.name)
+        if blob.dtype != spec.dtype:
+            self.fail(
+                f"cell input '{name}' and its {kind} differ in dtype",
+                blob=blob.name,
+                wanted=spec.dtype,
+                came=blob.dtype,
+                hint=f'Declare it as cell.input("{name}", "{blob.dtype}"), with ro.cell as '
+                f'dtypes={{"{name}": "{blob.dtype}"}}, or cast the blob.',
+            )
+        return blob
+
+    def states(
+        self, initials: Mapping[str, Blob], links: Mapping[str, str | Link], shapes: Mapping[str, Sequence[int | None]]
+    ) -> tuple[tuple[Any, ...], ...]:
+        for name in links:
+            if name not in initials:
+                self.fail(
+                    "a link from something that is no state",
+                    blob=name,
+                    wanted=f"one of {', '.join(initials) or 'none'}",
+                    hint="Give it an initial value in initial_cell_inputs.",
+                )
+        for name in shapes:
+            if name not in initials:
+                self.fail("state_shapes names something that is no state", blob=name)
+        rows = tuple(self._state(name, links, shapes.get(name)) for name in initials)
+        outputs = [row[1] for row in rows]
+        for output in outputs:
+            if outputs.count(output) > 1:
+                self.fail(
+                    "two states follow one output", blob=output, hint="Give each its own output, e.g. ro.identity(h)."
+                )
+        return rows
+
+    def _state(self, name: str, links: Mapping[str, str | Link], shape: Sequence[int | None] | None) -> tuple[Any, ...]:
+        if name not in links:
+            self.fail(
+                "a state without a link", blob=name, wanted="an entry in links", hint="Say which output it follows."
+            )
+        link = links[name] if isinstance(links[name], Link) else Link(str(links[name]))
+        assert isinstance(link, Link)
+        if not isinstance(link.output, str) or link.output not in self.cell.output_blobs:
+            self.fail(
+                "a link to nothing", blob=name, wanted=f"one of {', '.join(self.cell.output_blobs)}", came=link.output
+            )
+        if not _is_whole(link.window) or link.window < 1:
+            self.fail("a link's window is out of range", blob=name, wanted="1 or more", came=link.window)
+        if link.offset is not None and (not _is_whole(link.offset) or link.offset < 0):
+            self.fail("a link's offset is out of range", blob=name, wanted="0 or more", came=link.offset)
+        return (
+            name,
+            link.output,
+            int(link.window),
+            None if link.offset is None else int(link.offset),
+            None if shape is None else self._feature_sizes(name, shape),
+        )
+
+    def _feature_sizes(self, name: str, shape: Sequence[int | None]) -> Features:
+        sizes = list(shape) if isinstance(shape, Sequence) else [-1]
+        if not all(size is None or (_is_whole(size) and size >= 0) for size in sizes):
+            self.fail(
+                "state_shapes gives no sizes",
+                blob=name,
+                wanted="a tuple of integers of 0 or more, None for an open size",
+                came=repr(shape),
+            )
+        return tuple(None if size is None else operator.index(size) for size in sizes)
+
+    def take_timestep(self, name: str | None) -> None:
+        if name is None:
+            return
+        spec = self.open.pop(str(name), None)
+        if spec is None or spec.dtype != "int32":
+            self.fail(
+                "the timestep must be an int32 input of the cell",
+                blob=name,
+                came=spec.dtype if spec else "no such input",
+            )
+
+    def references(self, given: Mapping[str, Blob]) -> dict[str, Blob]:
+        """Bind what is left: what was given, then what is found by name, then new inputs of the outer net."""
+        explicit = {str(name): self._take(str(name), blob, "reference") for name, blob in given.items()}
+        bound: dict[str, Blob] = {}
+        for name in self.cell.input_names:
+            if name in explicit:
+                bound[name] = explicit[name]
+            elif name in self.open:
+                bound[name] = self._by_name(self.open[name])
+        return bound
+
+    def _by_name(self, spec: Input) -> Blob:
+        own = self.net.scoped(f"{self.scope}/{spec.name}" if self.scope else spec.name)
+        for candidate in (own, self.net.scoped(spec.name), spec.name):
+            if candidate in self.net and self.net.is_capturable(candidate):
+                self._check_shape(spec, candidate)
+                return self._take(spec.name, self.net.blob(candidate), "reference")
+        self.open.pop(spec.name)
+        with absolute_names():
+            if spec.initializer is not None:
+                return self.net.parameter(own, spec.shape or (), spec.initializer)
+            return self.net.input(own, spec.dtype, spec.shape)
+
+    def _check_shape(self, spec: Input, candidate: str) -> None:
+        found = next((other for other in self.net.input_specs if other.name == candidate), None)
+        if found is not None and None not in (found.shape, spec.shape) and found.shape != spec.shape:
+            self.fail(
+                "a reference found by its name has another shape",
+                blob=candidate,
+                wanted=spec.shape,
+                came=found.shape,
+                hint="Give scope= or references=.",
+            )
+
+    def output_names(self, states: Sequence[tuple[Any, ...]]) -> list[str]:
+        carried = [row[1] for row in states]
+        names = [*carried, *(name for name in self.cell.output_blobs if name not in carried)]
+        return [f"{name}_{part}" for name in names for part in ("all", "last")]
+
+    def result_names(self, outputs: Sequence[str]) -> list[str]:
+        names = [f"{self.scope}/{name}" if self.scope else name for name in outputs]
+        for name in map(self.net.scoped, names):
+            if name in self.net:
+                hint = (
+                    "give scope= to keep them apart; inputs found by one name stay shared, unlike under ro.name_scope."
+                )
+                self.fail("a result's name is taken", blob=name, hint=hint)
+        return names
+
+    def checked_steps(self, steps: int | None) -> int | None:
+        if steps is not None and (not _is_whole(steps) or steps < 0):
+            self.fail("steps is no number of steps", wanted="an integer of 0 or more", came=repr(steps))
+        return None if steps is None else int(steps)
+
+    def recompute(
+        self, wanted: str | Blob | Sequence[str | Blob] | None, states: Sequence[tuple[Any, ...]]
+    ) -> tuple[str, ...]:
+        listed = (
+            [wanted] if isinstance(wanted, str | Blob) else self.listed("recompute_blobs_on_backward", wanted or ())
+        )
+        for blob in listed:
+            if isinstance(blob, Blob) and blob.net not in (self.written, self.cell):
+                self.fail(f"recompute_blobs_on_backward names a blob of net '{blob.net.name}'", blob=blob.name)
+        carried = {self.cell.output_blobs[row[1]]: row[1] for row in states}
+        names = tuple(blob.name if isinstance(blob, Blob) else str(blob) for blob in listed)
+        for name in names:
+            if name not in self.cell:
+                problem = "recompute_blobs_on_backward names an unknown blob"
+                hint = did_you_mean(name, self.cell.blob_names) or f'Name it where the cell makes it: .named("{name}").'
+                self.fail(problem, blob=name, wanted=some_of(self._computed()), hint=hint)
+            if name in carried:
+                self.fail(
+                    f"a state cannot be recomputed ('{carried[name]}' is one): backward starts from it", blob=name
+                )
+            if name in self.cell.input_names:
+                self.fail(
+                    "an input of the cell cannot be recomputed", blob=name, hint="It is at hand on the backward pass."
+                )
+        return names
+
+    def with_grads(self, wanted: Sequence[int | str] | None, outputs: Sequence[str]) -> tuple[int, ...] | None:
+        if wanted is None:
+            return None
+        places: list[int] = []
+        for item in self.listed("outputs_with_grads", wanted):
+            place = outputs.index(item) if item in outputs else item
+            if not _is_whole(place) or not 0 <= place < len(outputs):
+                self.fail(
+                    "outputs_with_grads names no result",
+                    wanted=f"0 to {len(outputs) - 1} or one of {', '.join(outputs)}",
+                    came=item,
+                )
+            places.append(int(place))
+        if not places:
+            self.fail("outputs_with_grads is empty", hint="Leave it out, or give forward_only=True.")
+        return tuple(places)
+
+    def check_reverse(self, reverse: bool, states: Sequence[tuple[Any, ...]]) -> None:
+        carried = {self.cell.output_blobs[row[1]] for row in states}
+        dropped: set[str] = set()  # blobs that follow from a state that is dropped
+        for op in self.cell.ops if reverse else ():
+            selects = op.type == "SelectValid"  # what it was past a row's end comes from its second input alone
+            read = op.inputs[1:2] if selects else op.inputs
+            if dropped.intersection(read) or (selects and op.attributes.get("drop")):
+                dropped.update(op.outputs)
+            if carried.intersection(op.outputs) & dropped:
+                self.fail(
+                    "reverse=True with a state that is dropped to zero past a row's end would wipe its initial state",
+                    blob=op.key,
+                    hint="Use SelectValid with drop=0 and mask the result.",
+                )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
 
 Binding = Sequence[tuple[str, Blob]]
 

@@ -9,10 +9,8 @@ from rnnops.blob import Blob
 from rnnops.interpreter import Program, prepare
 from rnnops.loops import Kernel
 from rnnops.op import Op
-from rnnops.recurrent.backward import run_backward
-from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
-from rnnops.recurrent.stepping import run_forward
-from rnnops.recurrent.verify import verify_recurrence
+from rnnops.recurrent.recurrence import Recurrence, runs_in_parts, verify_recurrence
+from rnnops.recurrent.stepping import run_backward, run_forward
 from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, RunContext, no_gradient, register
 from rnnops.types import OPAQUE, Array, Shape, Type
 

@@ -1,23 +1,32 @@
-"""Parts of a recurrence: the same ops over some of the steps, which together do what the whole does.
+"""Recurrences that run in parts of their steps, as a byte budget asks for.
+
+Parts of a recurrence: the same ops over some of the steps, which together do what the whole does.
 
 A part begins with the last L steps of each state before it. Parts count from the end, in order of execution, so that
 all but the first have the same number of steps.
+
+A recurrence that runs in parts, forward and backward, as a schedule says (see `rnnops.checkpoints.slot_schedule`).
+
+The forward pass does what stands before the first `backward` of the schedule, which is every step once; the backward
+pass does the rest. Devices give the kernels of a part; the rest is the same for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
+from rnnops.checkpoints.slot_schedule import Action
 from rnnops.infer import infer_call
-from rnnops.lazy import cached_property
 from rnnops.op import Op
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.recurrent.stepping import tensor_shape
+from rnnops.recurrent.stepping import HOST, Place, tensor_shape
 from rnnops.recurrent.training_form import plain_form
-from rnnops.schema import Call
-from rnnops.types import OPAQUE, Type, is_float
+from rnnops.schema import Call, RunContext
+from rnnops.types import OPAQUE, Array, Type, is_float
+from rnnops.util import cached_property
 
 
 @dataclass(frozen=True)
@@ -183,3 +192,291 @@ class Parts:
 def _inferred(op: Op, types: Sequence[Type | None], call: Call) -> Call:
     """An op of these types of inputs, in the net of a call."""
     return infer_call(op, list(types), [None] * len(types), call.net, call.float_dtype)[0]
+
+
+States = tuple[Array, ...]
+Grads = tuple[Array | None, ...]
+
+
+class Segments(Protocol):
+    """What kernels carry from part to part of one pass."""
+
+    def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        """Run the op `advance`, `keep` or `backward` of a part; only the last `backward` gives sums over steps."""
+
+    def end(self) -> None:
+        """Nothing more will run."""
+
+
+@dataclass
+class PartedResiduals:
+    """What a forward pass in parts leaves.
+
+    Args:
+        place: of the next action of the schedule.
+        stored: part -> states before it.
+        kept: part -> what backward reads of it.
+        ends: part that is kept -> states after it.
+        forward_steps: how many steps have run so far.
+    """
+
+    context: RunContext
+    start: States
+    place: int = 0
+    stored: dict[int, States] = field(default_factory=dict)
+    kept: dict[int, Any] = field(default_factory=dict)
+    ends: dict[int, States] = field(default_factory=dict)
+    forward_steps: int = 0
+
+    def arrays(self) -> list[Array]:
+        """The whole tensors held, which outputs of the forward pass may be views of."""
+        return []
+
+    def named_arrays(self) -> dict[str, Array]:
+        """Every array held, by what it is."""
+        states = {
+            f"{what} {part}/{i}": array
+            for what, some in (("stored", self.stored), ("end", self.ends))
+            for part, arrays in some.items()
+            for i, array in enumerate(arrays)
+        }
+        kept = {f"kept {part}/{name}": a for part, one in self.kept.items() for name, a in one.named_arrays().items()}
+        return {**{f"start/{i}": array for i, array in enumerate(self.start)}, **states, **kept}
+
+    def stacks(self, op: Op) -> dict[str, Callable[[], Array]]:
+        """Blobs of all steps: none is at hand."""
+        return {}
+
+    def before(self, part: int) -> States:
+        """The states before a part."""
+        if part == 0:
+            return self.start
+        return self.stored[part] if part in self.stored else self.ends[part - 1]
+
+
+@dataclass
+class Parted:
+    """Runs a recurrence in parts.
+
+    Args:
+        actions: over the parts.
+        begin: gives the kernels of a pass.
+        place: where arrays lie, and results.
+    """
+
+    parts: Parts
+    actions: tuple[Action, ...]
+    begin: Callable[[], Segments]
+    place: Place = HOST
+
+    def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
+        """All outputs of the op; those that nobody reads are None."""
+        bound = dict(zip(self.parts.recurrence.ports(), arrays, strict=True))
+        run = _Run(self, bound, PartedResiduals(context, self._start(bound)), self.begin())
+        run.outputs = self._outputs()
+        try:
+            run.go()
+        finally:
+            run.segments.end()
+        return (*run.outputs, run.held)
+
+    def backward(self, arrays: Sequence[Any], context: RunContext) -> Grads:
+        """Gradients of the op's inputs, None for those that are not wanted."""
+        ports = self.parts.recurrence.ports()
+        bound = {name: a for name, a in zip(ports, arrays, strict=False) if a is not None}
+        run = _Run(self, bound, arrays[len(ports)], self.begin())
+        run.given = dict(enumerate(arrays[len(ports) + 1 :]))
+        run.carried = [None] * len(self.parts.recurrence.states)
+        try:
+            while run.held.place < len(self.actions):
+                run.go()
+                run.back()
+        finally:
+            run.segments.end()
+        return run.gradients()
+
+    def _start(self, bound: Mapping[str, Array]) -> States:
+        """The initial states as `[L, N, ...]`, in arrays of their own."""
+        kinds = [self.parts.initial[state.input] for state in self.parts.recurrence.states]
+        start = tuple(self.place.empty(kind.shape, kind.dtype) for kind in kinds)
+        for state, array in zip(self.parts.recurrence.states, start, strict=True):
+            array[...] = bound[state.input]
+        return start
+
+    def _outputs(self) -> list[Array | None]:
+        """Memory for all steps of what is wanted; `_last` comes with the last part."""
+        outputs: list[Array | None] = []
+        for i, kind in enumerate(self.parts.call.output_types[:-1]):
+            wanted = not i % 2 and self.parts.call.op.outputs[i]
+            outputs.append(self.place.empty(kind.shape, kind.dtype) if wanted else None)
+        return outputs
+
+
+@dataclass
+class _Run:
+    """One pass."""
+
+    parted: Parted
+    bound: Mapping[str, Array]
+    held: PartedResiduals
+    segments: Segments
+    running: States = ()
+    outputs: list[Array | None] = field(default_factory=list)
+    given: dict[int, Array | None] = field(default_factory=dict)
+    carried: list[Array | None] = field(default_factory=list)
+    totals: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parts, self.recurrence = self.parted.parts, self.parted.parts.recurrence
+        self.running = self.held.start
+
+    def go(self) -> None:
+        """Do what the schedule says up to the next `backward`."""
+        held, actions = self.held, self.parted.actions
+        while held.place < len(actions) and actions[held.place].what != "backward":
+            action = actions[held.place]
+            held.place += 1
+            if action.what == "advance":
+                for number in range(action.first, action.last):
+                    self._step("advance", number)
+            elif action.what == "keep":
+                *_, held.kept[action.first] = self._step("keep", action.first)
+                held.ends[action.first] = self.running
+            elif action.what == "store":
+                held.stored[action.first] = self.running
+            elif action.what == "drop":
+                del held.stored[action.first]
+            else:
+                self.running = held.before(action.first)
+
+    # -- forward -------------------------------------------------------------------------------------------------
+
+    def _step(self, what: str, number: int) -> tuple[Any, ...]:
+        part = self.parts.part(number)
+        results = self.segments.run(what, part, self._inputs(part, self.running), self._context(part))
+        self.held.forward_steps += part.steps
+        if self.outputs:
+            self._collect(part, results)
+        self.running = tuple(self._after(i, results) for i in range(len(self.recurrence.states)))
+        return results
+
+    def _inputs(self, part: Part, states: States) -> list[Array]:
+        given = dict(zip((state.input for state in self.recurrence.states), states, strict=True))
+        arrays = []
+        for name in self.recurrence.ports():
+            array = given[name] if name in given else self.bound[name]
+            arrays.append(array[part.low : part.high] if name in self.recurrence.sequences else array)
+        return arrays
+
+    def _context(self, part: Part) -> RunContext:
+        return replace(self.held.context, part=(part.low, self.parts.size[0]))
+
+    def _collect(self, part: Part, results: Sequence[Any]) -> None:
+        """Put the results of a part in their places; the last part in order of execution has `_last`."""
+        op = self.parts.call.op
+        for i, whole in enumerate(self.outputs[::2]):
+            if op.outputs[2 * i] and whole is not None:
+                whole[part.low : part.high] = results[2 * i]
+            if op.outputs[2 * i + 1] and part.last == self.parts.size[0]:
+                self.outputs[2 * i + 1] = results[2 * i + 1].copy()
+
+    def _after(self, i: int, results: Sequence[Any]) -> Array:
+        """The last L steps of a state, in order of execution."""
+        length = self.parts.length(i)
+        if length == 1:
+            return results[2 * i + 1].copy()  # type: ignore[no-any-return]
+        steps = results[2 * i][::-1] if self.recurrence.reverse else results[2 * i]
+        return self.parted.place.last_steps(length, self.running[i], steps)
+
+    # -- backward ------------------------------------------------------------------------------------------------
+
+    def back(self) -> None:
+        """Do the `backward` that comes next."""
+        number = self.parted.actions[self.held.place].first
+        self.held.place += 1
+        part, kept = self.parts.part(number), self.held.kept.pop(number)
+        self.held.ends.pop(number)
+        inputs = self._inputs(part, self.held.start)
+        reads = [a if n in self._read() else None for a, n in zip(inputs, self.recurrence.ports(), strict=True)]
+        grads, beyond = self._grads(part)
+        results = self.segments.run("backward", part, [*reads, kept, *grads], self._context(part))
+        self._take(part, results, beyond)
+
+    def _read(self) -> frozenset[str]:
+        states = {state.input for state in self.recurrence.states}
+        return self.recurrence.backward_reads - states
+
+    def _grads(self, part: Part) -> tuple[list[Array | None], list[Array | None]]:
+        """Gradients of a part's results, and of initial steps that go through it unread."""
+        grads: list[Array | None] = []
+        beyond: list[Array | None] = [None] * len(self.carried)
+        for i in range(len(self.recurrence.output_names())):
+            every, last = self.parts.gets(i)
+            is_state = i < len(self.carried)
+            total = self._slice(part, i, copied=not is_state or self.parts.length(i) > 1) if every else None
+            if last:
+                grads += [total, self._last(part, i)]
+                continue
+            if total is not None and is_state:
+                beyond[i] = self._add_carried(total, part, i)
+            elif total is not None and self.given.get(2 * i + 1) is not None and part.last == self.parts.size[0]:
+                total[0 if self.recurrence.reverse else -1] += self.given[2 * i + 1][0]  # type: ignore[index]
+            grads += [total, None]
+        return grads, beyond
+
+    def _slice(self, part: Part, i: int, copied: bool) -> Array:
+        given = self.given.get(2 * i)
+        if given is not None:
+            return given[part.low : part.high].copy() if copied else given[part.low : part.high]
+        kind = self.parts.call.output_types[2 * i]
+        return self.parted.place.zeros((part.steps, *kind.shape[1:]), kind.dtype)
+
+    def _last(self, part: Part, i: int) -> Array:
+        """The gradient of a state after a part: from what comes after, or from outside."""
+        carried, given = self.carried[i], self.given.get(2 * i + 1)
+        if part.last < self.parts.size[0]:
+            assert carried is not None
+            return carried
+        if given is not None:
+            return given
+        kind = self.parts.initial[self.recurrence.states[i].input]
+        return self.parted.place.zeros(kind.shape, kind.dtype)
+
+    def _add_carried(self, total: Array, part: Part, i: int) -> Array | None:
+        """Add the gradient of the last L steps to a part's; what belongs to steps before the part is left over."""
+        steps = total[::-1] if self.recurrence.reverse else total
+        carried, given = self.carried[i], self.given.get(2 * i + 1)
+        if part.last == self.parts.size[0]:
+            if given is not None:
+                steps[-1:] += given
+            return None
+        assert carried is not None
+        inside = min(len(carried), part.steps)
+        steps[part.steps - inside :] += carried[len(carried) - inside :]
+        return carried[: len(carried) - inside] if inside < len(carried) else None
+
+    def _take(self, part: Part, results: Sequence[Any], beyond: Sequence[Array | None]) -> None:
+        numbers = {state.input: i for i, state in enumerate(self.recurrence.states)}
+        for name, grad in zip(self.recurrence.ports(), results, strict=True):
+            if grad is None:
+                continue
+            if name in numbers:
+                rest = beyond[numbers[name]]
+                if rest is not None:
+                    grad[len(grad) - len(rest) :] += rest
+                self.carried[numbers[name]] = grad
+            elif name in self.recurrence.sequences:
+                if name not in self.totals:
+                    self.totals[name] = self.parted.place.empty(self.parts.types[name].shape, str(grad.dtype))
+                self.totals[name][part.low : part.high] = grad
+            else:
+                self.totals[name] = grad
+
+    def gradients(self) -> Grads:
+        """Gradients of the op's inputs."""
+        found, place = dict[str, Array | None](self.totals), self.parted.place
+        for state, grad in zip(self.recurrence.states, self.carried, strict=True):
+            if grad is not None:
+                extra = self.parts.types[state.input].rank - state.feature_rank
+                found[state.input] = place.total(grad[0]) if extra == 0 else grad if extra == 2 else grad[0]
+        return tuple(found.get(name) for name in self.recurrence.ports())

@@ -1,8 +1,10 @@
 """Checkers for cells and devices: what users run on what they write."""
 
-from rnnops.testing.check_error import CheckError as CheckError
-from rnnops.testing.device_check import DeviceReport as DeviceReport, check_devices as check_devices
+from rnnops.testing.device_check import (
+    DeviceReport as DeviceReport,
+    check_devices as check_devices,
+    checked_loans as checked_loans,
+)
 from rnnops.testing.gradient_check import GradientReport as GradientReport, check_gradient as check_gradient
-from rnnops.testing.loans import checked_loans as checked_loans
+from rnnops.testing.objective import TOLERANCES as TOLERANCES, CheckError as CheckError
 from rnnops.testing.random_net import RandomNet as RandomNet, random_net as random_net
-from rnnops.testing.tolerances import TOLERANCES as TOLERANCES

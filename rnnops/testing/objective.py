@@ -1,4 +1,10 @@
-"""What checkers run: a net on a device, and its outputs weighted by numbers that hide nothing.
+"""What checkers run and how they judge it: a net on a device, tolerances, CheckError.
+
+CheckError: what the checkers of `rnnops.testing` raise.
+
+How far devices may differ from the reference: one table by dtype, never a number in a test.
+
+What checkers run: a net on a device, and its outputs weighted by numbers that hide nothing.
 
 The weights are rotations of the circle by the golden ratio: all different, none near zero, of both signs, equal on
 every machine. Weights of one would hide every error that a sum hides (the gradient of a softmax's sum is zero).
@@ -7,15 +13,71 @@ every machine. Weights of one would hide every error that a sum hides (the gradi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from rnnops.compiler import compile as compile_net
-from rnnops.errors import DeviceError, FeedError, GradientError
+from rnnops.errors import DeviceError, FeedError, GradientError, RnnopsError
 from rnnops.net import Net, require_net
-from rnnops.testing.check_error import CheckError
 from rnnops.types import Array, Shape
+
+
+class CheckError(RnnopsError):
+    """A check failed: a wrong gradient, devices that disagree, a lent array that was changed.
+
+    Example:
+        >>> net = ro.Net("net")
+        >>> x = net.input("x")
+        >>> net.outputs(y=ro.with_gradient(ro.exp(x), x, x))  # of exp the slope is exp
+        >>> try:
+        ...     ro.testing.check_gradient(net, {"x": np.array([1.0])})
+        ... except ro.testing.CheckError as error:
+        ...     print(error.problem)
+        at [0]: the gradient is wrong, off by 1.12 where 3e-06 is allowed
+    """
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An array may be off by `relative` times its largest finite value plus `absolute`."""
+
+    relative: float
+    absolute: float
+
+    def limit(self, wanted: Array) -> float:
+        """The largest difference that is allowed against this array."""
+        finite = np.abs(wanted[np.isfinite(wanted)], dtype=np.float64)
+        return self.relative * float(finite.max(initial=0.0)) + self.absolute
+
+
+TOLERANCES = {"float32": Tolerance(1e-5, 1e-6), "float64": Tolerance(1e-12, 1e-13)}
+"""By dtype, how far a device may be off from the reference: `relative` times the largest finite value, and `absolute`.
+
+Example:
+    >>> ro.testing.TOLERANCES["float32"].limit(np.array([-2.0, 1.0], "float32")) < 3e-5
+    True
+"""
+EXACT = Tolerance(0.0, 0.0)  # integers, bools, and a device against itself
+
+
+def tolerance_of(dtype: object) -> Tolerance:
+    """The tolerance for arrays of a dtype; integers and bools are exact."""
+    return TOLERANCES.get(np.dtype(dtype).name, EXACT)  # type: ignore[call-overload]
+
+
+def difference(came: Array, wanted: Array) -> float:
+    """The largest difference; infinite where NaN or infinities do not agree, or shape or dtype differ."""
+    if came.shape != wanted.shape or came.dtype != wanted.dtype:
+        return float("inf")
+    if wanted.dtype.kind != "f":
+        return float("inf") if (came != wanted).any() else 0.0
+    finite = np.isfinite(wanted)
+    if not np.array_equal(came[~finite], wanted[~finite], equal_nan=True) or not np.isfinite(came[finite]).all():
+        return float("inf")
+    return float(np.abs(came[finite].astype(np.float64) - wanted[finite]).max(initial=0.0))
+
 
 GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # their fractions
 

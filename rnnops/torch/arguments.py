@@ -1,15 +1,115 @@
-"""What a caller gives to a scan: nested structures of tensors, lengths and options, looked at before anything runs."""
+"""Arguments of a scan: structures of tensors, their layout, and stand-ins for traced tensors.
+
+Layout: what the tensors of a recurrence look like, and how they lie in the net that runs it.
+
+Where all states and inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the
+result is the same, but rows are not shared out among threads.
+
+What a caller gives to a scan: nested structures of tensors, lengths and options, looked at before anything runs.
+
+Stand-ins: real tensors in place of those of a graph that is being made, while a step is prepared in its middle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
+from torch import Tensor, inference_mode
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.nn import Module, Parameter
+from torch.overrides import _pop_mode_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 
 from rnnops.torch.errors import StepError
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Dtype and shape of one step's tensor, and the axis of its batch, if it has one."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    batch_axis: int | None
+
+    @property
+    def batch(self) -> int | None:
+        """The size of the batch."""
+        return None if self.batch_axis is None else self.shape[self.batch_axis]
+
+    def to_front(self) -> list[int]:
+        """The order of axes that puts the batch first."""
+        assert self.batch_axis is not None
+        others = [axis for axis in range(len(self.shape)) if axis != self.batch_axis]
+        return [self.batch_axis, *others]
+
+    def back(self) -> list[int]:
+        """The order of axes that undoes `to_front`."""
+        order = self.to_front()
+        return [order.index(axis) for axis in range(len(order))]
+
+    def without_data(self) -> Tensor:
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """States and inputs of a recurrence, as one step sees them, and the device of what the step makes itself."""
+
+    states: tuple[Kind, ...]
+    inputs: tuple[Kind, ...]
+    device: torch.device = CPU
+
+    @cached_property
+    def batch(self) -> int | None:
+        """The size of the batch; None where a step is one row."""
+        sizes = {kind.batch for kind in (*self.states, *self.inputs)}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def rows(self) -> list[tuple[torch.dtype, int | None, tuple[int, ...]]]:
+        """What is the same for all batch sizes."""
+        return [
+            (
+                kind.dtype,
+                kind.batch_axis,
+                tuple(size for axis, size in enumerate(kind.shape) if axis != kind.batch_axis),
+            )
+            for kind in self.kinds
+        ]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return (*self.states, *self.inputs)
+
+
+def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int) -> Layout:
+    """The layout of states, and of inputs `[T, N, ...]`; a tensor with too few axes has no batch.
+
+    Raises StepError where no state has the axis that is said to be the batch's.
+    """
+    ranks = sorted({state.dim() for state in states})
+    if batch_axis != 0 and not any(-rank <= batch_axis < rank for rank in ranks):  # 0 is said by leaving it out
+        wanted = f"an axis of states with {' or '.join(map(str, ranks))} axes"
+        raise StepError("batch_axis= is an axis of no state", wanted=wanted, came=batch_axis)
+
+    def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> Kind:
+        rank = len(shape)
+        return Kind(tensor.dtype, shape, axis % rank if -rank <= axis < rank else None)
+
+    return Layout(
+        tuple(kind(state, tuple(state.shape), batch_axis) for state in states),
+        tuple(kind(sequence, tuple(sequence.shape[1:]), 0) for sequence in inputs),
+        next((tensor.device for tensor in (*states, *inputs) if tensor.device.type == "cuda"), CPU),
+    )
+
 
 LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
@@ -90,3 +190,56 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
         wanted = f"one for each of the {x.shape[1]} rows" if x.dim() > 1 else "inputs [T, N, ...]"
         raise StepError("lengths do not fit the inputs", blob="lengths", wanted=wanted, came=list(given.shape))
     return given.to(x.device if x.is_cuda else given.device, torch.int64).clamp(0, LONGEST).to(torch.int32)
+
+
+def is_in_graph(tensors: Sequence[Tensor]) -> bool:
+    """Whether a graph is being made of what is done with these tensors."""
+    return any(isinstance(tensor, FakeTensor | FunctionalTensor) for tensor in tensors)
+
+
+@contextmanager
+def outside_of_graphs(modules: Sequence[Module]) -> Iterator[None]:
+    """Ops run at once in here, and parameters and buffers without values have random ones."""
+    with ExitStack() as stack:
+        while torch._C._len_torch_function_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(unset_fake_temporarily())
+        stack.enter_context(inference_mode(False))
+        for module in {id(module): module for root in modules for module in root.modules()}.values():
+            stack.enter_context(_swapped(module._parameters, _real_ones(module._parameters)))
+            stack.enter_context(_swapped(module._buffers, _real_ones(module._buffers)))
+        yield
+
+
+@contextmanager
+def given_tensors(cell: Module | None, named: Mapping[str, Tensor]) -> Iterator[None]:
+    """A module has a graph's parameters and buffers."""
+    with ExitStack() as stack:
+        for name, child in cell.named_modules() if named and cell is not None else ():
+            for held in (child._parameters, child._buffers):
+                full = {key: f"{name}.{key}" if name else key for key in held}
+                stack.enter_context(_swapped(held, {key: named[path] for key, path in full.items() if path in named}))
+        yield
+
+
+@contextmanager
+def _swapped(held: dict[str, Any], others: Mapping[str, Tensor]) -> Iterator[None]:
+    before = dict(held)
+    held.update(others)
+    try:
+        yield
+    finally:
+        held.update(before)
+
+
+def _real_ones(held: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: _like(tensor) for name, tensor in held.items() if isinstance(tensor, FakeTensor | FunctionalTensor)}
+
+
+def _like(tensor: Tensor) -> Tensor:
+    shape = [int(size) for size in tensor.shape]
+    if not tensor.is_floating_point():
+        return torch.zeros(shape, dtype=tensor.dtype)
+    made = torch.rand(shape, dtype=tensor.dtype)
+    return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made

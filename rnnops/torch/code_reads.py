@@ -1,7 +1,15 @@
-"""What code can read by name: attributes, globals and imports, taken from the bytecode of functions that ran.
+"""What the code of a step reads: found in its bytecode, recorded while it runs, read again later.
+
+What the objects that a step reads hold now: getters of several things at once, as a watch calls them.
+
+What code can read by name: attributes, globals and imports, taken from the bytecode of functions that ran.
 
 Names are collected for all code together, so that they are more than each object is asked for, and never fewer. Code
 that asks for attributes by names of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
+
+Recording which code runs while a step is traced: each code object, before its first instruction.
+
+`sys.setprofile` tells of each call of this thread. PyTorch's own functions are left out: it is off within them.
 """
 
 from __future__ import annotations
@@ -10,14 +18,135 @@ import dis
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn import Module
+from torch.nn.modules.module import _global_backward_hooks, _global_backward_pre_hooks
+from torch.overrides import TorchFunctionMode
+
+from rnnops.torch.errors import StepError
+
+MISSING = object()
+
+
+def several(getter: Any, keys: Sequence[Any]) -> Callable[[Any], Iterable[Any]]:
+    """A getter of a tuple, also for one key, which then comes twice."""
+    fetch: Callable[[Any], Iterable[Any]] = getter(*keys) if len(keys) > 1 else getter(keys[0], keys[0])
+    return fetch
+
+
+class AsOneOfSeveral:
+    """A getter of one thing as one of several."""
+
+    __slots__ = ("_get",)
+
+    def __init__(self, get: Callable[[Any], Any]) -> None:
+        self._get = get
+
+    def __call__(self, holder: Any) -> tuple[Any]:
+        return (self._get(holder),)
+
+
+class names_in_class:  # noqa: N801 - used as the getters of `operator` are
+    def __init__(self, *names: str) -> None:
+        self._get = itemgetter(*names)
+
+    def __call__(self, value: type) -> Any:
+        return self._get(value.__dict__)
+
+
+class items_of_dict:  # noqa: N801
+    """Items of a dict, whatever its class makes of `[]`."""
+
+    def __init__(self, *keys: Any) -> None:
+        self._keys = keys
+
+    def __call__(self, value: dict[Any, Any]) -> Any:
+        found = [dict.__getitem__(value, key) for key in self._keys]
+        return found if len(found) > 1 else found[0]
+
+
+class items_of_sequence:  # noqa: N801
+    def __init__(self, *places: int) -> None:
+        self._places = places
+
+    def __call__(self, value: Any) -> Any:
+        held = list(value)
+        found = [held[place] for place in self._places]
+        return found if len(found) > 1 else found[0]
+
+
+def elements(value: Any) -> list[Any]:
+    found: list[Any] = value.ravel().tolist()
+    return found
+
+
+def bytes_of(value: Any) -> Any:
+    """What an array holds."""
+    return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
+
+
+def keys_of_class(value: type) -> tuple[str, ...]:
+    return tuple(value.__dict__)
+
+
+def variable_now(value: ContextVar[Any], key: None) -> Any:
+    return value.get(MISSING)
+
+
+def of_variable(*keys: None) -> Callable[[ContextVar[Any]], Any]:
+    return (lambda value: [value.get(MISSING)] * 2) if len(keys) > 1 else (lambda value: value.get(MISSING))
+
+
+def referent(value: Any) -> tuple[Any]:
+    return (value(),)
+
+
+def slots_now(names: tuple[str, ...], value: Any) -> list[bool]:
+    return [has_slot(value, name) for name in names]
+
+
+def has_slot(value: Any, name: str) -> bool:
+    try:
+        object.__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def slots_of(kind: type) -> list[str]:
+    return [
+        name
+        for base in kind.__mro__
+        if not is_unread(base.__module__)
+        for name, part in base.__dict__.items()
+        if isinstance(part, types.MemberDescriptorType)
+    ]
+
+
+def is_filled(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return False
+    return True
+
+
+def text_of_key(key: Any) -> str:
+    if isinstance(key, str):
+        return "" if key == "cell_contents" else f".{key}"
+    return f"[{key!r}]"[:40]
+
 
 USER, MODULES, STANDARD, SKIPPED = "user", "modules of PyTorch", "standard library", "skipped"
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -160,3 +289,109 @@ def _modules_named(names: frozenset[str], its_globals: dict[str, Any]) -> Iterat
 
 
 ENVIRONMENT = [part.__code__ for part in vars(type(os.environ)).values() if hasattr(part, "__code__")]
+
+
+CLOCK = "the clock"
+OUTSIDE = {  # modules of C functions that read what no object of Python holds
+    "time": CLOCK,
+    "_random": "Python's random numbers",
+    "random": "Python's random numbers",
+    "posix": "the file system",
+    "nt": "the file system",
+    "io": "a file",
+    "_io": "a file",
+    "_socket": "a socket",
+}
+PURE = {"putenv", "unsetenv", "fspath", "getpid"}
+CALL = Module._call_impl.__code__
+OutsideRead = tuple[str, str]  # a function's name, what it reads
+
+
+class Recorder(TorchFunctionMode):
+    """Tells of code that runs within, and of functions that read what cannot be checked."""
+
+    def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object]) -> None:
+        super().__init__()
+        self._on_code = on_code
+        self._done: dict[int, CodeType] = {}
+        self._modules: dict[int, Module] = {}
+        self.outside: set[OutsideRead] = set()
+
+    def __enter__(self) -> Recorder:
+        self._before = sys.getprofile()
+        self._pause_other(True)
+        super().__enter__()
+        sys.setprofile(self._on_event)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        sys.setprofile(None)
+        super().__exit__(*error)
+        self._pause_other(False)
+        for module in self._modules.values():
+            _check_module(module)
+
+    def _pause_other(self, pause: bool) -> None:
+        """A profiler that is at work is stopped meanwhile."""
+        switch = getattr(self._before, "disable" if pause else "enable", None)
+        if switch is not None:  # cProfile's
+            switch()
+        elif not pause and callable(self._before):
+            sys.setprofile(self._before)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        sys.setprofile(None)
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            sys.setprofile(self._on_event)
+
+    def _on_event(self, frame: FrameType, event: str, function: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            if code is CALL:
+                module = frame.f_locals["self"]
+                self._modules[id(module)] = module
+            if id(code) not in self._done:
+                self._on_call(frame, code)
+        elif event == "c_call":
+            self._on_builtin(frame, function)
+
+    def _on_call(self, frame: FrameType, code: CodeType) -> None:
+        kind = kind_of(code.co_filename)
+        if kind == STANDARD and kind_of_caller(frame) != USER:
+            return
+        self._done[id(code)] = code
+        if kind != SKIPPED:
+            self._on_code(code, frame.f_globals)
+
+    def _on_builtin(self, frame: FrameType, function: Any) -> None:
+        owner = getattr(function, "__self__", None)
+        module = getattr(function, "__module__", None) or type(owner).__module__
+        read = OUTSIDE.get(module)
+        if read and function.__name__ not in PURE and kind_of_caller(frame, itself=True) == USER:
+            self.outside.add((f"{module.lstrip('_')}.{function.__name__}", read))
+
+
+def _check_module(module: Module) -> None:
+    """Raise StepError for modules that a graph would not show as they are."""
+    if isinstance(module, torch.jit.ScriptModule):
+        hint = "Give the module as it was before torch.jit.script."
+        raise StepError("a scripted module is part of a step", came=module.original_name, hint=hint)
+    own = module._backward_hooks, module._backward_pre_hooks
+    for hooks in (*own, _global_backward_hooks, _global_backward_pre_hooks):
+        for hook in hooks.values():
+            came = f"{getattr(hook, '__qualname__', hook)} of {type(module).__name__}"
+            hint = "Put it on the rnnops.torch.RNN, or on a parameter."
+            raise StepError("a loop would run a module's backward hook at each step", came=came, hint=hint)
+
+
+def kind_of_caller(frame: FrameType | None, itself: bool = False) -> str:
+    """Whose code called, looking past the standard library's."""
+    frame = frame if itself else frame and frame.f_back
+    while frame is not None:
+        kind = kind_of(frame.f_code.co_filename)
+        if kind != STANDARD:
+            return USER if kind == MODULES else kind
+        frame = frame.f_back
+    return USER

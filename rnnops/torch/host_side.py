@@ -12,7 +12,7 @@ from torch import Tensor
 import rnnops as ro
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cpu.openmp import openmp_of
+from rnnops.compiler.targets.cpu.team import openmp_of
 from rnnops.compiler.targets.target import Processor
 from rnnops.net import Net
 from rnnops.torch.errors import StepError

@@ -1,4 +1,9 @@
-"""Prepared steps: traced once, translated for each batch size, checked before first use, compiled by shape."""
+"""Steps made ready to run: traced, translated and compiled, or PyTorch's own loop.
+
+PyTorch's own loop over a step, for steps that no one graph stands for.
+
+Prepared steps: traced once, translated for each batch size, checked before first use, compiled by shape.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +16,57 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from rnnops import forks
+from rnnops import util
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.schema import schema_of
+from rnnops.torch.arguments import Layout
 from rnnops.torch.autograd import run_recurrence
-from rnnops.torch.check import check_step
+from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
-from rnnops.torch.journal import Journal
-from rnnops.torch.layout import Layout
 from rnnops.torch.sides import Side
 from rnnops.torch.trace import Trace
-from rnnops.torch.traced import Step, Traced, carrying, traced_step
+from rnnops.torch.traced import FlatStep, Step, Traced, carrying, check_step, traced_step
 from rnnops.torch.translate import Translation, translate
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
 
+
+def run_plainly(
+    function: FlatStep,
+    states: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    lengths: Tensor | None,
+    reverse: bool,
+    batch_axis: int,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Last states, and results of all steps."""
+    carried, rows, steps = list(states), [], inputs[0].shape[0]
+    for t in reversed(range(steps)) if reverse else range(steps):
+        results = list(function(*carried, *[sequence[t] for sequence in inputs]))
+        found, ys = results[: len(states)], results[len(states) :]
+        if lengths is not None:
+            live = t < lengths
+            found = [_where(live, new, old, batch_axis) for new, old in zip(found, carried, strict=True)]
+            ys = [_where(live, y, torch.zeros_like(y), 0) for y in ys]
+        carried = found
+        rows.append(ys)
+    if reverse:
+        rows.reverse()
+    return carried, [torch.stack(list(column)) for column in zip(*rows, strict=True)]
+
+
+def _where(live: Tensor, new: Tensor, old: Tensor, axis: int) -> Tensor:
+    if not -new.dim() <= axis < new.dim():
+        return new
+    shape = [1] * new.dim()
+    shape[axis] = len(live)
+    return torch.where(live.reshape(shape), new, old)
+
+
 PREPARING = threading.RLock()  # what tracing changes in PyTorch meanwhile is the process's
-forks.wait_for(PREPARING)
+util.wait_for(PREPARING)
 KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 KEPT_TRACES = 8  # other values of what a step reads, and other ways that it takes by sizes
 

@@ -1,27 +1,268 @@
-"""Running a scan: what was prepared for its structure, now or as one op of a graph that is being made."""
+"""A scan runs: at once, or as one opaque op of a graph that is being made.
+
+A recurrence as one opaque op, which torch.compile and torch.export put into their graphs as it is.
+
+An op of a graph takes tensors and numbers, so that calls are known by number, and what a backward pass reads lies in a
+table under the address of a token: a tensor that goes with the graph, which takes the entry along when it is freed. A
+token that was copied meanwhile finds none, and the forward pass runs again. Sizes of batch and time may be symbols of
+the graph; the step is then compiled for each batch size that comes.
+
+Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
+mode than `autograd.Recurrence`, which is there for that.
+
+Running a scan: what was prepared for its structure, now or as one op of a graph that is being made.
+"""
 
 from __future__ import annotations
 
+import secrets
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
-from rnnops.torch.arguments import Tensors, tensors_of
+from rnnops.torch.arguments import Tensors, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
+from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
-from rnnops.torch.layout import layout_of
-from rnnops.torch.opaque import Call, call_opaque
-from rnnops.torch.plain_loop import run_plainly
-from rnnops.torch.prepare import Compiled, PlainLoop, Prepared, Settings
+from rnnops.torch.host_side import HOST, as_array, as_tensor
+from rnnops.torch.prepare import Compiled, PlainLoop, Prepared, Settings, run_plainly
 from rnnops.torch.sides import side_of
-from rnnops.torch.stand_ins import given_tensors, is_in_graph, outside_of_graphs
-from rnnops.torch.traced import Step
+from rnnops.torch.traced import Step, Traced
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
+
+
+@dataclass(frozen=True)
+class Call:
+    """How an op's tensors are read: states, inputs, lengths where there are, then all that the step may close over.
+
+    Args:
+        states, inputs: how many there are.
+        step: what is traced again for sizes that need it.
+        traced: for the sizes at which the graph was made; the op gets the tensors in its slots.
+        given: which slots have a tensor of the graph; others are read when the op runs.
+        is_whole: whether the graph has all tensors that the step uses.
+    """
+
+    prepared: Prepared
+    step: Step
+    states: int
+    inputs: int
+    lengths: bool
+    batch_axis: int
+    traced: Traced
+    given: tuple[bool, ...]
+    is_whole: bool
+
+    def check_whole(self) -> None:
+        """Raise StepError where a step uses what its graph does not have, and would give no gradient to."""
+        if not self.is_whole:
+            hint = "Make what it needs parts of the cell that rnnops.torch.RNN is given."
+            raise StepError("in a graph, a step reaches tensors that are not its cell's", hint=hint)
+
+    def compiled(self, tensors: Sequence[Tensor]) -> Compiled:
+        """The step compiled for the sizes of these tensors."""
+        states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
+        shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
+        layout = partial(layout_of, states, inputs, self.batch_axis)
+        compiled, _ = self.prepared.for_shapes(self.step, shapes, self.lengths, layout)
+        if isinstance(compiled, PlainLoop):
+            compiled.refuse("a graph takes no such step")
+        return compiled
+
+    def places(self, compiled: Compiled) -> list[int | None]:
+        """For each input of the net, which of the op's tensors it is; None for those that the graph does not have."""
+        first = self.states + self.inputs + self.lengths
+        slots = [None if number is None else self._slot(compiled, number) for number in compiled.numbers]
+        return [*range(first), *(first + slot if slot is not None and self.given[slot] else None for slot in slots)]
+
+    def _slot(self, compiled: Compiled, number: int) -> int:
+        """Which of the op's slots a tensor of another trace is in."""
+        if compiled.traced is self.traced:
+            return number
+        holder, key, _ = compiled.traced.watch.slots[number]
+        for place, (other, name, _) in enumerate(self.traced.watch.slots):
+            if other is holder and name == key:
+                return place
+        hint = "Call the module with this batch size before, outside of the graph, or make a graph for it."
+        raise StepError(
+            f"a graph does not have {compiled.traced.watch.walk.where_slot(number)}, which this size needs", hint=hint
+        )
+
+    def feeds(self, compiled: Compiled, tensors: Sequence[Tensor]) -> dict[str, Any]:
+        """What the net is fed."""
+        constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.closed_over_now())
+        fed = {}
+        for name, place, constant in zip(compiled.translation.names, self.places(compiled), constants, strict=True):
+            tensor = compiled.translation.as_fed(constant if place is None else tensors[place])
+            fed[name] = as_array(name, tensor)
+        return fed
+
+    def result_kinds(self, tensors: Sequence[Tensor]) -> list[tuple[torch.dtype, tuple[Any, ...]]]:
+        """Dtype and shape of each last state, and of each result of all steps, for sizes that may be symbols."""
+        sequence, trace = tensors[self.states], self.traced.trace
+        assert trace is not None
+        kinds = trace.result_kinds(sequence.shape[1] if trace.symbols else None)
+        return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
+
+
+_calls: dict[int, Call] = {}
+_numbers: dict[Any, int] = {}
+_pullbacks: dict[int, Any] = {}
+
+
+def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[Tensor]:
+    """Last states, then results of all steps.
+
+    Args:
+        tensors: as `Call` has them.
+    """
+    check_surroundings(HOST.kind)
+    grads = torch.is_grad_enabled()
+    wanted = [grads and tensor.requires_grad for tensor in tensors]
+    seed = torch.randint(SEEDS, ()) if is_random else None
+    return recurrence(list(tensors), wanted, seed, _number_of(call))[:-1]
+
+
+def _number_of(call: Call) -> int:
+    key = (
+        id(call.prepared),
+        call.states,
+        call.inputs,
+        call.lengths,
+        call.batch_axis,
+        id(call.traced),
+        id(call.step),
+        call.is_whole,
+    )
+    if key not in _numbers:
+        _numbers[key] = secrets.randbits(62)  # a graph of another process that is loaded here must find nothing
+        _calls[_numbers[key]] = call
+    return _numbers[key]
+
+
+def call_of(number: int) -> Call:
+    """The call of a number. Raises StepError for one of another process."""
+    if number not in _calls:
+        raise StepError(
+            "this graph holds a recurrence of another process, where its step was traced",
+            op="rnnops::recurrence",
+            hint="Export the module again in this process, or save its state_dict and build it anew.",
+        )
+    return _calls[number]
+
+
+@torch.library.custom_op("rnnops::recurrence", mutates_args=())
+def recurrence(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int) -> list[Tensor]:
+    """Last states, results of all steps, and the token of what backward reads.
+
+    Args:
+        wanted: which of the tensors want gradients; without any nothing is kept.
+    """
+    out, pullback, compiled = _forward(tensors, wanted, seed, call)
+    token = np.zeros(1, np.int64)
+    if pullback is not None:
+        _pullbacks[token.ctypes.data] = pullback
+        weakref.finalize(token, _pullbacks.pop, token.ctypes.data, None)
+    seen: set[str] = set()
+    results = []
+    for name in _output_names(compiled):
+        array = np.array(out[name]) if name in seen else np.ascontiguousarray(out[name])  # none is another one
+        seen.add(name)
+        results.append(as_tensor(array.reshape(out[name].shape)))
+    return [*results, torch.from_numpy(token)]
+
+
+@recurrence.register_fake
+def _(tensors: list[Tensor], wanted: list[bool], seed: Tensor | None, call: int) -> list[Tensor]:
+    kinds = call_of(call).result_kinds(tensors)
+    return [*(tensors[0].new_empty(shape, dtype=kind) for kind, shape in kinds), torch.empty(1, dtype=torch.int64)]
+
+
+def _forward(tensors: Sequence[Tensor], wanted: Sequence[bool], seed: Tensor | None, call: int) -> tuple[Any, ...]:
+    call_of(call).check_whole()
+    compiled = call_of(call).compiled(tensors)
+    feeds, number = call_of(call).feeds(compiled, tensors), 0 if seed is None else int(seed)
+    places = zip(compiled.translation.names, call_of(call).places(compiled), strict=True)
+    names = tuple(name for name, place in places if place is not None and wanted[place])
+    if names:
+        return *compiled.run.vjp(feeds, wrt=names, seed=number), compiled
+    return compiled.run(feeds, seed=number, training=True), None, compiled
+
+
+def _output_names(compiled: Compiled) -> tuple[str, ...]:
+    return (*compiled.translation.last, *compiled.translation.steps)
+
+
+@torch.library.custom_op("rnnops::recurrence_backward", mutates_args=())
+def recurrence_backward(
+    grads: list[Tensor],
+    present: list[bool],
+    tensors: list[Tensor],
+    outputs: list[Tensor],
+    wanted: list[bool],
+    seed: Tensor | None,
+    call: int,
+) -> list[Tensor]:
+    """Gradients of the tensors that want one.
+
+    Args:
+        grads: of the outputs that have one, which `present` tells.
+        outputs: of the forward op, the token last; what the pullback reads lies in them, so they must live until now.
+    """
+    pullback, compiled = _pullbacks.pop(outputs[-1].data_ptr(), None), call_of(call).compiled(tensors)
+    if pullback is None:  # a second backward pass
+        _, pullback, _ = _forward(tensors, wanted, seed, call)
+    given: dict[str, Any] = {}
+    names = (name for name, here in zip(_output_names(compiled), present, strict=True) if here)
+    for name, grad in zip(names, grads, strict=True):
+        array = as_array(name, grad)
+        given[name] = given[name] + array if name in given else array
+    found = {} if pullback is None else pullback(given)
+    places = zip(call_of(call).places(compiled), compiled.translation.names, strict=True)
+    named = {place: name for place, name in places if place is not None and name in found}
+    return [
+        as_tensor(found[named[i]]).to(tensor.dtype).contiguous() if i in named else torch.zeros_like(tensor)
+        for i, tensor in enumerate(tensors)
+        if wanted[i]
+    ]
+
+
+@recurrence_backward.register_fake
+def _(
+    grads: list[Tensor], present: list[bool], tensors: list[Tensor], outputs: list[Tensor], wanted: list[bool],
+    seed: Tensor | None, call: int,
+) -> list[Tensor]:  # fmt: skip
+    return [tensor.new_empty(tensor.shape) for tensor, want in zip(tensors, wanted, strict=True) if want]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, ctx.wanted, seed, ctx.call = inputs
+    ctx.count, ctx.is_random = len(tensors), seed is not None
+    ctx.save_for_backward(*tensors, *([seed] if ctx.is_random else []), *output)
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*[tensor for tensor in output if not tensor.is_floating_point()])
+
+
+def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> Any:
+    tensors, rest = ctx.saved_tensors[: ctx.count], list(ctx.saved_tensors[ctx.count :])
+    seed = rest.pop(0) if ctx.is_random else None
+    present = [grad is not None for grad in grads[:-1]]
+    given = [grad for grad in grads[:-1] if grad is not None]
+    found = iter(recurrence_backward(given, present, list(tensors), rest, ctx.wanted, seed, ctx.call) if given else ())
+    return [next(found, None) if want else None for want in ctx.wanted], None, None, None
+
+
+recurrence.register_autograd(_backward, setup_context=_keep)
+
 
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 

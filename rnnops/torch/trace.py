@@ -27,17 +27,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from rnnops.torch.arguments import Layout
 from rnnops.torch.aten import RULES
+from rnnops.torch.code_reads import Recorder
 from rnnops.torch.errors import StepError
-from rnnops.torch.layout import Layout
-from rnnops.torch.random_numbers import RandomFunctions
-from rnnops.torch.recorder import Recorder
 from rnnops.torch.step_modes import (
     Decisions,
     DetachWithoutGrad,
     ElementwiseFunctions,
     NoReading,
     PlainCells,
+    RandomFunctions,
     SizedByTensors,
 )
 

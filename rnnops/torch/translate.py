@@ -13,10 +13,10 @@ from torch import Tensor, fx
 import rnnops as ro
 from rnnops.blob import Blob
 from rnnops.net import Net
+from rnnops.torch.arguments import Kind, Layout
 from rnnops.torch.aten import RULES, Node, op_name
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.errors import StepError
-from rnnops.torch.layout import Kind, Layout
 from rnnops.torch.trace import Trace
 
 IGNORED = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit", "generator")

@@ -27,15 +27,15 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from rnnops.torch.code_reads import Reads, is_unread
-from rnnops.torch.errors import StepError
-from rnnops.torch.getters import (
+from rnnops.torch.code_reads import (
     MISSING,
     AsOneOfSeveral,
+    Reads,
     bytes_of,
     elements,
     has_slot,
     is_filled,
+    is_unread,
     items_of_dict,
     items_of_sequence,
     keys_of_class,
@@ -47,6 +47,7 @@ from rnnops.torch.getters import (
     text_of_key,
     variable_now,
 )
+from rnnops.torch.errors import StepError
 
 MOST_ELEMENTS, MOST_BYTES, MOST_OBJECTS = 20_000, 2**22, 200_000  # of a container, of an array, of a walk
 ATOMS = (

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnops.torch.code_reads import Reads
-from rnnops.torch.getters import bytes_of
+from rnnops.torch.code_reads import Reads, bytes_of
 from rnnops.torch.walk import Slot, Walk, walk_all
 
 

@@ -21,7 +21,7 @@ from bench.problems import Size
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.targets.cuda.step_cost import CLOCK
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import group_barrier
+from rnnops.kernels.cuda import async_copy
 
 pytestmark = [*on_cuda, in_simulator]
 HEAD = {
@@ -64,9 +64,9 @@ def test_members_of_a_group_read_what_neighbours_wrote(capsys: pytest.CaptureFix
 def test_a_barrier_that_waits_for_nobody_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hurried = group_barrier.source().replace("def await_group(", "def real_await_group(")
+    hurried = async_copy.source().replace("def await_group(", "def real_await_group(")
     hurried += "\n\n@device_function\ndef await_group(counters, line, members, turn):\n    pass\n"
-    monkeypatch.setattr(group_barrier, "source", lambda: hurried)
+    monkeypatch.setattr(async_copy, "source", lambda: hurried)
     with whole_grid(blocks=4, seed=1):
         first_checks.barriers(TINY)
     assert "are not those that a neighbour wrote" in told(capsys)["wrong"]

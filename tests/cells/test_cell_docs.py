@@ -185,7 +185,7 @@ def meanings(name: str, made: ro.cells.RNNCell, feeds: dict[str, np.ndarray]) ->
     known["normalized"] = lambda a: normalized(a, 1e-5 * (d if name == "rwkv7" else 1))
     known["mixed"] = lambda mix: feeds["x"] + (feeds["x_prev"] - feeds["x"]) * feeds[f"{mix}_mix"]
     if name == "lmu":
-        known |= dict(zip("AB", ro.cells.lmu.memory_matrices(5, 64.0), strict=True))
+        known |= dict(zip("AB", ro.cells.continuous.memory_matrices(5, 64.0), strict=True))
     if name == "layer_norm_lstm":
         gates = feeds["x"] @ feeds["i2h_w"].T + feeds["i2h_b"] + feeds["h_prev"] @ feeds["gates_t_w"].T
         known["z"] = gates + feeds["gates_t_b"]

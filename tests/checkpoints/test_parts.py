@@ -12,8 +12,7 @@ from part_cells import busy_feeds, busy_net, results
 import rnnops as ro
 from rnnops.checkpoints import Slots, forward_steps, slots
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.recurrent.parted import Parted
-from rnnops.recurrent.parts import Part, Parts
+from rnnops.recurrent.parts import Part, Parted, Parts
 from rnnops.schema import RunContext
 
 PLAIN = Options(compiled=False, tile=2, least_work=0)

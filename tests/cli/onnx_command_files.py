@@ -66,7 +66,7 @@ def counter(folder: Path, direction: str = "forward") -> Path:
 
 
 class StandIn:
-    """What `rnnops.onnx.runtime.Session` does, by the reference device, its results times `factor`."""
+    """What `rnnops.onnx.compare.Session` does, by the reference device, its results times `factor`."""
 
     factor = 1.0
     sizes: ClassVar[dict[str, int]] = {}  # with which it reads files

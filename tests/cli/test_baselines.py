@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from rnnops.cli.baselines import CharacterTable, TableError, baselines, compressor_bits
-from rnnops.cli.corpus import corpus_of, load_text
+from rnnops.cli.corpus import CharacterTable, TableError, baselines, compressor_bits, corpus_of, load_text
 
 SIZE = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.cli.batches import BatchError, Streams
+from rnnops.cli.corpus import BatchError, Streams
 
 
 def test_windows_hold_the_right_characters():

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.cli import stopping
+from rnnops.cli import session
 from rnnops.cli.corpus import Corpus, corpus_of
-from rnnops.cli.evaluate import evaluate, run_each_length, window_size
-from rnnops.cli.language_model import LanguageModel
+from rnnops.cli.evaluate import draw, evaluate, run_each_length, sample, window_size
+from rnnops.cli.language_model import LanguageModel, Settings
 from rnnops.cli.progress import Bar, Lines, show_progress
-from rnnops.cli.sample import draw, sample
-from rnnops.cli.settings import Settings
-from rnnops.cli.stopping import Clock, StopSignals
+from rnnops.cli.session import Clock, StopSignals
 from rnnops.cli.trainer import Trainer, moved_average
 from rnnops.testing import check_gradient
 
@@ -167,7 +165,7 @@ def test_stop_signals_in_another_thread() -> None:
 
 def test_the_clock_keeps_time_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(session.time, "monotonic", lambda: now)
     clock, endless = Clock(50.0, closing=5.0), Clock(None)
     clock.expect_evaluation(30.0)
     clock.expect_evaluation(8.0)

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from onnx_command_files import HEAD, StandIn, by_window, command, counter, saved, tagger
 
 from rnnops.cli import onnx_runs
-from rnnops.onnx import beside, turns
-from rnnops.onnx.runtime import Session
+from rnnops.onnx import compare
+from rnnops.onnx.compare import Session
 
 QUANTISED = """g (float[N,4] x) => (float y) { q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z) }"""
 
@@ -22,7 +22,8 @@ QUANTISED = """g (float[N,4] x) => (float y) { q, s, z = DynamicQuantizeLinear(x
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_runs, "Session", StandIn)
-    monkeypatch.setattr(beside, "time_in_turns", lambda calls: turns.time_in_turns(calls, block=0.0, rounds=1))
+    timed = compare.time_in_turns
+    monkeypatch.setattr(compare, "time_in_turns", lambda calls: timed(calls, block=0.0, rounds=1))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from train_runs import COMMAND, TINY, outcome, start, steps_of, train, wait_for_
 
 from rnnops.cli import session as session_module
 from rnnops.cli.main import main
-from rnnops.model import saving
+from rnnops.model import store
 
 # Two layers with dropout: parameters, both of Adam's moments, carried states and the seeds of masks must all be right.
 OPTIONS = (*TINY, "--layers", "2", "--dropout", "0.3")
@@ -137,7 +137,7 @@ def test_a_foreign_file(text: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     foreign = tmp_path / "foreign"
     save_file({"weights": np.zeros(3)}, foreign)
     assert "not one of a model" in refused(capsys, "--resume", foreign)
-    saving.save(foreign, {"weights": np.zeros(3)}, {"program": "another"})
+    store.save(foreign, {"weights": np.zeros(3)}, {"program": "another"})
     assert "not one of `rnnops train`" in refused(capsys, "--resume", foreign)
 
 
@@ -158,8 +158,8 @@ def test_a_foreign_file(text: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_document_that_is_not_ours(
     part: str, value: object, stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arrays, state = saving.load(stopped)
-    saving.save(stopped, arrays, {**state, part: value})
+    arrays, state = store.load(stopped)
+    store.save(stopped, arrays, {**state, part: value})
     assert "checkpoint" in refused(capsys, "--resume", stopped)
 
 
@@ -168,7 +168,7 @@ def test_a_document_that_is_not_ours(
 def test_arrays_that_are_not_the_models(
     name: str, change: str, stopped: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arrays, state = saving.load(stopped)
+    arrays, state = store.load(stopped)
     group = state if name in state else arrays
     if change == "missing":
         del group[name]
@@ -176,7 +176,7 @@ def test_arrays_that_are_not_the_models(
         group[f"{name}.more"] = np.zeros(2, np.float32)
     else:
         group[name] = group[name].T if change == "shape" else group[name].astype(np.float64)
-    saving.save(stopped, arrays, state)
+    store.save(stopped, arrays, state)
     assert train("--resume", stopped) == 2
     error = capsys.readouterr().err
     assert "arrays do not fit" in error
@@ -235,4 +235,4 @@ def test_the_default_text_is_found_again(tmp_path: Path) -> None:
     options = ("--hidden", 4, "--batch", 2, "--seq-length", 4, "--sample", 0)
     assert train(*options, "--max-bytes", 20_000, "--steps", 1, "--save", target) == 0
     assert train("--resume", target, "--steps", 2, "--sample", 0) == 0
-    assert saving.load(target)[1]["text"]["max_bytes"] == 20_000
+    assert store.load(target)[1]["text"]["max_bytes"] == 20_000

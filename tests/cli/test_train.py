@@ -13,7 +13,7 @@ from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
 from rnnops.cells import CELLS
 from rnnops.cli.session import Options, open_session
-from rnnops.model import saving
+from rnnops.model import store
 
 OWN_CELL = '''
 """A user's own cell: a minimal gated unit, in ops, without a derivative."""
@@ -89,7 +89,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_the_loss_falls(text: Path, tmp_path: Path) -> None:
     target = tmp_path / "model.npz"
     assert train(text, *TINY, "--hidden", 24, "--steps", 100, "--save", target) == 0
-    _, state = saving.load(target)
+    _, state = store.load(target)
     assert [point[0] for point in state["training"]] == [64 * 20 * k for k in range(1, 6)]
     assert [point[0] for point in state["held_out"]] == [64 * 10 * k for k in range(1, 11)]
     for curve in (state["training"], state["held_out"]):
@@ -113,7 +113,7 @@ def test_every_preset_trains_alone_and_stacked(cell: str, text: Path, tmp_path: 
         target = tmp_path / f"{layers}.npz"
         options = ("--cell", cell, "--layers", layers, "--dropout", 0.2 * (layers - 1), "--steps", 1, "--save", target)
         assert train(text, *TINY, *options) == 0
-        names = {name.split(".")[1] for name in saving.load(target)[0] if name.startswith("stack.layer")}
+        names = {name.split(".")[1] for name in store.load(target)[0] if name.startswith("stack.layer")}
         assert names == {f"layer_{layer}" for layer in range(layers)}
 
 
@@ -129,7 +129,7 @@ def test_recompute_changes_no_bit(cell: str, text: Path, tmp_path: Path) -> None
 def test_float64(text: Path, tmp_path: Path) -> None:
     target = tmp_path / "model.npz"
     assert train(text, *TINY, "--dtype", "float64", "--steps", 2, "--save", target) == 0
-    arrays, _ = saving.load(target)
+    arrays, _ = store.load(target)
     assert {array.dtype.name for array in arrays.values()} == {"float64", "int64"}
 
 
@@ -140,7 +140,7 @@ def test_products_of_bfloat16(text: Path, tmp_path: Path, capsys: pytest.Capture
         target = tmp_path / f"{precision}.npz"
         options = (*TINY, "--hidden", 24, "--steps", 60, "--precision", precision, "--save", target)
         assert train(text, *options) == 0
-        bits.append(saving.load(target)[1]["held_out"][-1][1])
+        bits.append(store.load(target)[1]["held_out"][-1][1])
     assert "24, products of bfloat16," in capsys.readouterr().out
     assert bits[0] != bits[1]
     assert abs(bits[0] - bits[1]) < 0.05
@@ -170,7 +170,7 @@ def test_a_cell_of_ones_own(own_cell: str, text: Path, tmp_path: Path) -> None:
     target, path_before = tmp_path / "model.npz", list(sys.path)
     options = (*TINY, "--hidden", 24, "--layers", 2, "--steps", 60)
     assert train(text, *options, "--cell", f"{own_cell}:build", "--save", target) == 0
-    arrays, state = saving.load(target)
+    arrays, state = store.load(target)
     assert arrays["stack.layer_1.gate_w"].shape == (24, 48)
     assert state["held_out"][-1][1] < 0.8 * state["held_out"][0][1]
     assert sys.path == path_before
@@ -185,7 +185,7 @@ def test_a_cell_of_ones_own_from_a_console(own_cell: str, text: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("lstmm", "unknown cell; wanted lstm, milstm"),
+        ("lstmm", "unknown cell; wanted gru, lstm"),
         ("no_such_module:build", "cannot be imported (ModuleNotFoundError"),
         (":build", "cannot be imported"),
         ("MODULE:", "has no function ''"),
@@ -252,7 +252,7 @@ def test_saving_spares_other_files(text: Path, tmp_path: Path, capsys: pytest.Ca
     assert "would be overwritten" in refused(capsys, text, *TINY, "--save", precious)
     assert precious.read_text() == "a letter"
     old = tmp_path / "old.npz"
-    saving.save(old, {}, {"program": "rnnops train"})
+    store.save(old, {}, {"program": "rnnops train"})
     assert train(text, *TINY, "--steps", 1, "--save", old) == 0
     assert steps_of(old) == 1
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rnnops.loops import Pointwise, Product
 from rnnops.ops.base import Binary, Unary, Variadic
-from rnnops.ops.sums import SumOfProducts
+from rnnops.ops.reduction import SumOfProducts
 from rnnops.schema import REGISTRY, OpSchema
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS
 

@@ -11,9 +11,8 @@ import rnnops as ro
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.ir.layouts import dense
-from rnnops.compiler.ir.lowered import Lowered
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.scan import Lowered
+from rnnops.compiler.ir.statements import Access, Statement, dense
 from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.compiler.lower.lower_ops import lower_ops
 from rnnops.compiler.pipeline import live_net, training_structure, with_memory

@@ -5,12 +5,10 @@ from __future__ import annotations
 import rnnops as ro
 from rnnops.checkpoints.policy import Policy
 from rnnops.checkpoints.residuals import DEFAULT_POLICY
-from rnnops.compiler.ir.layouts import dense
-from rnnops.compiler.ir.lowered import Lowered
-from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.ir.scan import Lowered
+from rnnops.compiler.ir.statements import Access, dense
 from rnnops.compiler.lower.lower_ops import lower_ops
-from rnnops.compiler.saving.choose_saved import by_policy
-from rnnops.compiler.saving.fit_budget import Saved
+from rnnops.compiler.saving.choose_saved import Saved, by_policy
 from rnnops.interpreter import Program, prepare
 from rnnops.schema import Call
 from rnnops.types import Shape, Type

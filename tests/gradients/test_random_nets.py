@@ -13,9 +13,9 @@ from random_feeds import bits
 import rnnops as ro
 from rnnops.op import Op
 from rnnops.ops.activation import Tanh
-from rnnops.prune import prune
+from rnnops.rewrites import prune
 from rnnops.testing import RandomNet, check_devices, check_gradient, checked_loans, random_net
-from rnnops.testing.draw import Draw
+from rnnops.testing.random_builder import Draw
 
 COUNT, BLOCK = 300, 10
 

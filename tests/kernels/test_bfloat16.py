@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.kernels.cpu.bfloat16 import bfloat16_code, bfloat16_value
-from rnnops.ops.bfloat16 import bits_of, numbers_of
+from rnnops.kernels.cpu.rounding import bfloat16_code, bfloat16_value
+from rnnops.ops.internal import bits_of, numbers_of
 
 
 def test_codes_are_nearest_and_even() -> None:

@@ -15,7 +15,7 @@ from fake_driver import Fakes, fake_device
 from numba import types
 
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import device_memory, facade, machine_code, simulated
+from rnnops.kernels.cuda import facade, machine_code, memory, simulated
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 KEPT: list[Any] = []  # caches that were put into our folder
@@ -91,7 +91,7 @@ def test_what_is_imported_without_the_simulator(monkeypatch: pytest.MonkeyPatch)
     KEPT.clear()
     assert without_simulator(facade, monkeypatch).overload == "overload"
     assert KEPT == ["cache"]
-    assert hasattr(without_simulator(device_memory, monkeypatch), "driver")
+    assert hasattr(without_simulator(memory, monkeypatch), "driver")
 
 
 class Building:

@@ -11,18 +11,9 @@ from cuda_marks import in_simulator
 from elsewhere import At, Elsewhere
 from fake_driver import Fakes, fake_device
 
-from rnnops.kernels.cuda import dlpack, streams
+from rnnops.kernels.cuda import exchange, streams
 from rnnops.kernels.cuda.device_array import empty, on_device, settled
-from rnnops.kernels.cuda.dlpack import (
-    CPU,
-    CUDA,
-    IS_COPIED,
-    READ_ONLY,
-    VERSIONED,
-    ManagedVersioned,
-    Taken,
-    capsule_of,
-)
+from rnnops.kernels.cuda.exchange import CPU, CUDA, IS_COPIED, READ_ONLY, VERSIONED, ManagedVersioned, Taken, capsule_of
 from rnnops.kernels.cuda.memory import in_stream
 
 pytestmark = [pytest.mark.cuda, in_simulator]
@@ -122,7 +113,7 @@ def test_what_others_say_is_read_only_is(fakes: Fakes) -> None:
 
 
 def flags_of(capsule: Any) -> int:
-    return int(ManagedVersioned.from_address(dlpack._inside(id(capsule), VERSIONED)).flags)
+    return int(ManagedVersioned.from_address(exchange._inside(id(capsule), VERSIONED)).flags)
 
 
 @pytest.mark.parametrize(

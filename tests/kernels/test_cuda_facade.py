@@ -17,7 +17,15 @@ from without_simulator import run_compiler
 from rnnops.blob import Blob
 from rnnops.compiler.targets.cuda import target
 from rnnops.errors import DeviceError
-from rnnops.kernels.cuda import device_memory, facade, gemm, host_numbers, launches, move, streams
+from rnnops.kernels.cuda import (
+    device_array,
+    facade,
+    gemm,
+    launches,
+    memory,
+    move,
+    streams,
+)
 from rnnops.kernels.cuda.device_array import empty, on_device
 from rnnops.kernels.cuda.memory import Memory, in_stream
 from rnnops.model import Adam, Cosine, Dense, Model, cuda_home, mean_squared_error
@@ -82,7 +90,7 @@ def test_a_kernel_is_allowed_more_shared_memory_when_it_needs_more(fakes: Fakes)
 @pytest.mark.parametrize(("cupy", "wanted"), [(True, ("alloc", 1, 7)), (False, ("memalloc", 1))])
 def test_memory_comes_from_the_pool_of_its_stream_where_there_is_one(cupy: bool, wanted: tuple[Any, ...]) -> None:
     with fake_device(cupy) as fakes:
-        owner, pointer = device_memory.allocate(0, streams.stream_of(7))
+        owner, pointer = memory.allocate(0, streams.stream_of(7))
     assert pointer == owner.memory.ctypes.data
     assert fakes.log == [wanted]
 
@@ -91,10 +99,10 @@ def test_too_little_memory_is_an_error_that_says_how_much_is_left(monkeypatch: p
     with fake_device(cupy=False) as fakes:
         fakes.cuda.free = 10
         with pytest.raises(DeviceError, match=r"out of memory; wanted 11 bytes; got 7 of 9 bytes"):
-            device_memory.allocate(11, 0)
+            memory.allocate(11, 0)
         monkeypatch.setattr(fakes.cuda, "_memalloc", lambda nbytes: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            device_memory.allocate(1, 0)
+            memory.allocate(1, 0)
 
 
 def test_copies_go_into_the_stream_that_is_current(fakes: Fakes) -> None:
@@ -196,7 +204,7 @@ def test_a_step_of_training_copies_a_batch_in_and_a_loss_out(fakes: Fakes, monke
     """Kernels are noted and not run, so that numbers mean nothing; when all work is in the stream, the host waits."""
     for module in (cuda_home, target):
         monkeypatch.setattr(module, "card", lambda net: facade.Card("", (9, 0), 0, 1))
-    for module in (gemm, host_numbers, launches, move):  # that have kernels
+    for module in (gemm, device_array, launches, move):  # that have kernels
         monkeypatch.setattr(module, "launch", lambda kernel, *given: fakes.log.append(("launch", *given)))
     model, x, y = Line(), np.ones((3, 2), "float32"), np.ones((3, 1), "float32")
     model.set_optimizer(Adam(Cosine(0.1, steps=9), max_value=1.0))

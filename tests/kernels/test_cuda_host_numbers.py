@@ -9,13 +9,13 @@ from lending import Purse
 from without_simulator import run_compiler
 
 from rnnops.kernels.cuda import facade
-from rnnops.kernels.cuda.host_numbers import numbers_on_device, renew
+from rnnops.kernels.cuda.device_array import numbers_on_device, renew
 from rnnops.kernels.cuda.lenders import lent_by
 
 pytestmark = on_cuda
 CODE = """
 from numba import types
-from rnnops.kernels.cuda.host_numbers import TOGETHER, writing
+from rnnops.kernels.cuda.device_array import TOGETHER, writing
 numbers = types.UniTuple(types.int64, TOGETHER)
 text = facade.ptx(writing, (facade.array_type("int64"), types.int64, types.int64, numbers), (9, 0))
 print(text.count(".entry"), text.count("ld.param.u64") + text.count("ld.param.b64") + text.count("ld.param.v2"))

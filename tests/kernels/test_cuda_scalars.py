@@ -19,9 +19,16 @@ from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edg
 
 from rnnops.kernels.cpu import folds, parts, pointwise
 from rnnops.kernels.cpu.uniform import uniform as uniform_of_processors
-from rnnops.kernels.cuda import bfloat16, device_scalars, facade, random_numbers, scalars, trigonometry
+from rnnops.kernels.cuda import (
+    device_scalars,
+    facade,
+    random_numbers,
+    scalars,
+    tensor_cores,
+    trigonometry,
+)
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS, implementations
-from rnnops.ops.bfloat16 import bits_of, numbers_of
+from rnnops.ops.internal import bits_of, numbers_of
 from rnnops.philox import uniform_rows
 
 pytestmark = pytest.mark.skipif(
@@ -38,7 +45,7 @@ def _silent_edges() -> Iterator[None]:
 
 
 def device_function(name: str) -> Any:
-    modules = (bfloat16, device_scalars, random_numbers, trigonometry)
+    modules = (tensor_cores, device_scalars, random_numbers, trigonometry)
     return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 

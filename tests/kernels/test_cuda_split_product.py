@@ -26,7 +26,7 @@ from numba import cuda, types
 
 from rnnops.kernels.cuda.async_copy import copies_done, copy_soon, fetch_early, starts_a_copy
 from rnnops.kernels.cuda.facade import at
-from rnnops.kernels.cuda.fours import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
+from rnnops.kernels.cuda.tiles import add_apart, add_batch, clear_four, keep_four, write_four, write_tile
 from rnnops.kernels.cuda.tiles import add_products, clear_tile, keep_tile
 
 device_function = cuda.jit(device=True)

@@ -12,7 +12,6 @@ from whole_grid import whole_grid
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade, step_product
 from rnnops.kernels.cuda.device_array import on_device
-from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, bits, values
 from rnnops.kernels.cuda.step_product_tensor import (
     BESIDE,
     SLICE,
@@ -22,6 +21,7 @@ from rnnops.kernels.cuda.step_product_tensor import (
     tiles_of,
     times_of,
 )
+from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, bits, values
 
 pytestmark = on_cuda
 PRECISIONS = tuple(INSTRUCTIONS)

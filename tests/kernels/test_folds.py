@@ -16,7 +16,7 @@ from rnnops.compiler.ir.expressions import Call, Expr, Load
 from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.exponential import exp
 from rnnops.kernels.cpu.folds import add_any_order, larger, smaller
-from rnnops.kernels.cpu.vector_width import lanes, vector_width
+from rnnops.kernels.cpu.processor import lanes, vector_width
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64", "uint8", "uint64")

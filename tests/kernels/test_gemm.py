@@ -14,8 +14,8 @@ from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, 
 
 from rnnops.kernels.cpu import parts as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK, PACKED_BLOCK_BYTES
+from rnnops.kernels.cpu.processor import WIDTHS, lanes
 from rnnops.kernels.cpu.products import Products, products_of
-from rnnops.kernels.cpu.vector_width import WIDTHS, lanes
 
 DTYPES = ("float32", "float64")
 

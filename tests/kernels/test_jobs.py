@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 from word_drivers import call, driver
 
-from rnnops.compiler.execute.job_list import JobList, Recorded
-from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, held, made_array
-from rnnops.compiler.execute.recorder import Recorder
-from rnnops.compiler.schedule.row_order import order_rows, scattered
+from rnnops.compiler.execute.recorder import (
+    JobList,
+    NotRecordedError,
+    Recorded,
+    RecordedArray,
+    Recorder,
+    held,
+    made_array,
+)
+from rnnops.compiler.schedule.share_work import order_rows, scattered
 from rnnops.kernels.cpu import row_order
 
 native_order = driver(row_order.order_rows)

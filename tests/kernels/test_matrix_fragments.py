@@ -10,9 +10,9 @@ import pytest
 from cuda_marks import in_simulator, on_cuda
 from without_simulator import run_compiler
 
-from rnnops.kernels.cuda import check_tensor_cores, matrix_fragments, tensor_cores
+from rnnops.kernels.cuda import check_tensor_cores, tensor_cores, tensor_cores as matrix_fragments
 from rnnops.kernels.cuda.check_tensor_cores import compare_tensor_cores
-from rnnops.kernels.cuda.matrix_fragments import (
+from rnnops.kernels.cuda.tensor_cores import (
     BFLOAT16,
     FLOAT16,
     INSTRUCTIONS,
@@ -23,7 +23,7 @@ from rnnops.kernels.cuda.matrix_fragments import (
     place_in_c,
     values,
 )
-from rnnops.ops.rounded_products import rounded
+from rnnops.ops.products import rounded
 
 pytestmark = on_cuda
 ALL = list(INSTRUCTIONS.values())

@@ -9,7 +9,7 @@ import pytest
 from llvmlite import ir
 
 from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, Tile, define_tile, tile_rows, tiles
-from rnnops.kernels.cpu.vector_width import PAIRS, WIDTHS
+from rnnops.kernels.cpu.processor import PAIRS, WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
 

@@ -28,7 +28,7 @@ from pointwise_cases import (
 )
 
 from rnnops.kernels.cpu.pointwise import ERROR_BOUNDS, FUNCTIONS
-from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.processor import vector_width
 
 INTEGERS = ("int8", "int32", "int64", "uint8", "uint64")
 CHOOSING = {"maximum": np.maximum, "minimum": np.minimum}

@@ -15,8 +15,7 @@ from rejection import rejects
 
 import rnnops as ro
 from rnnops.kernels.cpu import native, processor
-from rnnops.kernels.cpu.processor import LEVELS, X86, Processor, features_of, host, named
-from rnnops.kernels.cpu.vector_width import width_of
+from rnnops.kernels.cpu.processor import LEVELS, X86, Processor, features_of, host, named, width_of
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in X86, reason="levels are of x86")
 WIDTH_OF = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512, "haswell": 256, "nehalem": 128}
@@ -25,14 +24,14 @@ AT_LEVEL = """
 import sys
 import numpy as np
 import rnnops as ro
-from rnnops.kernels.cpu import micro_kernel, native, vector_width
+from rnnops.kernels.cpu import micro_kernel, native, processor
 
 net = ro.Net("n")
 net.outputs(y=ro.LSTM(net, net.input("x"), None, None, 5, 19, scope="s")[0])
 feeds = {**ro.init_params(net, 0, "float32"), "x": np.random.default_rng(0).normal(size=(4, 3, 5)).astype("float32")}
 wanted, came = (ro.compile(net, device).vjp(feeds)[0]["y"] for device in ("reference", "cpu"))
 assert np.abs(wanted - came).max() < 1e-6
-print(vector_width.vector_width(), micro_kernel.tile_rows(vector_width.vector_width()), native._target()[1], sep="; ")
+print(processor.vector_width(), micro_kernel.tile_rows(processor.vector_width()), native._target()[1], sep="; ")
 print(ro.devices()[1])
 """
 

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, parts
 
-from rnnops.kernels.cpu import rounded_parts as plain
+from rnnops.kernels.cpu import parts as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.processor import Processor, host
+from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, Processor, has_pairs, host
 from rnnops.kernels.cpu.products import Products, rounded_products_of
 from rnnops.kernels.cpu.rounded_gemm import ROWS, TN_ROWS
 from rnnops.kernels.cpu.rounding import round_bfloat16
 from rnnops.kernels.cpu.runtime import way_of
-from rnnops.kernels.cpu.vector_width import PAIRS, SINGLES, WIDTHS, has_pairs
-from rnnops.ops.rounded_products import rounded
+from rnnops.ops.products import rounded
 
 LEAST = float(np.finfo(np.float32).tiny)  # the smallest normal number
 KERNELS = [(width, SINGLES) for width in WIDTHS] + [(512, PAIRS)]

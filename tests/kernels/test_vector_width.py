@@ -6,8 +6,7 @@ import warnings
 
 import pytest
 
-from rnnops.kernels.cpu.processor import Processor, host
-from rnnops.kernels.cpu.vector_width import WIDTHS, lanes, vector_width, warn_if_hidden, width_of
+from rnnops.kernels.cpu.processor import WIDTHS, Processor, host, lanes, vector_width, warn_if_hidden, width_of
 
 AVX512 = frozenset({"sse2", "avx", "avx2", "fma", "avx512f"})
 AVX2 = AVX512 - {"avx512f"}

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.kernels.cpu.instructions import copied, loaded, room, stored, zeroed
 from rnnops.kernels.cpu.native import compiled, engine_of
-from rnnops.kernels.cpu.words import Address, AddressOf, Text
+from rnnops.kernels.cpu.words import Address, AddressOf, Text, copied, loaded, room, stored, zeroed
 
 NUMBERS = [-7, -1, 0, 1, 2, 5, 64, 1000]
 LIMIT = 5

@@ -15,8 +15,8 @@ from model_files import ARRAYS, STATE, TRACES, Exploit, assert_is_original, meta
 from safetensors.numpy import load_file, save_file
 
 import rnnops as ro
-from rnnops.model import saving
-from rnnops.model.saving import load, save
+from rnnops.model import store
+from rnnops.model.store import load, save
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_wrong_metadata_are_refused(path: Path, change: dict[str, str | None], w
 def test_documents_that_are_no_json_objects(path: Path, document: str) -> None:
     """Their SHA-256 is right."""
     arrays = load_file(path)
-    with_metadata(path, document=document, sha256=saving._digest(arrays, document))
+    with_metadata(path, document=document, sha256=store._digest(arrays, document))
     with pytest.raises(ro.SaveError, match="is damaged: its document"):
         load(path)
 

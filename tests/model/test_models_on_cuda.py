@@ -15,7 +15,7 @@ from small_models import Tagger, tagger_batch
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.kernels.cuda import device_array, facade, host_numbers
+from rnnops.kernels.cuda import device_array, device_array as host_numbers, facade
 from rnnops.kernels.cuda.device_array import DeviceArray
 from rnnops.model import RNN, SGD, Adam, AdamW, Cosine, Dense, Model, Optimizer, mean_squared_error
 

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 from small_models import PERCEPTRON, TAGGER, Perceptron, Tagger, perceptron_batch, tagger_batch
 
 import rnnops as ro
-from rnnops.model import SGD, Adam, migrations, saving
-from rnnops.model.saving import load, save
+from rnnops.model import SGD, Adam, store
+from rnnops.model.store import load, save
 
 
 @pytest.fixture
@@ -171,12 +171,12 @@ def test_the_fixture_is_what_its_writer_writes(tmp_path: Path) -> None:
 
 
 def test_every_older_version_has_a_migration() -> None:
-    assert sorted(migrations.MIGRATIONS) == list(range(1, saving.VERSION))
+    assert sorted(store.MIGRATIONS) == list(range(1, store.VERSION))
     with pytest.raises(ro.SaveError, match="two arrays of a file of version 1 have one name"):
-        migrations.migrated({"a/b": CURVE, "a.b": CURVE}, 1)
+        store.migrated({"a/b": CURVE, "a.b": CURVE}, 1)
     with pytest.raises(ro.SaveError, match=r"a file of version 1 lacks the array 'optimizer\.step'"):
-        migrations.migrated({"optimizer/mean/b": CURVE}, 1)
-    assert list(migrations.migrated({"state.a/b": CURVE, "a/b": CURVE}, 1)) == ["state.a/b", "a.b"]
+        store.migrated({"optimizer/mean/b": CURVE}, 1)
+    assert list(store.migrated({"state.a/b": CURVE, "a/b": CURVE}, 1)) == ["state.a/b", "a.b"]
 
 
 @pytest.mark.parametrize(("version", "words"), [("3", "Update"), ("99", "Update"), ("0", ""), ("1.0", ""), ("", "")])
@@ -204,7 +204,7 @@ def test_a_save_that_dies_leaves_the_old_file(
         raise failure
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving if step == "save_file" else os, step, dying)
+        patch.setattr(store if step == "save_file" else os, step, dying)
         with pytest.raises(ro.SaveError if isinstance(failure, OSError) else type(failure)) as caught:
             save(path, {"w": np.zeros(1_000)}, {"position": 99})
     if isinstance(failure, OSError):
@@ -216,7 +216,7 @@ def test_a_save_that_dies_leaves_the_old_file(
 SAVES = """
 import sys
 import numpy as np
-from rnnops.model.saving import save
+from rnnops.model.store import save
 
 print("ready", flush=True)
 while True:

@@ -13,11 +13,16 @@ from scan_models import scan_model
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, load_model
-from rnnops.onnx.feeds import choose_sizes, random_feeds
-from rnnops.onnx.open_states import open_states
-from rnnops.onnx.state_pairs import state_pairs
-from rnnops.onnx.steps import HandedOn, distances_of_steps, join_steps, split_steps
-from rnnops.onnx.turns import time_in_turns
+from rnnops.onnx.compare import (
+    HandedOn,
+    choose_sizes,
+    distances_of_steps,
+    join_steps,
+    random_feeds,
+    split_steps,
+    time_in_turns,
+)
+from rnnops.onnx.state_pairs import open_states, state_pairs
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 WEIGHTS = "float[1,8,3] w, float[1,8,2] r, float[2,1,2] zeros"

@@ -16,8 +16,7 @@ from quantised_models import MICROSOFT, model_of
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
-from rnnops.onnx.import_microsoft import MICROSOFT_RULES
-from rnnops.onnx.import_quantised_conv import QUANTISED_CONV_RULES
+from rnnops.onnx.import_microsoft import MICROSOFT_RULES, QUANTISED_CONV_RULES
 
 Array = np.ndarray[Any, Any]
 DRAW = np.random.default_rng(0)

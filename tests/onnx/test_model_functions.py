@@ -16,7 +16,7 @@ from rejection import rejects
 import rnnops as ro
 from rnnops.cli.main import main
 from rnnops.onnx import OnnxError, export, load, load_model
-from rnnops.onnx.model_functions import Call, NodeCount, Places, key_of
+from rnnops.onnx.functions import Call, NodeCount, Places, key_of
 
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "own" : 1]>'

@@ -11,7 +11,7 @@ from one_node import Array, check_node, one_node, read
 from onnx import load as load_proto
 
 from rnnops.onnx import OnnxError, export
-from rnnops.onnx.import_normalization import NORMALIZATION_RULES
+from rnnops.onnx.import_groups import NORMALIZATION_RULES
 
 
 def floats(seed: int, *shape: int) -> Array:

@@ -18,7 +18,7 @@ from each import check_each
 from if_models import BY_WINDOW, model_of
 from onnx.reference import ReferenceEvaluator
 
-from rnnops.onnx.difference import distance
+from rnnops.onnx.compare import distance
 from tools.real_models import __main__ as command, speed, wheels
 from tools.real_models.checks import check_file
 from tools.real_models.feeds import KINDS, make_feeds

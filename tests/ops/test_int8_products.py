@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.ops.int8_products import as_int8, int8_matmul, scale_columns
+from rnnops.ops.products import as_int8, int8_matmul, scale_columns
 
 Array = Any
 

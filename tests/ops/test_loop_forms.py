@@ -18,7 +18,7 @@ from rnnops.blob import Blob
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
 from rnnops.net import Net
-from rnnops.ops.bfloat16 import bits_of, numbers_of
+from rnnops.ops.internal import bits_of, numbers_of
 from rnnops.schema import REGISTRY, Call, RunContext
 from rnnops.types import FLOAT
 

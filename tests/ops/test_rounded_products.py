@@ -11,7 +11,7 @@ from rounding import as_bfloat16, assert_rounded_alike
 
 import rnnops as ro
 from rnnops.errors import NetError, TypeRuleError
-from rnnops.ops.rounded_products import rounded, rounded_gemm, rounded_matmul
+from rnnops.ops.products import rounded, rounded_gemm, rounded_matmul
 
 Array = Any
 

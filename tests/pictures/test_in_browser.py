@@ -14,7 +14,7 @@ from picture_browser import measured
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.pictures.drawing import Drawing
-from rnnops.pictures.picture import Picture
+from rnnops.pictures.svg import Picture
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 READABLE = 4.5  # of contrast, for texts of this size

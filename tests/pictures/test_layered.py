@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.pictures.layered import Layout, Size, lay_out
+from rnnops.pictures.drawing import Layout, Size, lay_out
 
 Edges = list[tuple[str, str]]
 

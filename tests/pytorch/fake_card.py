@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from rnnops.torch import cuda_calls
+from rnnops.torch import sides
 
 CARD, STREAM = torch.device("cuda", 0), 7
 
@@ -52,10 +52,10 @@ def fake_card() -> Iterator[FakeCard]:
     """All tensors lie on a device."""
     card = FakeCard()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_calls, "is_on_card", lambda tensor: card.device_of(tensor) == CARD)
-        patch.setattr(cuda_calls, "device_of", card.device_of)
-        patch.setattr(cuda_calls, "memory", card.memory)
-        patch.setattr(cuda_calls, "current_device", lambda: card.current)
-        patch.setattr(cuda_calls, "is_capturing", lambda: card.captures)
-        patch.setattr(cuda_calls, "current_stream", lambda device: SimpleNamespace(cuda_stream=STREAM))
+        patch.setattr(sides, "is_on_card", lambda tensor: card.device_of(tensor) == CARD)
+        patch.setattr(sides, "device_of", card.device_of)
+        patch.setattr(sides, "memory", card.memory)
+        patch.setattr(sides, "current_device", lambda: card.current)
+        patch.setattr(sides, "is_capturing", lambda: card.captures)
+        patch.setattr(sides, "current_stream", lambda device: SimpleNamespace(cuda_stream=STREAM))
         yield card

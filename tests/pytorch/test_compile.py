@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
-from rnnops.torch import opaque  # noqa: E402
+from rnnops.torch import run_scan  # noqa: E402
 
 T, N, D, H = 6, 4, 3, 5
 
@@ -129,7 +129,7 @@ def test_nothing_is_left_of_graphs_that_are_dropped() -> None:
         compiled(xs)
     compiled(xs)[0].sum().backward()
     gc.collect()
-    assert not opaque._pullbacks
+    assert not run_scan._pullbacks
 
 
 def test_a_graph_that_is_kept_runs_backward_twice() -> None:
@@ -169,7 +169,7 @@ def test_what_export_cannot_take_has_a_name(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(Exception, match="with strict=False alone"):
         torch.export.export(model, (xs,), strict=True)
     program = torch.export.export(model, (xs,), strict=False)
-    monkeypatch.setattr(opaque, "_calls", {})  # as in a process that loads it
+    monkeypatch.setattr(run_scan, "_calls", {})  # as in a process that loads it
     with pytest.raises(rt.StepError, match="recurrence of another process"):
         program.module()(xs)
 
@@ -179,15 +179,15 @@ def test_opcheck() -> None:
     xs = {"left": torch.randn(T, N, D, requires_grad=True), "right": [torch.randn(T, N, D)]}
     init = {"h": torch.randn(N, H), "count": torch.zeros(N, dtype=torch.int64)}
     torch.export.export(rnn, (xs, init), strict=False)
-    call = next(reversed(opaque._calls))
+    call = next(reversed(run_scan._calls))
     tensors = [*tree_leaves((init, xs)), *rnn.cell.parameters()]
     wanted = [tensor.requires_grad for tensor in tensors]
-    torch.library.opcheck(opaque.recurrence, (tensors, wanted, None, call))
-    outputs = opaque.recurrence(tensors, wanted, None, call)
+    torch.library.opcheck(run_scan.recurrence, (tensors, wanted, None, call))
+    outputs = run_scan.recurrence(tensors, wanted, None, call)
     present = [output.is_floating_point() for output in outputs[:-1]]
     grads = [torch.randn_like(output) for output, here in zip(outputs, present, strict=False) if here]
     detached, outputs = ([tensor.detach() for tensor in group] for group in (tensors, outputs))
-    torch.library.opcheck(opaque.recurrence_backward, (grads, present, detached, outputs, wanted, None, call))
+    torch.library.opcheck(run_scan.recurrence_backward, (grads, present, detached, outputs, wanted, None, call))
 
 
 def test_a_parameter_that_is_replaced_counts_at_every_batch_size() -> None:

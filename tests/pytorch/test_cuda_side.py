@@ -25,8 +25,8 @@ from rnnops.errors import DeviceError  # noqa: E402
 from rnnops.kernels.cuda import device_array, facade, move  # noqa: E402
 from rnnops.kernels.cuda.device_array import on_device  # noqa: E402
 from rnnops.kernels.cuda.lenders import lent_by  # noqa: E402
-from rnnops.torch.cuda_side import CudaSide, TorchMemory  # noqa: E402
-from rnnops.torch.layout import Kind, Layout  # noqa: E402
+from rnnops.torch.arguments import Kind, Layout  # noqa: E402
+from rnnops.torch.sides import CudaSide, TorchMemory  # noqa: E402
 from rnnops.torch.trace import trace_step  # noqa: E402
 from rnnops.torch.translate import translate  # noqa: E402
 

@@ -15,7 +15,7 @@ from rnnops.ops.activation import Relu, Tanh
 from rnnops.ops.arithmetic import Mul
 from rnnops.schema import REGISTRY, register
 from rnnops.testing import CheckError, check_devices, check_gradient, checked_loans
-from rnnops.testing.differences import Probe
+from rnnops.testing.gradient_check import Probe
 
 Arrays = dict[str, np.ndarray]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rnnops.kernels.cache_folder import cache_folder
-from rnnops.onnx.beside import OURS, THEIRS
+from rnnops.onnx.compare import OURS, THEIRS
 from tools.real_models.checks import Row, check_file
 from tools.real_models.runtime import is_there, run_onnxruntime
 from tools.real_models.speed import Speed, Times, summary, time_file

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 import rnnops as ro
-from rnnops.onnx.difference import distance
+from rnnops.onnx.compare import distance
 from tools.real_models.feeds import make_feeds
 from tools.real_models.table import RealFile
 

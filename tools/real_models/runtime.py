@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnops.onnx.runtime import Session
+from rnnops.onnx.compare import Session
 
 
 def run_onnxruntime(path: Path, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 
 import rnnops as ro
-from rnnops.onnx.beside import OURS, THEIRS, call_times, step_times
-from rnnops.onnx.runtime import Session
+from rnnops.onnx.compare import OURS, THEIRS, Session, call_times, step_times
 from rnnops.onnx.state_pairs import state_pairs
 from tools.real_models.checks import input_dtypes
 from tools.real_models.feeds import make_feeds
@@ -42,7 +41,7 @@ def time_file(entry: RealFile, path: Path, **options: Any) -> Speed:
     """Time a file that can be read.
 
     Args:
-        options: of `rnnops.onnx.turns.time_in_turns`.
+        options: of `rnnops.onnx.compare.time_in_turns`.
     """
     graph, session = onnx.load(path, load_external_data=False).graph, Session(path)
     feeds = make_feeds(entry.feeds, input_dtypes(path))

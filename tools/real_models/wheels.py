@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 from time import monotonic
 
-from rnnops.atomic_file import replaced
+from rnnops.util import replaced
 from tools.real_models.table import RealFile
 
 MOST_BYTES = 256 * 2**20  # of a wheel: the central directory of a larger one is not even looked at

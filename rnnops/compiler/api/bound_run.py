@@ -1,15 +1,24 @@
-"""Runs with bound inputs on processors: what models that are served do.
+"""Runs with bound inputs, for models that are served: recorded once, then one native call.
 
-A call does once, at the first one, what follows from bound inputs alone (`fold_bound.py`), and compiles all other ops
-that have a compiled form, however little they do: in a step of one row the interpreter would take longer for one of
+Native calls of one run: lists of jobs, by the types of feeds.
+
+A list is made when two calls in a row have feeds of the same types, as those of a stream or of a server have: making
+one takes as long as planning. Sequences of ever other lengths run as their plan says.
+
+Records the forward plan of a run with bound inputs, for feeds of certain types.
+
+Runs with bound inputs on processors: what models that are served do.
+
+A call does once, at the first one, what follows from bound inputs alone (`bound_weights.py`), and compiles all other
+ops that have a compiled form, however little they do: in a step of one row the interpreter would take longer for one of
 them than kernels for the whole net. Feeds of the same types as before are answered by one call of compiled code
-(`job_list.py`). `vjp` differentiates the net as it is, unless weights are kept as int8: these have no gradients.
+(`code_reads.py`). `vjp` differentiates the net as it is, unless weights are kept as int8: these have no gradients.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -18,28 +27,32 @@ from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.memory_named import memory_named, of_run
-from rnnops.compiler.api.native_calls import NativeCalls
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.planning_run import Feeds
-from rnnops.compiler.api.record import record
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.execute.job_list import Recorded
-from rnnops.compiler.execute.recorded_array import NotRecordedError
-from rnnops.compiler.execute.recorder import Recorder
-from rnnops.compiler.export.c_words import checked_name, name_of
-from rnnops.compiler.pipeline import TrainingPlan
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.recorder import (
+    JobList,
+    NotRecordedError,
+    Recorded,
+    RecordedArray,
+    Recorder,
+    held,
+    made_array,
+)
+from rnnops.compiler.export.c_source import checked_name, name_of
+from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan, forward_structure
 from rnnops.compiler.report.profile import Profile
-from rnnops.compiler.rewrite.fold_bound import LARGE_CONSTANT, split_bound
-from rnnops.compiler.rewrite.int8_weights import int8_weights
-from rnnops.compiler.rewrite.lift_from_cells import lift_from_cells
-from rnnops.compiler.saving.fit_budget import Saved
+from rnnops.compiler.rewrite.bound_weights import LARGE_CONSTANT, int8_weights, split_bound
+from rnnops.compiler.saving.choose_saved import Saved
 from rnnops.compiler.targets.target import PROCESSOR
 from rnnops.errors import DeviceError, FeedError, GradientError
 from rnnops.interpreter import Workspace, execute, prepare
-from rnnops.lazy import LazyModule, cached_property
 from rnnops.net import Net
+from rnnops.recurrent.hoist import lift_from_cells
 from rnnops.schema import RunContext
 from rnnops.types import FLOAT, Array, Type, type_of
+from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
     from rnnops.compiler.export import export_native as export_native, source_recorder as source_recorder
@@ -47,6 +60,122 @@ if TYPE_CHECKING:
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.export.export_native")
     source_recorder = LazyModule("rnnops.compiler.export.source_recorder")
+
+KINDS = 8  # types of feeds whose lists are kept
+LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
+
+
+class NativeCalls:
+    """Lists of jobs for one caller at a time each; tables are replaced and never changed, so there is no lock.
+
+    Args:
+        make: records a call with certain feeds.
+    """
+
+    def __init__(self, make: Callable[[Sequence[Array]], Recorded]) -> None:
+        self._make = make
+        self._idle: dict[Hashable, list[JobList]] = {}  # by the types of feeds; the last was used last
+        self._refused: dict[Hashable, str] = {}
+        self._last: Hashable = None
+
+    def call(self, kinds: Hashable, feeds: Sequence[Array]) -> dict[str, Array] | None:
+        """Outputs by name; None where there is no list for such feeds, or an index or a label is out of range."""
+        idle = self._idle.get(kinds)
+        if idle is None:
+            if kinds != self._last or kinds in self._refused:
+                return None
+            idle = self._idle_for(kinds)
+        jobs = self._list(idle, kinds, feeds)
+        if jobs is None:
+            return None
+        try:
+            return jobs(feeds)
+        finally:
+            idle.append(jobs)
+
+    def answered(self, kinds: Hashable) -> None:
+        """Feeds of these types were right, and were answered without a list."""
+        self._last = kinds
+
+    def refused(self, kinds: Hashable) -> str | None:
+        """Why such feeds have no list, None where nothing is known of them."""
+        return self._refused.get(kinds)
+
+    def _list(self, idle: list[JobList], kinds: Hashable, feeds: Sequence[Array]) -> JobList | None:
+        try:
+            return idle.pop()
+        except IndexError:
+            pass
+        try:
+            recorded = self._make(feeds)
+            if recorded.nbytes > LARGEST:
+                raise NotRecordedError(f"all results of the plan take {recorded.nbytes} bytes")
+            return JobList(recorded)
+        except NotRecordedError as reason:
+            self._refused = {**dict([*self._refused.items()][1 - KINDS :]), kinds: str(reason)}
+            self._idle = {kind: lists for kind, lists in self._idle.items() if kind != kinds}
+            return None
+
+    def _idle_for(self, kinds: Hashable) -> list[JobList]:
+        kept = dict([*self._idle.items()][1 - KINDS :])
+        idle = kept.setdefault(kinds, [])
+        self._idle = kept
+        return idle
+
+
+def record(
+    net: Net,
+    bound: Mapping[str, Array],
+    feeds: Sequence[Type],
+    float_dtype: str,
+    options: Options,
+    recorder: Recorder,
+) -> Recorded:
+    """What a call does with feeds of certain types, in the order of the inputs that are not bound.
+
+    Args:
+        net: live.
+        recorder: a new one.
+
+    Raises NotRecordedError where Python has a part in it.
+    """
+    names = [name for name in net.input_names if name not in bound]
+    types = {**{name: type_of(array) for name, array in bound.items()}, **dict(zip(names, feeds, strict=True))}
+    plan = forward_structure(net, types, float_dtype, replace(options, device=recorder, recycle=False))
+    stepped = [key for key, runner in plan.compiled.forward.items() if runner.compiled is None]
+    if stepped:
+        raise NotRecordedError(f"recurrence '{stepped[0]}' is stepped from Python")
+    _run(plan, recorder, bound, names)  # whose sizes say that nothing is packed
+    unpacked = [sizes.copy() for sizes in recorder.sizes]
+    recorder.clear()
+    outputs = {name: _own(array) for name, array in _run(plan, recorder, bound, names).items()}
+    for number, array in enumerate(outputs.values()):
+        made_array(array.shape, array.dtype, recorder.note, len(names) + number).assign(array)
+    sizes = tuple((now, first, now.copy()) for now, first in zip(recorder.sizes, unpacked, strict=True))
+    kinds = tuple((name, array.dtype, array.shape) for name, array in outputs.items())
+    return Recorded(tuple(recorder.jobs), kinds, sizes, recorder.status, recorder.barrier, len(names))
+
+
+def _own(output: RecordedArray) -> RecordedArray:
+    """An output, copied where it is a view of what is given: where that lies, another output may be put before it."""
+    return output.copy() if output.memory.given >= 0 else output
+
+
+def _run(
+    plan: ForwardPlan, recorder: Recorder, bound: Mapping[str, Array], names: Sequence[str]
+) -> dict[str, RecordedArray]:
+    """Run a plan with arrays that are not there yet; its outputs."""
+    program, workspace = plan.program, Workspace()
+    kinds = [program.types[name] for name in names]
+    given: list[Any] = [made_array(kind.shape, kind.dtype, recorder.note, n) for n, kind in enumerate(kinds)]
+    workspace.local.update(zip(names, given, strict=True))
+    fixed: dict[str, Any] = {name: held(array, recorder.note) for name, array in bound.items()}
+    workspace.local.update(fixed)
+    kernels = {**recorder.references(program), **plan.compiled.forward}
+    execute(program, workspace, RunContext(), kernels=kernels)
+    outputs: dict[str, Any] = {name: workspace[blob] for name, blob in program.net.output_blobs.items()}
+    return outputs
+
 
 Result = TypeVar("Result")
 

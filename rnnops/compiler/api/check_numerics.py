@@ -24,9 +24,9 @@ from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import REFERENCE
 from rnnops.errors import DeviceError, NumericsError
-from rnnops.lazy import cached_property
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
+from rnnops.util import cached_property
 
 
 class CheckedPullback(Pullback):

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from rnnops.checkpoints.policy import Saving
 from rnnops.compiler.api.feeds import check_bound, is_on_cuda
 from rnnops.compiler.api.planning_run import Feeds
+from rnnops.compiler.api.precision import check_weights
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
-from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.targets.cuda.late_check import checked_late
-from rnnops.compiler.targets.cuda.references import DeviceReference
-from rnnops.compiler.targets.cuda.target import cuda_target
+from rnnops.compiler.targets.cuda.target import DeviceReference, checked_late, cuda_target
 from rnnops.errors import DeviceError, FeedError, TypeRuleError
 from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program

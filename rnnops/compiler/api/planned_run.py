@@ -6,28 +6,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.html import folded, preformatted, scrolled
-from rnnops.lazy import LazyModule
-from rnnops.terminal import with_bar
+from rnnops.terminal import folded, preformatted, scrolled, with_bar
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import (
         describe as describe,
-        draw_saved as draw_saved,
         memory_curve as memory_curve,
         memory_timeline as memory_timeline,
-        plan_schedule as plan_schedule,
+        saved_residuals,
+        schedule,
     )
     from rnnops.compiler.report.memory_curve import MemoryCurve
     from rnnops.compiler.report.memory_table import MemoryTable
-    from rnnops.compiler.report.plan_schedule import Schedule
+    from rnnops.compiler.report.schedule import Schedule
     from rnnops.pictures.drawing import Drawing
 else:
     describe = LazyModule("rnnops.compiler.report.describe")
-    draw_saved = LazyModule("rnnops.compiler.report.draw_saved")
+    saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
     memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
     memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
-    plan_schedule = LazyModule("rnnops.compiler.report.plan_schedule")
+    schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class PlannedRun:
         Returns:
             A picture of the forward pass, and of the backward pass where it is planned; `print` says the same in words.
         """
-        return plan_schedule.plan_schedule(self.plan, self.device)
+        return schedule.plan_schedule(self.plan, self.device)
 
     def draw_net(self, opened: bool = True) -> Drawing:
         """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
@@ -77,7 +76,7 @@ class PlannedRun:
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
         """
-        return draw_saved.draw_saved(self.plan, opened)
+        return saved_residuals.draw_saved(self.plan, opened)
 
     @property
     def source(self) -> str:

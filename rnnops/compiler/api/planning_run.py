@@ -1,21 +1,26 @@
-"""What a run plans for feeds of certain types, and what its plans say; nothing is computed here."""
+"""The part of a run that plans: from types of feeds to a plan; nothing is computed here.
+
+What a run is: as text, and as what Python's own copies and pickles are made of.
+
+What a run plans for feeds of certain types, and what its plans say; nothing is computed here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rnnops.arguments import check_flags
+from rnnops.arguments import Attributes, check_flags
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
-from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays
+from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays, types_of_feeds
 from rnnops.compiler.api.memory_named import memory_named, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.precision import check_floats
-from rnnops.compiler.api.printed_run import PrintedRun
-from rnnops.compiler.api.type_feeds import types_of_feeds
+from rnnops.compiler.buffers.memory import Pool
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.pipeline import (
     ForwardPlan,
@@ -29,24 +34,66 @@ from rnnops.compiler.pipeline import (
 )
 from rnnops.compiler.plan_templates import PlanTemplates
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
-from rnnops.compiler.saving.fit_budget import Saved, fit_budget
-from rnnops.lazy import LazyModule
+from rnnops.compiler.saving.choose_saved import Saved, fit_budget
 from rnnops.net import Net
+from rnnops.parse import parse_net
+from rnnops.text import format_input
 from rnnops.types import Array, Type, type_of
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import (
         budget_curve as budget_curve,
-        estimates as estimates,
+        budget_curve as estimates,
         saved_residuals as saved_residuals,
     )
-    from rnnops.compiler.report.budget_curve import BudgetCurve
-    from rnnops.compiler.report.estimates import Estimate, EstimateTable
+    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
     from rnnops.compiler.report.saved_residuals import SavedResiduals
 else:  # a first call does without
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
-    estimates = LazyModule("rnnops.compiler.report.estimates")
+    estimates = LazyModule("rnnops.compiler.report.budget_curve")
     saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
+
+
+class PrintedRun(Attributes):
+    """Base of runs: a net, a device, options and what is bound; all else is made again where it is wanted."""
+
+    net: Net
+    device: str
+    _options: Options
+    _saving: Saving
+    _bound: dict[str, Any]
+
+    def __repr__(self) -> str:
+        free = [format_input(spec) for spec in self.net.input_specs if spec.name not in self._bound]
+        bound = f"; bound {', '.join(self._bound)}" if self._bound else ""
+        ports = f"{', '.join(free)} -> {', '.join(self.net.output_blobs)}"
+        return f"<{type(self).__name__} of net '{self.net.name}' on {self.device}: {ports}{bound}>"
+
+    def __copy__(self) -> PrintedRun:
+        """The same plans and kernels, as a copy that differs in some attribute has."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the text of the net and by options: kernels are loaded, or compiled, where the copy is used."""
+        options = replace(self._options, pool=Pool())  # which holds memory, and what was packed once
+        return _again, (type(self), str(self.net), self.device, options, self._bound, self._saving)
+
+    def _place(self) -> dict[str, str]:
+        return {"net": object.__getattribute__(self, "net").name}
+
+    def _attribute_hint(self, name: str) -> str | None:
+        return "run(feeds) is a call; out, pullback = run.vjp(feeds) and pullback(grads) train."
+
+
+def _again(kind: Any, text: str, device: str, options: Options, bound: dict[str, Any], saving: Saving) -> PrintedRun:
+    for array in bound.values():
+        array.flags.writeable = False  # as `bind` has them: packed copies would not follow
+    found: PrintedRun = kind(parse_net(text).snapshot(), device, options, bound, saving)
+    return found
+
 
 PLANS = 512  # of one run, for calls and for `vjp`; one takes about a hundred kilobytes
 Feeds = Mapping[str, Any]

@@ -14,18 +14,18 @@ from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.feeds import as_array
 from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.execute.residuals import ScanResiduals
+from rnnops.compiler.execute.forward import ScanResiduals
 from rnnops.compiler.pipeline import TrainingPlan
-from rnnops.compiler.report.memory_in_use import MemoryInUse
+from rnnops.compiler.report.memory_timeline import MemoryInUse
 from rnnops.errors import FeedError, GradientError
 from rnnops.interpreter import Program, Workspace, execute
-from rnnops.lazy import LazyModule
-from rnnops.ops.bfloat16 import numbers_of
-from rnnops.recurrent.parted import PartedResiduals
-from rnnops.recurrent.round_kept import rounded_blobs
+from rnnops.ops.internal import numbers_of
+from rnnops.recurrent.parts import PartedResiduals
 from rnnops.recurrent.stepping import StepWorkspaces
+from rnnops.recurrent.training_form import rounded_blobs
 from rnnops.schema import RunContext
 from rnnops.types import Array, Type, type_of
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.layers import layer_steps as layer_steps

@@ -17,14 +17,14 @@ from rnnops.compiler.api.feeds import as_arrays, as_given, check_bound, checked_
 from rnnops.compiler.api.memory_named import memory_named, of_run
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.planning_run import Feeds, PlanningRun
+from rnnops.compiler.api.precision import check_weights
 from rnnops.compiler.api.pullback import Pullback
-from rnnops.compiler.api.weights import check_weights
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.errors import DeviceError, FeedError
 from rnnops.interpreter import Program, Workspace, execute, is_whole
-from rnnops.lazy import LazyModule
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
+from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.api import bound_run as bound_run, stream as streams

@@ -1,22 +1,42 @@
-"""Allocations: the memory that the ops of a program ask for, what lies in it, and from when to when it is there.
+"""The memory of a pass: every allocation, its lifetime, and one block for all of them.
+
+Allocations: the memory that the ops of a program ask for, what lies in it, and from when to when it is there.
 
 A piece of memory holds one blob or several (`_all` and `_last` of a state), and a blob may lie in several pieces (the
 step workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so what it makes is new.
+
+What a recurrence that the interpreter runs leaves: state tensors, step outputs, the kept blobs of all steps.
+
+Bytes that a recurrence in parts holds, before it runs.
+
+Bytes of the blobs of a net in training form, step workspaces of recurrences included.
+
+Arenas: buffers that live at different times share one block of memory.
+
+Dynamic storage allocation with fixed lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one
+after another, each at the lowest offset that is free for as long as it lives, or where it leaves the least space over
+(best fit), in several orders. From the best layouts a bounded local search places what lies highest earlier. It ends
+where the block is as large as what is alive at once: no block can be smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from random import Random
 
-from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.interpreted_memory import buffers_of, results_of
-from rnnops.compiler.buffers.memory import KEPT, OUTPUT, SCRATCH, Buffer
-from rnnops.compiler.buffers.part_bytes import PARTS, held_in_parts
+from rnnops.checkpoints.policy import Slots
+from rnnops.compiler.buffers.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, rounded
+from rnnops.compiler.ir.scan import Role, TensorName
+from rnnops.compiler.lower.state_slots import read_by_backward
 from rnnops.interpreter import Program
-from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
+from rnnops.recurrent.op import cell_program, input_types
+from rnnops.recurrent.parts import Parts
+from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
+from rnnops.recurrent.stepping import tensor_shape
 from rnnops.schema import Call
-from rnnops.types import OPAQUE
+from rnnops.types import OPAQUE, Type
 
 Demands = Mapping[str, Demand]
 Held = Callable[[Call], Collection[str]]
@@ -110,3 +130,258 @@ def interpreted_results(call: Call) -> Sequence[tuple[Buffer, ...]]:
     if runs_in_parts(call.op) and is_training_form(call.op):
         results[-1] = (Buffer(PARTS, KEPT, "uint8", (held_in_parts(call),)),)
     return results
+
+
+def buffers_of(call: Call) -> dict[TensorName, Buffer]:
+    """The memory that lasts longer than a RecurrentNetwork op."""
+    recurrence = Recurrence(call.op, call.net)
+    types, program = input_types(recurrence, call), cell_program(recurrence, call)
+    steps, batch = recurrence.steps_and_batch(types)
+    blobs, read = program.net.output_blobs, read_by_backward(recurrence)
+    kinds: dict[TensorName, Type] = {}
+    for state, every in zip(recurrence.states, recurrence.op.outputs[::2], strict=False):
+        name, initial = Role.STATE.of(state.input), types[state.input]
+        seen = steps if name in read or every else 0  # else it is as short as the initial state
+        kinds[name] = Type(initial.dtype, tensor_shape(initial.shape, state.feature_rank, seen, batch))
+    for output in recurrence.wanted_step_outputs:
+        kinds[Role.OUTPUT.of(output)] = _over(steps, program.types[blobs[output]])
+    kinds.update((Role.KEPT.of(blob), _over(steps, kind)) for blob, kind in _kept(recurrence, program))
+    return {
+        name: Buffer(str(name), KEPT if name in read else OUTPUT, kind.dtype, kind.shape)
+        for name, kind in kinds.items()
+    }
+
+
+def results_of(call: Call, buffers: Mapping[TensorName, Buffer]) -> list[tuple[Buffer, ...]]:
+    """For each output of the op the buffers that it lies in."""
+    recurrence = Recurrence(call.op, call.net)
+    states = [Role.STATE.of(state.input) for state in recurrence.states]
+    results: list[tuple[Buffer, ...]] = []
+    for name in (*states, *map(Role.OUTPUT.of, recurrence.step_outputs)):
+        results += [(buffers[name],) if name in buffers else ()] * 2
+    if recurrence.keeps_workspaces:
+        results.append(tuple(buffer for buffer in buffers.values() if buffer.kind == KEPT))
+    return results
+
+
+def _kept(recurrence: Recurrence, program: Program) -> Iterator[tuple[str, Type]]:
+    """Kept blobs; of the steps of a recurrence within the cell their bytes."""
+    makers = {name: call for call in program.calls for name in call.op.outputs}
+    for name in recurrence.keep:
+        kind = program.types[name]
+        if kind.dtype == OPAQUE:
+            inner = sum(buffer.nbytes for buffer in buffers_of(makers[name]).values() if buffer.kind == KEPT)
+            kind = Type("uint8", (inner,))
+        yield name, kind
+
+
+def _over(steps: int, kind: Type) -> Type:
+    return Type(kind.dtype, (steps, *kind.shape))
+
+
+PARTS = "states and parts that are kept"
+
+
+@dataclass(frozen=True)
+class PartBytes:
+    """What decides how much a recurrence holds.
+
+    Args:
+        call: the RecurrentNetwork op in training form.
+        steps, batch: T and N.
+        states: bytes of the states before a part.
+        known: `sizes` by steps.
+    """
+
+    call: Call
+    steps: int
+    batch: int
+    states: int
+    known: dict[int, tuple[int, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    def keep(self, steps: int) -> Call:
+        """The op of a part of so many steps that keeps what backward reads."""
+        every = ((True, True),) * (len(self.call.output_types) // 2)
+        parts = Parts(self.call, every, min(steps, self.steps))
+        return parts.calls(parts.unit).keep
+
+    def sizes(self, steps: int) -> tuple[int, int]:
+        """Bytes that backward reads of a part, with the states after it; those of its results, which are copied."""
+        if steps not in self.known:
+            keep = self.keep(steps)
+            outputs = zip(keep.op.outputs[:-1], keep.output_types[:-1], strict=True)
+            results = sum(kind.nbytes for name, kind in outputs if name)
+            self.known[steps] = (workspace_bytes(keep) + self.states, results)
+        return self.known[steps]
+
+    def held(self, chosen: Slots) -> int:
+        """The most bytes at once: states in slots, parts kept, states at the start and at hand, results of a part."""
+        count, (part, results) = -(-self.steps // chosen.steps), self.sizes(chosen.steps)
+        used = min(chosen.count, count * chosen.cost if chosen.kind == "mixed" else count)
+        in_slots = used * part if chosen.kind == "step" else (used - 1) * self.states + part
+        if chosen.kind == "mixed":
+            in_slots = max(in_slots, (used - 1) // chosen.cost * part + part)
+        return in_slots + 2 * self.states + results
+
+
+def held_in_parts(call: Call) -> int:
+    """The most bytes that a recurrence in training form holds under its schedule."""
+    steps, count, kind, cost = call.op.attributes["schedule"]
+    return part_bytes(call).held(Slots(count, kind, steps, cost))
+
+
+def part_bytes(call: Call) -> PartBytes:
+    """The bytes of a RecurrentNetwork op in training form."""
+    parts = Parts(call, (), 1)
+    return PartBytes(call, *parts.size, sum(kind.nbytes for kind in parts.initial.values()))
+
+
+def bytes_of_blobs(program: Program) -> dict[str, int]:
+    """Bytes of every blob."""
+    found = {name: 0 if kind.dtype == OPAQUE else kind.nbytes for name, kind in program.types.items()}
+    for call in program.calls:
+        if is_training_form(call.op):
+            found[call.op.outputs[-1]] = workspace_bytes(call)
+    return found
+
+
+def workspace_bytes(call: Call) -> int:
+    """Bytes that a recurrence keeps of all its steps; of one in segments, states at their borders."""
+    if call.op.attributes.get("segments"):
+        recurrence = Recurrence(call.op, call.net)
+        steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
+        borders: int = -(-steps // call.op.attributes["segments"])
+        return borders * sum(kind.nbytes for kind in state_types(recurrence, call))
+    return sum(buffer.nbytes for buffer in buffers_of(call).values() if buffer.kind == KEPT)
+
+
+def state_types(recurrence: Recurrence, call: Call) -> list[Type]:
+    """Types of the states of a recurrence at one step."""
+    program = cell_program(recurrence, call)
+    return [program.types[program.net.output_blobs[state.output]] for state in recurrence.states]
+
+
+STARTS = 4  # layouts that the local search begins at; the first one has most of the rounds
+ROUNDS, PAIRS = 1000, 5_000_000  # of the local search: placements at most, and pairs of buffers that these look at
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A buffer of so many bytes, alive from one op to another, both included."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Where buffers lie in a block of so many bytes; offsets are multiples of a line of the cache."""
+
+    offsets: tuple[int, ...] = ()
+    nbytes: int = 0
+
+
+def intervals_of(allocations: Iterable[Allocation]) -> list[Interval]:
+    """From which op to which memory is there; what an op asks for lies apart, whatever its moment."""
+    return [Interval(one.nbytes, one.first // MOMENTS, one.last // MOMENTS) for one in allocations]
+
+
+def plan_arena(intervals: Sequence[Interval]) -> Arena:
+    """Offsets for buffers, such that no two that are alive at once overlap."""
+    if not intervals:
+        return Arena()
+    lines = [Interval(rounded(one.nbytes), one.first, one.last) for one in intervals]
+    least, _ = most_at_once(lines)
+    starts: list[Arena] = []
+    for key in ORDERS:
+        order = sorted(range(len(lines)), key=lambda i: (key(lines[i]), i))
+        for fit in (_lowest, _tightest):
+            starts.append(_placed(lines, order, fit))
+            if starts[-1].nbytes == least:
+                return starts[-1]
+    return _best_searched(lines, sorted(starts, key=lambda start: start.nbytes)[:STARTS], least)
+
+
+def _best_searched(lines: Sequence[Interval], starts: Sequence[Arena], least: int) -> Arena:
+    """The best of what the search finds from each layout, in turn until none can be smaller."""
+    best, rounds = starts[0], min(ROUNDS, PAIRS // len(lines) ** 2 + 1)
+    for number, start in enumerate(starts):
+        found = _searched(lines, start, least, rounds if number == 0 else rounds // STARTS)
+        best = found if found.nbytes < best.nbytes else best
+        if best.nbytes == least:
+            break
+    return best
+
+
+def most_at_once(intervals: Iterable[Interval | Allocation]) -> tuple[int, int]:
+    """The largest sum of bytes that are alive at once, and the first moment when so many are."""
+    changes: dict[int, int] = {}
+    for one in intervals:
+        changes[one.first] = changes.get(one.first, 0) + one.nbytes
+        changes[one.last + 1] = changes.get(one.last + 1, 0) - one.nbytes
+    alive, most = 0, (0, 0)
+    for moment in sorted(changes):
+        alive += changes[moment]
+        most = max(most, (alive, moment), key=itemgetter(0))
+    return most
+
+
+ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+    lambda one: (-one.nbytes, one.first),
+    lambda one: (one.first, -one.nbytes),
+    lambda one: (-one.nbytes * (one.last - one.first + 1), one.first),
+    lambda one: (-(one.last - one.first), -one.nbytes),
+    lambda one: (-one.last, -one.nbytes),
+)
+Gap = tuple[int, int]  # from, to
+Fit = Callable[[Iterable[Gap], int], int]
+
+
+def _lowest(gaps: Iterable[Gap], nbytes: int) -> int:
+    return next(start for start, end in gaps if end - start >= nbytes)
+
+
+def _tightest(gaps: Iterable[Gap], nbytes: int) -> int:
+    return min((end - start, start) for start, end in gaps if end - start >= nbytes)[1]
+
+
+def _placed(lines: Sequence[Interval], order: Iterable[int], fit: Fit) -> Arena:
+    """Buffers placed one after another."""
+    offsets = [0] * len(lines)
+    placed: list[tuple[int, int, int, int]] = []  # from, to, first, last
+    total = 0
+    for i in order:
+        one = lines[i]
+        taken = sorted((start, end) for start, end, first, last in placed if first <= one.last and one.first <= last)
+        offsets[i] = fit(_gaps(taken), one.nbytes)
+        placed.append((offsets[i], offsets[i] + one.nbytes, one.first, one.last))
+        total = max(total, offsets[i] + one.nbytes)
+    return Arena(tuple(offsets), total)
+
+
+def _gaps(taken: Iterable[Gap]) -> Iterable[Gap]:
+    """Free space between what is taken, lowest first, and all that is above it."""
+    top, gaps = 0, []
+    for start, end in taken:
+        if start > top:
+            gaps.append((top, start))
+        top = max(top, end)
+    return [*gaps, (top, 1 << 62)]
+
+
+def _searched(lines: Sequence[Interval], best: Arena, least: int, rounds: int) -> Arena:
+    """Place again with one buffer earlier in the order, one that lies at the top or any; as long as tries are left."""
+    draw = Random(0)
+    order = sorted(range(len(lines)), key=lambda i: (best.offsets[i], i))
+    for number in range(rounds):
+        top = [i for i in order if best.offsets[i] + lines[i].nbytes == best.nbytes]
+        moved = draw.choice(order if number % 4 == 3 else top)
+        candidate = [i for i in order if i != moved]
+        candidate.insert(draw.randint(0, order.index(moved)), moved)
+        found = _placed(lines, candidate, _lowest)
+        if found.nbytes <= best.nbytes:
+            best, order = found, candidate
+        if best.nbytes == least:
+            break
+    return best

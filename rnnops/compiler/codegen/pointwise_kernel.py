@@ -1,15 +1,23 @@
-"""Pointwise kernels: one function of pointers and sizes for all elementwise work between two products of a row."""
+"""Pointwise kernels: the elementwise work of a row between two products.
+
+Pointwise kernels: one function of pointers and sizes for all elementwise work between two products of a row.
+
+Pointwise kernels over large states, in whose text the sizes of a row stand.
+
+Elsewhere sizes are arguments, so that no width needs a compiler. Loops over the few vectors of a matrix's row would
+test as much as they compute then, and what is summed along its columns would go through memory at each of its rows.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.ir.device import LaneFold
 from rnnops.compiler.ir.expressions import (
     INDEX,
     Call,
@@ -27,7 +35,7 @@ from rnnops.compiler.ir.expressions import (
     inside,
     total,
 )
-from rnnops.compiler.ir.kernel import Assign, For, Function, If, Parameter, Statement as Line, Store
+from rnnops.compiler.ir.kernel import Assign, For, Function, If, LaneFold, Parameter, Statement as Line, Store
 from rnnops.compiler.ir.statements import FORMS, Access, Number, Statement, operands_of
 from rnnops.compiler.lower.scalar_expressions import (
     Constants,
@@ -39,7 +47,7 @@ from rnnops.compiler.lower.scalar_expressions import (
 )
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
 from rnnops.loops import Reduction
-from rnnops.ops.int8_products import INT8
+from rnnops.ops.products import INT8
 from rnnops.schema import form_of
 from rnnops.types import BOOL, FLOATS, Type
 
@@ -441,3 +449,10 @@ def _owners_read(nest: Nest) -> Iterator[str]:
             yield statement.target.index.owner
         if statement.fold and statement.start is None:
             yield statement.target.owner
+
+
+class StateWriter(PointwiseWriter):
+    """Writes the nests of one pointwise kernel over a large state."""
+
+    def _size(self, value: int) -> Expr:
+        return Literal(index(value))

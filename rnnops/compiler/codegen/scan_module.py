@@ -1,4 +1,12 @@
-"""A step plan as kernel IR: pointwise kernels, and one driver that all threads run."""
+"""The module of a scan: its kernels, and the driver that runs them over time.
+
+A step plan as kernel IR: pointwise kernels, and one driver that all threads run.
+
+Write the plan of a scan as a module; a backward pass may run steps of the forward pass again, segment by segment.
+
+For each row, from the last segment to the first: its states come from the segment's border, all steps run again, which
+leaves in scratch what backward reads of them, then all steps run backward. Nothing else of the forward pass was kept.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +18,19 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.parameters import (
+from rnnops.compiler.codegen.addresses import (
     DRIVER_PARAMETERS,
     SCALARS,
+    Addresses,
+    AllRows,
+    LastingRows,
+    RowsPastEnd,
+    RowsToEnd,
     array_parameters,
     copy_function,
     thread_share,
 )
-from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
-from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd, RowsToEnd
-from rnnops.compiler.codegen.state_kernel import StateWriter
-from rnnops.compiler.ir.device import DeviceModule
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes, StateWriter
 from rnnops.compiler.ir.expressions import (
     Expr,
     Literal,
@@ -35,6 +44,7 @@ from rnnops.compiler.ir.expressions import (
 from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
+    DeviceModule,
     Do,
     For,
     Function,
@@ -45,20 +55,18 @@ from rnnops.compiler.ir.kernel import (
     Pointer,
     Statement as Line,
     Vector,
+    shown,
 )
-from rnnops.compiler.ir.nodes import Contraction, Node, Product, Stage, node_reads, node_writes
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.shown import shown
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.statements import Contraction, Node, Product, Stage, Statement, node_reads, node_writes
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
-from rnnops.compiler.schedule.put_rows_outside import is_row_loop
-from rnnops.compiler.schedule.resident_states import copies
+from rnnops.compiler.schedule.rows_outside import copies, is_row_loop
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
-from rnnops.ops.int8_products import INT8
+from rnnops.ops.products import INT8
 from rnnops.types import BOOL, Type
 
 HEADER_SIZES = ("T", "N", "K", "backwards", "unpacked", "seed", "draw_t0", "active", "first", "carry", "columns")
@@ -481,3 +489,46 @@ STARTS = TILE, Name("carry")  # 0 where sums begin
 def _of(function: str, rounding: str) -> str:
     """The function of the runtime for operands that are rounded so."""
     return f"{function}_{rounding}" if rounding else function
+
+
+Again = tuple[Scan, StepPlan]  # steps of the forward pass
+
+
+def write_scan(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, again: Again | None = None) -> ScanModule:
+    """Write a plan as a module."""
+    if again is None:
+        return ScanWriter(scan, plan, layouts, dtype).written()
+    return SegmentWriter(scan, plan, layouts, dtype, again=again).written()
+
+
+@dataclass
+class SegmentWriter(ScanWriter):
+    """Writes a backward pass around steps of the forward pass."""
+
+    again: Again | None = None
+
+    @property
+    def types(self) -> Mapping[str, Type]:
+        return self.plan.types if self.again is None else {**self.again[1].types, **self.plan.types}
+
+    def _driver(self) -> list[Line]:
+        assert self.again is not None
+        assert self.layouts.again is not None
+        (scan, plan), layouts = self.again, self.layouts.again
+        ahead = ScanWriter(
+            scan, plan, layouts, self.dtype, self.constants, self.sizes, self.programs, copies=self.copies,
+            starts_at_borders=True,
+        )  # fmt: skip
+        ahead.part = Part(plan.stages, layouts.places, ahead.shares())
+        self.part = Part(self.plan.stages, self.layouts.places, self.shares())
+        back = Name("back")
+        up = ahead.steps_of_row(plan.stages[0], compare("==", Name("backwards"), 0), back)
+        down = self.steps_of_row(self.plan.stages[0], BACKWARDS)
+        together = self.sizes.of(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
+        tile = [
+            Assign("back", (T - 1) // K * K - TILE),
+            Assign("steps", least(K, T - back)),
+            Assign("low", choice(BACKWARDS, back, T - back - STEPS)),
+            self.part.shares.each_row([*up, *down]),
+        ]
+        return [*thread_share(("n0", "n1"), RANK, THREADS, N, together), For("tile", ZERO, T, K, tuple(tile))]

@@ -1,20 +1,264 @@
-"""Devices: which ops of a net run compiled, and which in the interpreter, and why."""
+"""Which op runs where: compiled as a whole, in parts, step by step, or interpreted.
+
+Recurrences that are stepped from Python, their steps compiled: those whose cells hold recurrences.
+
+A step is planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
+interpreter. On the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote
+them, and each kernel of a step costs some tens of microseconds, so that a step should be worth more than that.
+
+What runs recurrences that a byte budget cuts into parts, on either device.
+
+Devices: which ops of a net run compiled, and which in the interpreter, and why.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rnnops.checkpoints.slot_schedule import slots
 from rnnops.compiler.execute.backward import compile_backward
-from rnnops.compiler.execute.compiled import Compiled, Runner
-from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.execute.compiled import Compiled, Runner, Runners
+from rnnops.compiler.execute.compiled_scan import Carry, Once, Options
 from rnnops.compiler.execute.forward import compile_forward
-from rnnops.compiler.execute.parted_kernels import compile_parts
 from rnnops.compiler.execute.row_pass import compile_groups
 from rnnops.compiler.execute.segments import SegmentPlans, compile_in_segments
-from rnnops.compiler.execute.stepped_kernels import compile_steps
-from rnnops.compiler.ir.lowered import NothingToDoError, UnsupportedError
-from rnnops.compiler.schedule.compaction import past_end_reads
+from rnnops.compiler.ir.scan import NothingToDoError, UnsupportedError
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops
+from rnnops.compiler.schedule.finished_rows import past_end_reads
+from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program
-from rnnops.recurrent.recurrence import runs_in_parts
-from rnnops.schema import Call
+from rnnops.recurrent.op import backward_program, cell_program
+from rnnops.recurrent.parts import Part, PartCalls, Parted, Parts, Segments
+from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
+from rnnops.recurrent.stepping import HOST, run_backward, run_forward
+from rnnops.schema import Call, RunContext
+from rnnops.types import Array
+
+CompileStep = Callable[[Options, Program, Program | None], Compiled]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Runs a RecurrentNetwork op, or a RecurrentNetworkGradient op, step by step.
+
+    Args:
+        program: one step.
+        kernels: what runs ops of the step, by key; the interpreter runs the others.
+        interpreted: label of an op of the step that could not be compiled -> why.
+        reason: why the recurrence is no scan; empty on the reference device.
+        target: where arrays lie, and what runs ops of the step that have no kernel; the interpreter if left out.
+    """
+
+    call: Call
+    program: Program
+    kernels: Runners = field(default_factory=dict)
+    interpreted: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    target: Target | None = None
+    compiled: None = None
+
+    def __call__(
+        self, arrays: Sequence[Any], context: RunContext, start: Mapping[str, Array] | None = None
+    ) -> tuple[Any, ...]:
+        """All results of the op.
+
+        Args:
+            start: for a gradient, sums over steps that go on from here.
+        """
+        recurrence, kernels, place = Recurrence(self.call.op, self.call.net), self.kernels, HOST
+        if self.target is not None:
+            kernels, place = {**self.target.references(self.program), **kernels}, self.target.memory
+        if self.call.op.type == "RecurrentNetwork":
+            return run_forward(recurrence, self.program, arrays, context, kernels, place)
+        types = self.call.output_types
+        return run_backward(recurrence, self.program, types, arrays, context, start, kernels, place)
+
+    def demand(self) -> None:
+        """None: its results are the interpreter's."""
+
+    def beside(self) -> dict[str, Once]:
+        """Nets that run within it, by when."""
+        return {"in each step": Once(self.program, self.kernels)}
+
+
+def interpreted_steps(call: Call) -> Stepped:
+    """What runs a recurrence, or the gradient of one, in the interpreter."""
+    if call.op.type == "RecurrentNetwork":
+        return Stepped(call, cell_program(Recurrence(call.op, call.net), call))
+    return Stepped(call, backward_program(call))
+
+
+def compile_steps(
+    call: Call, backward_call: Call | None, options: Options, compile_step: CompileStep, reason: str
+) -> tuple[Stepped, Stepped | None]:
+    """What runs a recurrence, and its gradient, step by step, with all that can be compiled of a step.
+
+    Args:
+        backward_call: the gradient op that reads what the forward pass keeps.
+        compile_step: compiles the program of a step, and that of a backward step.
+    """
+    options = replace(options, fixed=frozenset(), least_work=0)  # all of a step, however little work it is
+    forward = interpreted_steps(call)
+    ahead, behind = fuse_ops(forward.program, call.op.attributes.get("keep", ()), all_ops=True), None
+    if backward_call is not None:
+        behind = fuse_ops(interpreted_steps(backward_call).program, (), all_ops=True)
+    found = compile_step(options, ahead, behind)
+    within = {f"{call.op.label}: {label}": why for label, why in found.interpreted.items()}
+    forward = Stepped(call, ahead, found.forward, within, reason, options.target)
+    if backward_call is None or behind is None:
+        return forward, None
+    return forward, Stepped(backward_call, behind, found.backward, reason=reason, target=options.target)
+
+
+@dataclass
+class SteppedSegments:
+    """Runs parts step by step.
+
+    Args:
+        kernels: of a part, by its number of steps.
+    """
+
+    kernels: Mapping[int, PartRunners]
+    sums: dict[str, Array] = field(default_factory=dict)
+
+    def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        """Run one op; sums over steps go on from part to part."""
+        stepped: Stepped = getattr(self.kernels[part.steps], what)
+        if what != "backward":
+            return stepped(arrays, context)
+        results = stepped(arrays, context, self.sums)
+        recurrence = Recurrence(stepped.call.op, stepped.call.net)
+        found = dict(zip(recurrence.ports(), results, strict=True))
+        self.sums = {name: grad for name in recurrence.references if (grad := found[name]) is not None}
+        return results
+
+    def end(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(frozen=True)
+class PartRunners:
+    """What runs the ops of a part."""
+
+    advance: Runner
+    keep: Runner
+    backward: Runner
+
+
+@dataclass
+class CompiledSegments:
+    """Runs parts by compiled scans.
+
+    Args:
+        kernels: of a part, by its number of steps.
+    """
+
+    kernels: Mapping[int, PartRunners]
+    forward: Carry
+    backward: Carry
+
+    def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        """Run one op; only the last `backward` gives sums over steps."""
+        kernel = getattr(self.kernels[part.steps], what)
+        carry = self.backward if what == "backward" else self.forward
+        carry.last = what == "backward" and part.first == 0
+        results: tuple[Any, ...] = kernel(arrays, context, carry)
+        return results
+
+    def end(self) -> None:
+        """Give scratch back."""
+        self.forward.end()
+        self.backward.end()
+
+
+@dataclass(frozen=True)
+class InParts:
+    """Runs a recurrence in parts, or the gradient of one.
+
+    Args:
+        run: all parts.
+        last: what runs the last part; None in the interpreter.
+    """
+
+    run: Callable[..., tuple[Any, ...]]
+    last: Runner | None
+    compiled: None = None
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
+        return self.run(arrays, context)
+
+    def demand(self) -> None:
+        """None: parts ask for memory as they run."""
+
+    def beside(self) -> dict[str, Once]:
+        """None: scans of parts share no block with others."""
+        return {}
+
+
+def runner_shown(runner: Runner | None) -> Runner | None:
+    """What a plan says of an op: what runs it, or the last of its parts."""
+    return runner.last if isinstance(runner, InParts) else runner
+
+
+def compile_parts(
+    call: Call, backward_call: Call, options: Options, compile_step: CompileStep, found: Compiled
+) -> None:
+    """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
+
+    Args:
+        compile_step: compiles the steps of recurrences that are no scans.
+    """
+    unit, m, kind, cost = call.op.attributes["schedule"]
+    parts = Parts(call, _given(call, backward_call), unit)
+    calls = {part.steps: parts.calls(part.steps) for part in map(parts.part, range(parts.count))}
+    runners = {steps: _part_runners(one, options, compile_step) for steps, one in calls.items()}
+    parted = Parted(parts, slots(parts.count, m, kind, cost), _segment_runs(runners, options), options.target.memory)
+    last = runners[parts.part(parts.count - 1).steps]
+    ahead, behind = (None, None) if options.interpreted else (last.keep, last.backward)
+    found.forward[call.op.key] = InParts(parted.forward, ahead)
+    found.backward[backward_call.op.key] = InParts(parted.backward, behind)
+    if isinstance(ahead, Stepped):
+        found.interpreted.update(ahead.interpreted)
+
+
+def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
+    """What begins a pass; all parts are scans, or none is."""
+    if any(one.keep.compiled is None for one in runners.values()):
+        return lambda: SteppedSegments(runners)
+    pool, memory = options.pool, options.target.memory
+    return lambda: CompiledSegments(runners, Carry(pool, memory), Carry(pool, memory))
+
+
+def _part_runners(calls: PartCalls, options: Options, compile_step: CompileStep) -> PartRunners:
+    if options.interpreted:
+        return _interpreted(calls)
+    try:
+        backward = compile_backward(calls.backward, options)
+        advance, keep = (compile_forward(call, options, None) for call in (calls.advance, calls.keep))
+        return PartRunners(advance, keep, backward)
+    except NothingToDoError:  # as without a schedule
+        return _interpreted(calls)
+    except UnsupportedError as reason:
+        why = str(reason)
+    advancing, _ = compile_steps(calls.advance, None, options, compile_step, why)
+    keeping, gradient = compile_steps(calls.keep, calls.backward, options, compile_step, why)
+    assert gradient is not None
+    return PartRunners(advancing, keeping, gradient)
+
+
+def _interpreted(calls: PartCalls) -> PartRunners:
+    return PartRunners(*map(interpreted_steps, (calls.advance, calls.keep, calls.backward)))
+
+
+def _given(call: Call, backward_call: Call) -> tuple[tuple[bool, bool], ...]:
+    """For each output, whether gradients of `_all` and of `_last` come from outside."""
+    first = len(backward_call.output_types) + 1
+    there = [bool(name) for name in backward_call.op.inputs[first:]]
+    count = len(call.output_types[:-1])
+    there += [False] * (count - len(there))
+    return tuple(zip(there[::2], there[1::2], strict=True))
 
 
 def compile_programs(

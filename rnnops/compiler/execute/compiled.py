@@ -7,10 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.memory import Pool
-from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.execute.once import Once
+from rnnops.compiler.buffers.memory import Demand, Pool
+from rnnops.compiler.execute.compiled_scan import CompiledScan, Once
 from rnnops.compiler.execute.recycle import Lives, Recycled, place_lives, recycling
 from rnnops.compiler.targets.cpu.team import rouse_workers
 from rnnops.compiler.targets.target import PROCESSOR

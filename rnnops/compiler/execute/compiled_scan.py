@@ -1,4 +1,9 @@
-"""A scan made ready to run: its plan, its module, its scratch."""
+"""A scan made ready to run: plan, module, scratch, and the ops that run once beside it.
+
+Ops that run once beside a loop over steps: before its first step (`expand_ops.py`), or on its sums.
+
+A scan made ready to run: its plan, its module, its scratch.
+"""
 
 from __future__ import annotations
 
@@ -22,28 +27,48 @@ from rnnops.compiler.buffers.memory import (
     allocate,
     block_bytes,
 )
-from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Packed, ScanModule
-from rnnops.compiler.codegen.write_scan import Again
-from rnnops.compiler.ir.lowered import UnsupportedError
-from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.tensor_name import TensorName
-from rnnops.compiler.schedule.check_rings import RingError
+from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
+from rnnops.compiler.ir.scan import Scan, TensorName, UnsupportedError
 from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.fill import Own, Shared
+from rnnops.interpreter import Program, Workspace, execute
 from rnnops.kernels.cpu.products import products_of, rounded_products_of
-from rnnops.kernels.cpu.team_memory import new_barrier
-from rnnops.lazy import cached_property
-from rnnops.ops.int8_products import INT8
-from rnnops.ops.rounded_products import BFLOAT16
+from rnnops.kernels.cpu.words import new_barrier
+from rnnops.ops.products import BFLOAT16, INT8
 from rnnops.schema import RunContext, schema_of
 from rnnops.sizes import said
 from rnnops.terminal import told_if_long
 from rnnops.types import Array, Shape
+from rnnops.util import cached_property
+
+BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
+
+
+@dataclass(frozen=True)
+class Once:
+    """A net that runs once.
+
+    Args:
+        kernels: key of an op -> what runs it in place of its reference.
+    """
+
+    program: Program
+    kernels: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, arrays: Mapping[str, Array], target: Target) -> Workspace:
+        """Run it on arrays, of which there may be more than it reads."""
+        workspace = Workspace()
+        workspace.local.update((name, arrays[name]) for name in self.program.net.input_names)
+        kernels = {**target.references(self.program), **self.kernels}
+        execute(self.program, workspace, RunContext(), kernels=kernels)
+        return workspace
+
 
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call

@@ -1,34 +1,307 @@
-"""A target that notes what a plan does instead of doing it: drivers and copies of memory, as a list of jobs.
+"""Recording a plan: a call with arrays that are not there becomes a list of jobs.
 
-A plan is recorded by running it with arrays whose elements are not there yet (`recorded_array.py`): loops, views and
+A plan as a list of jobs in memory, which one call of compiled code goes through.
+
+What the list needs (results between ops, scratch, packed weights, numbers) is its own and stays where it is; only
+addresses of feeds and of outputs are put in at each call. The first call packs what is the same at every call.
+
+Arrays of a plan that is recorded: what would move elements is noted as a job instead (`recorder.py`).
+
+A recorded sum of rows as a module of its own: what NumPy's `sum(axis=0)` computes, in the order in which it adds.
+
+A target that notes what a plan does instead of doing it: drivers and copies of memory, as a list of jobs.
+
+A plan is recorded by running it with arrays whose elements are not there yet (`recorder.py`): loops, views and
 calls of Python happen once, what is left is a list that compiled code goes through (kernels/cpu/jobs.py). What looks at
 elements from Python is refused: `NotRecordedError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
-from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, rounded
+from rnnops.compiler.buffers.memory import SCRATCH, Buffer, Memory, Pool, allocate, rounded
+from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.execute.added_rows import added_rows, sizes_of
 from rnnops.compiler.execute.packed_once import packed_once
-from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray, Region, held, made_array
-from rnnops.compiler.ir.kernel import Module
-from rnnops.compiler.lower.strided_views import views_of
-from rnnops.compiler.schedule.row_order import scattered
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name
+from rnnops.compiler.ir.kernel import For, Function, Module, Parameter, Store
+from rnnops.compiler.lower.movements import views_of
+from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.share_work import Team, scattered
+from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.row_order import MOST_ROWS
-from rnnops.kernels.cpu.team_memory import new_barrier
+from rnnops.kernels.cpu.runtime import threads as thread_library
+from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.schema import Call, RunContext, schema_of
-from rnnops.types import Array
+from rnnops.twin_array import TwinArray
+from rnnops.types import FLOATS, Array, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What a plan does.
+
+    Args:
+        jobs: in order.
+        outputs: name, dtype and shape of each.
+        sizes: that drivers are given: the array, its numbers when nothing is packed yet, and from then on.
+        status: says after a call whether an index was out of range.
+        barrier: at which the threads of a driver meet.
+        feeds: how many arrays are given before the outputs.
+    """
+
+    jobs: tuple[Job, ...]
+    outputs: tuple[tuple[str, Any, Shape], ...]
+    sizes: tuple[tuple[Array, Array, Array], ...]
+    status: Array
+    barrier: Array
+    feeds: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of the memory that it needs, weights included."""
+        regions = {id(region): region for job in self.jobs for region, _ in job.places if region.given < 0}
+        return sum(int(region.frame.nbytes) for region in regions.values())
+
+
+class JobList:
+    """A recorded plan in memory, for one caller at a time."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
+        self.threads = max((job.threads for job in recorded.jobs), default=1)
+        self._words = [np.array([*_addresses(job), *job.numbers], np.int64) for job in recorded.jobs]
+        self._jobs = np.array([*map(self._entry, range(len(recorded.jobs)))], np.int64)
+        self._places = np.array([*self._given_places()], np.int64).reshape(-1)
+        self._barrier = new_barrier()
+        counted = (_address(self._jobs), len(recorded.jobs), _address(self._places), len(self._places) // 3)
+        self._list = np.array([self.threads, _address(self._barrier), *counted], np.int64)
+        self._given = (ctypes.c_int64 * (recorded.feeds + len(recorded.outputs)))()  # set sooner than an array is
+        self._call = _address(self._list), self.threads, ctypes.addressof(self._given), len(self._given)
+        self._names = tuple(name for name, _, _ in recorded.outputs)
+        self._kinds = tuple((shape, dtype) for _, dtype, shape in recorded.outputs)
+        self._packed = False
+        for array, unpacked, _ in recorded.sizes:
+            array[:] = unpacked
+
+    def __call__(self, feeds: Sequence[Array]) -> dict[str, Array] | None:
+        """Outputs by name; None where an index or a label was out of range."""
+        made = [np.empty(*kind) for kind in self._kinds]
+        self._given[:] = [*map(id, feeds), *map(id, made)]
+        perform_together(*self._call)
+        if not self._packed:  # drivers pack before they look at an index, whatever comes of it
+            self._packed = True
+            for array, _, packed in self.recorded.sizes:
+                array[:] = packed
+        status = self.recorded.status
+        if status[0]:
+            status[0] = 0
+            return None
+        return dict(zip(self._names, made))  # noqa: B905 - they are as many
+
+    def _entry(self, number: int) -> tuple[int, int, int, bool]:
+        """A job for `kernels/cpu/jobs.py`; threads meet between two jobs unless both are for one."""
+        job, following = self.recorded.jobs[number], self.recorded.jobs[number + 1 : number + 2]
+        meets = self.threads > 1 and any(one.threads > 1 for one in (job, *following)) and bool(following)
+        return _driver(job.driver), job.threads, _address(self._words[number]), meets
+
+    def _given_places(self) -> Iterator[tuple[int, int, int]]:
+        for words, job in zip(self._words, self.recorded.jobs, strict=True):
+            for number, (region, offset) in enumerate(job.places):
+                if region.given >= 0:
+                    yield _address(words) + number * WORD_BYTES, region.given, offset
+
+
+def _addresses(job: Job) -> list[int]:
+    return [0 if region.given >= 0 else region.start + offset for region, offset in job.places]
+
+
+def _driver(driver: Any) -> int:
+    address: int = driver.address if isinstance(driver, NativeFunction) else thread_library().address(driver)
+    return address
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+BOX_AXES = 3  # that a job copies along, beside a run of bytes
+Note = Callable[..., None]
+
+
+class NotRecordedError(Exception):
+    """Something is done with an array that no job does."""
+
+
+class Region:
+    """A piece of memory.
+
+    Args:
+        frame: its bytes; they are not looked at while a plan is recorded, and where it is `given` never.
+        note: what notes jobs.
+        given: number of the array of a caller that it stands for, -1 for memory of the plan's own.
+        made: whether it is written anew in each call.
+    """
+
+    def __init__(self, frame: Array, note: Note, given: int = -1, made: bool = False) -> None:
+        self.frame, self.note, self.given, self.made = frame, note, given, made
+        self.start: int = frame.__array_interface__["data"][0]
+
+
+class RecordedArray(TwinArray):
+    """An array whose elements are not there yet.
+
+    Args:
+        memory: in which it will lie.
+        twin: a view of the memory's frame.
+    """
+
+    memory: Region
+    where: ClassVar[str] = "a plan that is recorded"
+
+    @property
+    def place(self) -> tuple[Region, int]:
+        """The memory, and bytes from its beginning to the first element."""
+        return self.memory, self.offset
+
+    def assign(self, value: Any) -> None:
+        """Note that elements are copied from another array, or one number for all."""
+        source = value if isinstance(value, RecordedArray) else held(np.asarray(value, self.dtype), self.memory.note)
+        for target, part in boxes(self, source.broadcast_to(self.shape)):
+            self.memory.note("copy_box", 1, (target.place, part.place), box_of(target.twin, part.twin))
+
+    def fill(self, number: Any) -> None:
+        """Note that all elements become a number."""
+        if number == 0 and self.flags.c_contiguous:
+            self.memory.note("clear", 1, (self.place,), (self.nbytes,))
+        else:
+            self.assign(np.asarray(number, self.dtype))
+
+    def copy(self) -> RecordedArray:
+        made = made_array(self.shape, self.dtype, self.memory.note)
+        made.assign(self)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        """What NumPy's arrays do beside is done to elements."""
+        if name.startswith("__"):  # which NumPy asks for, to find out what this is
+            raise AttributeError(name)
+        raise NotRecordedError(f"NumPy's `{name}` is called from Python")
+
+    def __array__(self, *_given: Any, **_named: Any) -> Any:
+        raise NotRecordedError("elements are looked at from Python")
+
+
+def made_array(shape: Shape, dtype: Any, note: Note, given: int = -1) -> RecordedArray:
+    """An array of new memory, or one that a caller gives."""
+    kind = np.dtype(dtype)
+    nbytes = prod(shape) * kind.itemsize
+    frame = allocate(Buffer("recorded", SCRATCH, "uint8", (nbytes,))) if given < 0 else np.empty(nbytes, np.uint8)
+    return RecordedArray(Region(frame, note, given, made=True), frame.view(kind).reshape(shape))
+
+
+def held(array: Array, note: Note) -> RecordedArray:
+    """An array that lasts, as it is."""
+    plain = np.asarray(array, order="C")
+    return RecordedArray(Region(plain.reshape(-1).view(np.uint8), note), plain)
+
+
+def box_of(target: Array, source: Array) -> tuple[int, ...]:
+    """The numbers of `copy_box` (kernels/cpu/jobs.py) for arrays of one shape."""
+    run, axes = _run_and_axes(target, source)
+    ones = [(1, 0, 0)] * (BOX_AXES - len(axes))
+    return (run, *(number for axis in (*ones, *axes) for number in axis))
+
+
+def boxes(target: RecordedArray, source: RecordedArray) -> Iterator[tuple[RecordedArray, RecordedArray]]:
+    """Two arrays of one shape in parts that one job copies each."""
+    if target.size == 0:
+        return
+    _, axes = _run_and_axes(target.twin, source.twin)
+    if len(axes) <= BOX_AXES:
+        yield target, source
+        return
+    for index in product(*map(range, target.shape[: target.ndim - BOX_AXES])):
+        yield target[index], source[index]
+
+
+def _run_and_axes(target: Array, source: Array) -> tuple[int, Sequence[tuple[int, int, int]]]:
+    """Bytes that lie together in both, and outer axes as (count, stride in the source, stride in the target)."""
+    run, axes = target.itemsize, list[tuple[int, int, int]]()
+    for count, out, into in zip(target.shape[::-1], source.strides[::-1], target.strides[::-1], strict=True):
+        if count == 1:
+            continue
+        if not axes and out == into == run:
+            run *= count
+        elif axes and (out, into) == (axes[0][0] * axes[0][1], axes[0][0] * axes[0][2]):
+            axes[0] = (axes[0][0] * count, *axes[0][1:])
+        else:
+            axes.insert(0, (count, out, into))
+    return run, axes
+
+
+BLOCK, LONGEST = 8, 128  # NumPy adds floats of a single column by eights up to so many, then halves by halves
+Body = tuple[For | Store, ...]
+
+
+def added_rows(dtype: str, rows: int, columns: int) -> ScanModule | None:
+    """The module that adds up `x [rows, columns]` as `y [columns]`, which may spoil x; None where NumPy would add in
+    another order."""
+    by_eights = dtype in FLOATS and columns == 1 and rows >= BLOCK
+    if dtype == "bool" or rows == 0 or (by_eights and rows > LONGEST):
+        return None
+    arrays = tuple(Parameter(name, f"{dtype}[]") for name in ("x", "y"))
+    sizes = *HEADER_SIZES, "height", "width", "whole"
+    body = _by_eights(dtype) if by_eights else _by_rows(dtype)
+    module = Module(
+        dtype if dtype in FLOATS else "float32", (), Function("scan", DRIVER_PARAMETERS, body), arrays, sizes
+    )
+    return ScanModule(module, Constants(), sizes_of(rows, columns), ("x", "y"), ())
+
+
+def sizes_of(rows: int, columns: int) -> tuple[int, int, int]:
+    """Rows, columns, and rows as far as they are whole blocks."""
+    return rows, columns, rows - rows % BLOCK
+
+
+def _by_rows(dtype: str) -> Body:
+    """Row after row."""
+    row, column, width = Name("row"), Name("column"), Name("width")
+    first = Store("y", column, Load("x", column, dtype=dtype))
+    more = Load("y", column, dtype=dtype) + Load("x", row * width + column, dtype=dtype)
+    zero, one = Literal(0), Literal(1)
+    return (
+        For("column", zero, width, one, (first,)),
+        For("row", one, Name("height"), one, (For("column", zero, width, one, (Store("y", column, more),)),)),
+    )
+
+
+def _by_eights(dtype: str) -> Body:
+    """Eight sums side by side, these two by two, then what is left over."""
+    row, lane, zero, one, block = Name("row"), Name("lane"), Literal(0), Literal(1), Literal(BLOCK)
+    more = Load("x", lane, dtype=dtype) + Load("x", row + lane, dtype=dtype)
+    sums: list[Expr] = [Load("x", Literal(place), dtype=dtype) for place in range(BLOCK)]
+    while len(sums) > 1:
+        sums = [one_sum + other for one_sum, other in zip(sums[::2], sums[1::2], strict=True)]
+    left = Load("y", zero, dtype=dtype) + Load("x", row, dtype=dtype)
+    return (
+        For("row", block, Name("whole"), block, (For("lane", zero, block, one, (Store("x", lane, more),)),)),
+        Store("y", zero, sums[0]),
+        For("row", Name("whole"), Name("height"), one, (Store("y", zero, left),)),
+    )
+
 
 STATUS_WORDS = 4
 UNPACKED = HEADER_SIZES.index("unpacked")

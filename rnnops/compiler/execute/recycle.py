@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rnnops.compiler.buffers.allocations import MOMENTS, Allocation, allocations_of
-from rnnops.compiler.buffers.arena import intervals_of, plan_arena
+from rnnops.compiler.buffers.allocations import MOMENTS, Allocation, allocations_of, intervals_of, plan_arena
 from rnnops.compiler.buffers.memory import SCRATCH, SMALL, Block, Buffer, Memory, Pool, allocate, block_bytes
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.interpreter import Program
-from rnnops.lazy import cached_property
 from rnnops.schema import Call
 from rnnops.types import Array, is_float
+from rnnops.util import cached_property
 
 RECURRENT = ("RecurrentNetwork", "RecurrentNetworkGradient")
 Kernels = Mapping[str, Any]

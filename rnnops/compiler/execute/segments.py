@@ -2,7 +2,7 @@
 
 Where a state is a matrix, keeping all steps takes longer than computing them again: memory beyond the cache is written
 and read. The backward pass goes row by row, segment by segment: steps up, then steps down, all within the cache
-(`write_scan.py`). Gradients have the bits that they have where all steps are kept.
+(`scan_module.py`). Gradients have the bits that they have where all steps are kept.
 
 Limits: elementwise steps whose rows are independent, states that see the step before; else all steps are kept.
 """
@@ -18,16 +18,14 @@ from rnnops.compiler.execute.backward import BackwardScan, GradientSteps, backwa
 from rnnops.compiler.execute.compiled_scan import Options, written_scan
 from rnnops.compiler.execute.forward import ForwardScan, fixed_references, scan_of_steps
 from rnnops.compiler.execute.row_pass import compile_once
-from rnnops.compiler.ir.lowered import UnsupportedError
-from rnnops.compiler.ir.scan import Scan, Tensor
-from rnnops.compiler.ir.tensor_name import Role, TensorName
-from rnnops.compiler.lower.hoist_invariants import Hoisted
+from rnnops.compiler.ir.scan import Role, Scan, Tensor, TensorName, UnsupportedError
+from rnnops.compiler.lower.expand_ops import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
-from rnnops.compiler.saving.choose_segments import StepsOf
-from rnnops.compiler.schedule.check_rings import RingError
-from rnnops.compiler.schedule.compaction import past_end_reads
+from rnnops.compiler.saving.choose_saved import StepsOf
+from rnnops.compiler.schedule.finished_rows import past_end_reads
 from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.put_rows_outside import is_row_loop
+from rnnops.compiler.schedule.rows_outside import is_row_loop
+from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.op import Op
 from rnnops.recurrent.op import input_types

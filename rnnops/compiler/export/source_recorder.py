@@ -10,8 +10,7 @@ import numpy as np
 
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.execute.packed_once import PACKS, packed_once
-from rnnops.compiler.execute.recorded_array import NotRecordedError, RecordedArray
-from rnnops.compiler.execute.recorder import UNPACKED, Job, Recorder
+from rnnops.compiler.execute.recorder import UNPACKED, Job, NotRecordedError, RecordedArray, Recorder
 from rnnops.compiler.ir.kernel import Array, Do, Matrix, Module, statements_of
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.targets.target import Work

@@ -1,16 +1,27 @@
-"""Kernel IR: functions of loops, loads and stores, scalar expressions, products and barriers.
+"""Kernel IR: modules, functions and statements, for processors and for devices, and as text for people.
+
+Kernel IR: functions of loops, loads and stores, scalar expressions, products and barriers.
 
 A module of a scan has pointwise kernels, functions of pointers and numbers for the elementwise work of a row, and a
 driver, which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which
 runs.
+
+Kernel IR of devices that a host launches kernels on: a driver of launches and products, and what they run.
+
+Kernel IR for people: buffers and variables under the names of the blobs that they hold.
+
+Names of blobs may be any text, and stand for different things at different places: one that is no identifier, or is
+taken already, is not shown, and the name of the IR stays. Nothing that runs is made from what is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import keyword
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
-from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Load, parts_of
+from rnnops.compiler.ir.expressions import IDENTIFIER, INDEX, Expr, Literal, Load, parts_of
 
 INDENT = "    "
 
@@ -312,3 +323,106 @@ def _indented(body: Sequence[Statement]) -> Iterator[str]:
         yield f"{INDENT}pass"
     for statement in body:
         yield from (INDENT + line for line in statement.lines())
+
+
+@dataclass(frozen=True)
+class LaneFold:
+    """A fold of what the lanes of a block bring, two numbers `a` and `b` at a time."""
+
+    name: str
+    joined: Expr
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a grid of blocks runs for some steps of a tile.
+
+    Args:
+        sizes: names of the numbers of the module that it reads.
+        folded: shared memory in which lanes fold, a number a lane.
+        teams: whether lanes work in teams.
+        weights: whether it keeps weights in shared memory, `kept`, the same as `shared` of the module's dtype.
+        fragments: words of the same memory in which it keeps weights for tensor cores, and numbers to begin with.
+    """
+
+    name: str
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+    folded: tuple[Parameter, ...]
+    teams: bool
+    weights: bool
+    body: tuple[Statement, ...]
+    fragments: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeviceModule:
+    """A driver of the host, and what it launches.
+
+    Args:
+        dtype: of its products.
+        weights: the dtype in which kernels keep weights.
+        precision: that operands of products on tensor cores are rounded to; empty where there are none.
+        folds: that pointwise kernels call, beside those that all modules have.
+        programs: pointwise kernels, which lanes of a block call together or each by itself.
+        driver: launches kernels and products of `arrays`.
+        sizes: names of the numbers that driver and kernels read, in order.
+    """
+
+    dtype: str
+    weights: str
+    folds: tuple[LaneFold, ...]
+    programs: tuple[Function, ...]
+    kernels: tuple[Kernel, ...]
+    driver: Function
+    arrays: tuple[Parameter, ...]
+    sizes: tuple[str, ...]
+    precision: str = ""
+
+
+Value = TypeVar("Value")
+AnyModule = TypeVar("AnyModule", bound=Module | DeviceModule)
+NAMES = ("name", "buffer")  # fields that name variables and memory
+
+
+def beside(blob: str) -> str:
+    """A comment that says whose memory an array is; empty where a name could end the line."""
+    return f"  # {' '.join(blob.split())}" if blob.isprintable() and blob else ""
+
+
+def shown(module: AnyModule) -> AnyModule:
+    """The same module with pointwise kernels that name blobs."""
+    return replace(module, programs=tuple(map(_shown, module.programs)))
+
+
+def _shown(program: Function) -> Function:
+    labels = [(one.name, one.blob) for one in program.parameters if one.is_memory]
+    labels += [(s.name, s.blob) for s in statements_of(program.body) if isinstance(s, Assign)]
+    taken = {one.name for one in program.parameters} | {name for name, _ in labels}
+    names = _chosen(labels, taken)
+    parameters, body = renamed(program.parameters, names), renamed(program.body, names)
+    return replace(program, parameters=parameters, body=body)
+
+
+def _chosen(labels: Iterable[tuple[str, str]], taken: set[str]) -> dict[str, str]:
+    """A name of the IR -> the last part of its blob's name; where memory and a variable want one, memory has it."""
+    chosen: dict[str, str] = {}
+    for name, blob in labels:
+        label = blob.rsplit("/", 1)[-1]
+        if name not in chosen and label not in taken and IDENTIFIER.fullmatch(label) and not keyword.iskeyword(label):
+            chosen[name] = label
+            taken.add(label)
+    return chosen
+
+
+def renamed(value: Value, names: Mapping[str, str]) -> Value:
+    """A value of the IR with other names in it."""
+    if isinstance(value, tuple):
+        return tuple(renamed(one, names) for one in value)  # type: ignore[return-value]
+    if not is_dataclass(value):
+        return value
+    changed: dict[str, Any] = {}
+    for field in fields(value):
+        old = getattr(value, field.name)
+        changed[field.name] = names.get(old, old) if field.name in NAMES else renamed(old, names)
+    return replace(value, **changed)  # type: ignore[type-var]

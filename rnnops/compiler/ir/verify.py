@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rnnops.compiler.ir.device import DeviceModule
 from rnnops.compiler.ir.expressions import (
     INDEX,
     LOGIC,
@@ -28,6 +27,7 @@ from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
     Callee,
+    DeviceModule,
     Do,
     For,
     If,

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rnnops.compiler.execute.residuals import ScanResiduals
+from rnnops.compiler.execute.forward import ScanResiduals
 from rnnops.compiler.layers.find_layers import layer_numbers
-from rnnops.compiler.layers.layer_plan import LayerStep, plan_layers
-from rnnops.compiler.layers.layered_backward import layered_backward
+from rnnops.compiler.layers.layer_plan import LayerStep, layered_backward, plan_layers
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.errors import GradientError
 from rnnops.interpreter import Workspace, is_whole, run_call

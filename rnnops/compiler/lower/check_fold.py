@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import OpError
-from rnnops.lazy import LazyModule
-from rnnops.loops import Reduction
-from rnnops.scalar_texts import NUMBERS, PREFIX, places_of, read_text
+from rnnops.loops import NUMBERS, PREFIX, Reduction, places_of, read_text
 from rnnops.schema import Call, is_number, schema_of
 from rnnops.types import BOOL, FLOATS
+from rnnops.util import LazyModule
 
 OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add,

@@ -7,16 +7,14 @@ from dataclasses import replace
 from math import prod
 
 from rnnops.compiler.ir.expressions import Name
-from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
+from rnnops.compiler.ir.scan import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.compiler.lower.check_fold import check_fold
-from rnnops.compiler.lower.lookups import lower_check_labels, lower_gather, lower_scatter_add
-from rnnops.compiler.lower.movements import lower_movement
+from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
 from rnnops.compiler.lower.scalar_expressions import Constants, Place, expression_of, places_of_operands
 from rnnops.errors import OpError
 from rnnops.interpreter import Program
-from rnnops.loops import Kernel, Pointwise, Product, Reduction, View
-from rnnops.scalar_texts import normal_text, places_of
+from rnnops.loops import Kernel, Pointwise, Product, Reduction, View, normal_text, places_of
 from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import BOOL, Array, Shape, Type
 

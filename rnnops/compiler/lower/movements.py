@@ -1,26 +1,256 @@
-"""Ops that move elements without computing (Split, Transpose, Concat, Pad, ...), as views and copies.
+"""Ops that move elements: views, copies and look-ups, lowered by running them on element numbers.
+
+Which ops outside of loops only look at their input another way: offset and strides of what they give.
+
+The op's reference says so, run once over element numbers, as for the compiler (`statements.py`). Limits: element
+numbers take some tens of bytes each, for that moment, when a plan is first described or run; arrays without elements
+are no views.
+
+Lowering by example where sizes are symbols: an op is lowered at some sizes, and what comes out is fitted to them.
+
+What moves elements is read off a reference that runs on element numbers, for which there must be sizes. Offsets and
+strides are polynomials in these, of degree one in each, for all that only moves: two sizes for each symbol tell which,
+and one more for all, and the sizes at hand, must agree. What does not is lowered for these, and they are pinned.
+
+Look-ups: Gather, its gradient, and labels that must be classes.
+
+An index that is known before a run makes a view or a copy of a Gather. Any other is checked when it is used: one out of
+range is moved inside, so that no memory but the blob's own is touched, and the run says that it was there.
+
+Ops that move elements without computing (Split, Transpose, Concat, Pad, ...), as views and copies.
 
 What such an op does is read off its reference, run on element numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.ir.layouts import Layout, affine, box, dense, split_axes
-from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access, Number, Statement
-from rnnops.compiler.lower.between_sizes import between_sizes
+from rnnops.compiler.ir.scan import Lowered, UnsupportedError
+from rnnops.compiler.ir.statements import Access, Layout, Number, Statement, affine, box, dense, split_axes
 from rnnops.errors import OpError
+from rnnops.fill import FAILURES, FIRST, SECOND, THIRD, filled_now, pinned, sizes_in, symbols_of, values_at
 from rnnops.loops import View
-from rnnops.schema import Call, schema_of
-from rnnops.types import Array, Type
+from rnnops.schema import Call, form_of, is_ours, schema_of
+from rnnops.sizes import Size, Symbols, Values
+from rnnops.types import Array, Shape, Type
+
+FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (the edges of Pad) is none of them
+
+
+def stays_there(call: Call) -> bool:
+    """Whether an op that is not compiled leaves arrays on their device: it is a view, or copies them side by side."""
+    return call.op.type == "Concat" or bool(views_of(call))
+
+
+def views_of(call: Call) -> tuple[Layout, ...]:
+    """Where each result's elements lie in the op's first input; empty where one is no view of it."""
+    if "views" not in call.derived:
+        form = form_of(call)
+        of_first = isinstance(form, View) and (not form.all_inputs or len(call.op.inputs) == 1)
+        call.derived["views"] = _views(call) if of_first else ()
+    found: tuple[Layout, ...] = call.derived["views"]
+    return found
+
+
+def _views(call: Call) -> tuple[Layout, ...]:
+    if any(call.has(i) and call.values[i] is None for i in range(1, len(call.op.inputs))):
+        return ()
+    shape = call.shape(0)
+    layouts = [_layout(result - FIRST_NUMBER, prod(shape)) for result in moved_numbers(call, [0], [FIRST_NUMBER])]
+    return tuple(layout for layout in layouts if layout) if all(layouts) else ()
+
+
+def _layout(numbers: Array, count: int) -> Layout | None:
+    """Where elements lie that have these numbers; None where some are new, or no strides tell."""
+    known = numbers.size > 0 and numbers.min() >= 0 and numbers.max() < count
+    return affine(numbers) if known else None
+
+
+CORNERS = tuple(zip(FIRST, SECOND, strict=True))
+FEW = 1 << 16  # elements: as many numbers are soon looked at
+Lower = Callable[[Lowered, Call], None]
+
+
+def between_sizes(lower: Lower, lowered: Lowered, call: Call) -> None:
+    """Lower an op, by examples where its sizes are symbols.
+
+    Args:
+        lower: adds statements and views of the op; it needs plain numbers.
+    """
+    views = {name: lowered.views[name] for name in call.op.inputs if name in lowered.views}
+    sizes = sizes_in((call.types, call.output_types, call.op.attributes, views))
+    if not sizes:
+        return lower(lowered, call)
+    try:
+        return _lower_by_examples(lower, lowered, call, sizes)
+    except _NoFitError:
+        lowered.views.update(pinned(views, sizes))
+        return lower(lowered, pinned(call, sizes))
+
+
+class _NoFitError(Exception):
+    """Examples that no polynomial describes."""
+
+
+def _lower_by_examples(lower: Lower, lowered: Lowered, call: Call, sizes: Sequence[Size]) -> None:
+    symbols, numbers = sizes[0].symbols, symbols_of(sizes)
+    if numbers is None or not is_ours(schema_of(call.op.type)):
+        raise _NoFitError
+    corners = [dict(zip(numbers, corner, strict=True)) for corner in product(*CORNERS[len(CORNERS) - len(numbers) :])]
+    examples = [_example(lower, lowered, call, corner) for corner in corners]
+    fitted = _fitted(examples, symbols, numbers)
+    points = [dict(zip(numbers, THIRD, strict=False))]
+    if all(prod(Values(symbols.values).number(size) for size in kind.shape) <= FEW for kind in call.output_types):
+        points.append({number: int(symbols.values[number]) for number in numbers})
+    for point in points:
+        if filled_now(fitted, values_at(point)) != _example(lower, lowered, call, point):
+            raise _NoFitError
+    for name in ("views", "numbers", "types"):
+        getattr(lowered, name).update(fitted[name])
+    lowered.statements += [replace(statement, call=call) for statement in fitted["statements"]]
+
+
+def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int]) -> dict[str, Any]:
+    """What is added at some sizes."""
+    values = values_at(point)
+    known = {name for name in call.op.inputs if name in lowered.views or name in lowered.numbers}
+    before = Lowered(
+        views={name: filled_now(lowered.views[name], values) for name in known & lowered.views.keys()},
+        numbers={name: lowered.numbers[name] for name in known & lowered.numbers.keys()},
+    )
+    after, plain = before.copy(), filled_now(call, values)
+    try:
+        lower(after, plain)
+    except (*FAILURES, UnsupportedError) as error:
+        raise _NoFitError from error
+    if after.constants:
+        raise _NoFitError
+    return {
+        "views": {name: view for name, view in after.views.items() if name not in before.views},
+        "numbers": {name: number for name, number in after.numbers.items() if name not in before.numbers},
+        "types": after.types,
+        "statements": [replace(statement, call=None) for statement in after.statements],
+    }
+
+
+def _fitted(examples: Sequence[Any], symbols: Symbols, numbers: Sequence[int]) -> Any:
+    """What is the same in all examples, with sizes where numbers follow from theirs. Raises _NoFitError."""
+    first: Any = examples[0]
+    if any(type(other) is not type(first) for other in examples):
+        raise _NoFitError
+    if all(other == first for other in examples):
+        return first
+    if isinstance(first, int):
+        return _polynomial(examples, symbols, numbers)
+    if isinstance(first, dict):
+        if any(other.keys() != first.keys() for other in examples):
+            raise _NoFitError
+        return {key: _fitted([other[key] for other in examples], symbols, numbers) for key in first}
+    if isinstance(first, list | tuple):
+        if any(len(other) != len(first) for other in examples):
+            raise _NoFitError
+        return type(first)(_fitted(parts, symbols, numbers) for parts in zip(*examples, strict=True))
+    if not is_dataclass(first):
+        raise _NoFitError
+    names = [field.name for field in fields(first) if field.init]
+    parts = {name: _fitted([getattr(other, name) for other in examples], symbols, numbers) for name in names}
+    kind: Any = type(first)
+    return kind(**parts)
+
+
+def _polynomial(examples: Sequence[int], symbols: Symbols, numbers: Sequence[int]) -> Any:
+    """The polynomial of degree one in each symbol that has these values at its corners."""
+    if len(examples) == 1:
+        return examples[0]
+    half, place = len(examples) // 2, len(FIRST) - len(numbers)
+    low, high = (_polynomial(part, symbols, numbers[1:]) for part in (examples[:half], examples[half:]))
+    step = SECOND[place] - FIRST[place]
+    slope = (high - low) // step
+    if slope * step != high - low:
+        raise _NoFitError
+    return low + slope * (symbols.symbol(numbers[0]) - FIRST[place])
+
+
+def lower_gather(lowered: Lowered, call: Call) -> None:
+    """`data[..., index, ...]`: the index replaces the data's axis."""
+    axis, kind = call.axis(call.attr("axis"), call.rank(0)), call.output_types[0]
+    name, size, rank = call.op.outputs[0], call.shape(0)[axis], call.rank(1)
+    known = _known_index(lowered, call, size)
+    if known is not None:
+        starts = np.array([1, 1 + data_size(call)])
+        numbers = np.take(np.arange(1, starts[1]).reshape(call.shape(0)), known, axis)
+        return lower_numbers(lowered, call, name, kind, numbers, [call.op.inputs[0]], starts)
+    data = lowered.in_memory(call.op.inputs[0], Type(call.dtype(0), call.shape(0)))
+    order = (*range(axis), *(None,) * rank, *range(axis + 1, call.rank(0)))
+    index, limit = _placed_index(lowered, call, axis, kind.shape, size)
+    layout = data.layout.with_axes(order, kind.shape)
+    operand = Access(data.owner, layout, index, data.layout.strides[axis], limit)
+    target = lowered.own(name, kind)
+    lowered.statements.append(Statement(name, kind.shape, target, (operand,), "copy", call, kind.dtype))
+    return None
+
+
+def data_size(call: Call) -> int:
+    """Elements of a call's first input."""
+    return int(np.prod(call.shape(0)))
+
+
+def lower_scatter_add(lowered: Lowered, call: Call) -> None:
+    """Zeros, to which the slices of x are added where the index sends them."""
+    axis, kind, shape = call.attr("axis"), call.output_types[0], call.shape(0)
+    rank, name = call.rank(1), call.op.outputs[0]
+    target = lowered.own(name, kind)
+    lowered.statements.append(Statement(name, kind.shape, target, (0,), "copy", call, kind.dtype))
+    order = (*range(axis), *(None,) * rank, *range(axis + 1, len(kind.shape)))
+    index, limit = _placed_index(lowered, call, axis, shape, kind.shape[axis])
+    place = Access(name, target.layout.with_axes(order, shape), index, target.layout.strides[axis], limit)
+    operand = lowered.operand(call.op.inputs[0], shape)
+    lowered.statements.append(Statement(name, shape, place, (operand,), "copy", call, kind.dtype, "add", None))
+
+
+def lower_check_labels(lowered: Lowered, call: Call) -> None:
+    """Labels as they are; those that are no class are noted."""
+    kind = call.output_types[0]
+    target = lowered.own(call.op.outputs[0], kind)
+    operand = lowered.operand(call.op.inputs[0], kind.shape)
+    lowered.statements.append(Statement(call.op.outputs[0], kind.shape, target, (operand,), "labels", call, kind.dtype))
+
+
+def _known_index(lowered: Lowered, call: Call, size: int) -> Array | None:
+    """An index that is known before a run, counted from the front. Raises UnsupportedError for one out of range."""
+    name = call.op.inputs[1]
+    if name in lowered.numbers:
+        index = np.full(call.shape(1), lowered.numbers[name], np.int64)
+    elif name in lowered.constants:
+        index = lowered.constants[name].reshape(call.shape(1)).astype(np.int64)
+    else:
+        return None
+    if ((index < -size) | (index >= size)).any():
+        raise UnsupportedError(f"{call.op.label}: an index is out of range")
+    return np.where(index < 0, index + size, index)
+
+
+def _placed_index(lowered: Lowered, call: Call, axis: int, shape: Shape, size: int) -> tuple[Access, int]:
+    """The index of a look-up, over the axes of `shape`, in which its own begin at `axis`; and what limits it."""
+    name, known = call.op.inputs[1], _known_index(lowered, call, size)
+    if known is None:
+        index = lowered.views[name]
+    else:
+        table = lowered.fresh(f"{name}/table")
+        lowered.constants[table] = np.ascontiguousarray(known)
+        index = lowered.own(table, Type("int64", known.shape))
+    rank = call.rank(1)
+    order = (*(None,) * axis, *range(rank), *(None,) * (len(shape) - axis - rank))
+    return replace(index, layout=index.layout.with_axes(order, shape)), size if known is None else 0
+
 
 SHIFT = 1 << 41  # between two ways to number elements, above all numbers of one
 LARGEST = 1 << 27  # elements of what is moved; their numbers are held while a plan is made, eight bytes each

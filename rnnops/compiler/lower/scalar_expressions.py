@@ -25,8 +25,7 @@ from rnnops.blob import Number
 from rnnops.compiler.ir.expressions import Binary, Call, Cast, Choice, Constant, Expr, Logic, Negated, compare
 from rnnops.errors import OpError
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
-from rnnops.loops import Pointwise
-from rnnops.scalar_texts import NUMBERS, PREFIX, read_text
+from rnnops.loops import NUMBERS, PREFIX, Pointwise, read_text
 from rnnops.schema import Call as OpCall, form_of, is_number, schema_of
 from rnnops.types import BOOL, INTEGERS
 

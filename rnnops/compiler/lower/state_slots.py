@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from rnnops.compiler.ir.layouts import Layout, dense
-from rnnops.compiler.ir.scan import Slot, Tensor
-from rnnops.compiler.ir.statements import Access
-from rnnops.compiler.ir.tensor_name import Role, TensorName
-from rnnops.lazy import cached_property
+from rnnops.compiler.ir.scan import Role, Slot, Tensor, TensorName
+from rnnops.compiler.ir.statements import Access, Layout, dense
 from rnnops.recurrent.recurrence import Recurrence, State
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.types import Array, Shape, Type
+from rnnops.util import cached_property
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,106 @@
-"""The budget curve: what byte budgets make of a training step, from the most that is kept to the least that is enough.
+"""What a byte budget costs: bytes against predicted time, as values and as a picture.
+
+What policies and budgets would cost: bytes held and predicted time, before any data exists.
+
+The budget curve: what byte budgets make of a training step, from the most that is kept to the least that is enough.
 
 Each point is what `memory_budget=` takes; between two of them others may lie that differ by little in bytes.
+
+The budget curve as a picture: stairs of predicted time over bytes, both on logarithmic scales.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
+from math import log2
 
-from rnnops.compiler.report.budget_picture import picture_of
-from rnnops.compiler.report.estimates import Estimate
-from rnnops.compiler.report.memory_table import spaced
-from rnnops.compiler.saving.fit_budget import By, fit_budget
+from rnnops.checkpoints.policy import Policy
+from rnnops.checkpoints.slot_schedule import forward_steps
+from rnnops.compiler.buffers.allocations import part_bytes
+from rnnops.compiler.report.memory_table import aligned, readable, spaced
+from rnnops.compiler.saving.choose_saved import By, fit_budget, held_bytes, predicted_time, ways
 from rnnops.errors import BudgetError
-from rnnops.pictures.picture import Picture
-from rnnops.pictures.words import WIDTH, bar
+from rnnops.pictures.svg import (
+    SMALL,
+    TITLE,
+    WIDTH,
+    Frame,
+    Picture,
+    bar,
+    document,
+    group,
+    legend,
+    legend_size,
+    line,
+    path,
+    text,
+    text_width,
+)
+from rnnops.recurrent.recurrence import runs_in_parts
+from rnnops.terminal import table
+
+HEAD = ("policy", "time", "bytes")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one policy costs.
+
+    Args:
+        policy: as text.
+        nbytes: held at most, from the end of the forward pass on.
+        time: of a training step, over that of one that does nothing twice.
+    """
+
+    policy: str
+    nbytes: int
+    time: float
+
+    def __str__(self) -> str:
+        return f"{self.policy}: {spaced(self.nbytes)} bytes, {self.time:.2f} of the time"
+
+
+@dataclass(frozen=True)
+class EstimateTable:
+    """Estimates, the fastest first; prints as a table.
+
+    Args:
+        rows: an `Estimate` each.
+    """
+
+    rows: tuple[Estimate, ...]
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of."""
+        return [(row.policy, f"{row.time:.2f}", spaced(row.nbytes)) for row in self.rows]
+
+    def __str__(self) -> str:
+        return "\n".join(aligned([HEAD, *self.cells()]))
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.cells(), "bytes held, and time over that of a step that does nothing twice")
+
+
+def estimates(by: By, tile: Callable[[int, int], int]) -> EstimateTable:
+    """The estimates of all ways that a budget chooses from, the fastest first."""
+    return EstimateTable(tuple(Estimate(str(way.policy), way.nbytes, way.time) for way in ways(by, tile)))
+
+
+def estimate_of(by: By, policy: Policy) -> Estimate:
+    """The estimate of one policy."""
+    saved = by(policy)
+    calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
+    if policy.slots is None or not calls:
+        return Estimate(str(policy), held_bytes(saved), predicted_time(saved))
+    sizes = [part_bytes(call) for call in calls]
+    count = -(-max(one.steps for one in sizes) // policy.slots.steps)
+    share = forward_steps(count, policy.slots.count, policy.slots.kind, policy.slots.cost) / max(count, 1)
+    held = held_bytes(saved) + sum(one.held(policy.slots) for one in sizes)
+    return Estimate(str(policy), held, predicted_time(saved, share))
+
 
 CLOSER = 0.9  # of the bytes of a point: a budget for the next one, as long as anything fits it
 MOST = 1 << 62  # bytes: enough for all
@@ -82,3 +167,116 @@ def budget_curve(net: str, by: By, tile: Callable[[int, int], int], chosen: Esti
 def _taken(by: By, budget: int, tile: Callable[[int, int], int]) -> Estimate:
     way = fit_budget(by, budget, tile)
     return Estimate(str(way.policy), way.nbytes, way.time)
+
+
+PICTURE_WIDTH, LEFT, TOP, HEIGHT, RIGHT = 760.0, 64.0, 56.0, 280.0, 24.0
+TIMES = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)  # of an axis
+APART = 22.0  # pixels between lines of the grid at least
+SAID = {"kept": "kept for all steps", "checkpoint": "states alone kept", "tile": "in parts"}
+NEAR, FAR = (-10.0, 18.0, 4.0, -24.0), (-38.0, -52.0, -66.0)  # heights of texts above points
+Area = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def picture_of(curve: BudgetCurve) -> str:
+    """The picture, as a document of its own."""
+    rows = [*curve.rows, curve.chosen]
+    low, high = min(row.nbytes for row in rows), max(row.nbytes for row in rows)
+    slowest = max(row.time for row in rows)
+    across = log2(max(low, 1)) - 0.15, log2(max(high, 1)) + 0.15
+    frame = Frame(LEFT, TOP, PICTURE_WIDTH - LEFT - RIGHT, HEIGHT, across, (log2(0.97), log2(max(slowest, 1.2)) + 0.04))
+    parts = [text(12, 22, curve.title, "title", size=TITLE), *_scales(frame, slowest, across)]
+    corners = " L ".join(f"{x:.1f} {y:.1f}" for x, y in _stairs(frame, curve.rows))
+    parts += [path(f"M {corners}", "way"), *(_point(frame, row) for row in curve.rows), *_named(frame, curve)]
+    colours = [(colour, said) for colour, said in SAID.items() if any(colour_of(row) == colour for row in curve.rows)]
+    y = TOP + HEIGHT + 44
+    parts.append(legend(colours, LEFT, y, PICTURE_WIDTH - LEFT))
+    height = y + legend_size(colours, PICTURE_WIDTH - LEFT)[1]
+    return document(max(PICTURE_WIDTH, text_width(curve.title, TITLE) + 24), height, curve.title, parts)
+
+
+def colour_of(row: Estimate) -> str:
+    """By how it saves: as a whole, states alone, or in parts."""
+    return "tile" if "slots" in row.policy else "checkpoint" if row.policy.startswith("memory") else "kept"
+
+
+def _scales(frame: Frame, slowest: float, across: tuple[float, float]) -> Iterator[str]:
+    """Lines of the grid with times and bytes, and what the axes are."""
+    shown = [1.0]
+    for time in TIMES[1:]:
+        if time <= slowest and frame.y(log2(shown[-1])) - frame.y(log2(time)) >= APART:
+            shown.append(time)
+    yield from frame.across([(log2(time), f"{time:g}") for time in shown])
+    step = 1 if across[1] - across[0] < 5 else 2
+    powers = [power for power in range(0, 60, step) if across[0] <= power <= across[1]]
+    yield from frame.below([(power, readable(2**power)) for power in powers])
+    yield text(LEFT, TOP - 12, "predicted time, of a step that does nothing twice", "small soft", size=SMALL)
+    yield text(frame.left + frame.width, frame.bottom + 30, "bytes held", "small soft", "end", SMALL)
+
+
+def _stairs(frame: Frame, rows: Sequence[Estimate]) -> list[tuple[float, float]]:
+    """Corners: a budget takes the point left of it, so that a point counts up to the bytes of the one before."""
+    corners, right = list[tuple[float, float]](), frame.left + frame.width
+    for x, y in (_place(frame, row) for row in rows):
+        corners += [(right, y), (x, y)]
+        right = x
+    return corners
+
+
+def _place(frame: Frame, row: Estimate) -> tuple[float, float]:
+    return frame.x(log2(max(row.nbytes, 1))), frame.y(log2(row.time))
+
+
+def _point(frame: Frame, row: Estimate) -> str:
+    x, y = _place(frame, row)
+    return group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="{colour_of(row)}"/>'], _said(row))
+
+
+def _named(frame: Frame, curve: BudgetCurve) -> Iterator[str]:
+    """What the run does, then names of points where they lie on nothing else."""
+    x, y = _place(frame, curve.chosen)
+    yield group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {_said(curve.chosen)}")
+    taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]
+    taken += [
+        (min(a, c) - 2, min(b, d) - 2, max(a, c) + 2, max(b, d) + 2)
+        for (a, b), (c, d) in pairwise(_stairs(frame, curve.rows))
+    ]
+    yield from _label(frame, f"this run, {readable(curve.chosen.nbytes)}", (x, y), taken, "small bold", NEAR + FAR)
+    first = {colour_of(row): row for row in reversed(curve.rows)}
+    for row in dict.fromkeys([curve.rows[-1], *first.values()]):
+        said = f"{row.policy.split(' for ')[0]}, {readable(row.nbytes)}"
+        yield from _label(frame, said, _place(frame, row), taken, "small soft")
+
+
+def _label(
+    frame: Frame,
+    said: str,
+    place: tuple[float, float],
+    taken: list[Area],
+    kind: str,
+    heights: Sequence[float] = NEAR,
+) -> Iterator[str]:
+    """A text beside a point, at the first of some places that is free; a line leads to one that is far.
+
+    Args:
+        heights: above and below the point, in order.
+    """
+    width = text_width(said, SMALL)
+    for dy in heights:
+        for dx in (10, 36, -width - 10, -width / 2):
+            x, y = place[0] + dx, place[1] + dy
+            area = x - 2, y - 10, x + width + 2, y + 3
+            inside = area[0] > frame.left and area[2] < frame.left + frame.width
+            if inside and frame.top - 4 < area[1] < frame.bottom - 14 and not any(_overlap(area, one) for one in taken):
+                taken.append(area)
+                if dy in FAR:
+                    yield line(place[0], place[1] - 7, min(max(place[0], x), x + width), y + 4, "way")
+                yield text(x, y, said, f"{kind} halo", size=SMALL)
+                return
+
+
+def _overlap(one: Area, other: Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _said(row: Estimate) -> str:
+    return f"{row.policy}: {spaced(row.nbytes)} bytes, {row.time:.2f} of the time"

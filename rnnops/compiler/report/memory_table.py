@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from rnnops.html import preformatted, table
+from rnnops.terminal import preformatted, table
 from rnnops.types import Shape
 
 HEAD = ("kind", "what", "of", "dtype", "shape", "bytes")

@@ -1,4 +1,10 @@
-"""Profiles: how long each op of a run takes, how often it runs, and how many bytes it makes.
+"""Profiles of runs: time and bytes of each op, as a table and as a trace file.
+
+Events of a profile as a file that Perfetto and Chrome show: what ran when, and for how long.
+
+The format is that of the Trace Event Format document ("complete" events), times in microseconds.
+
+Profiles: how long each op of a run takes, how often it runs, and how many bytes it makes.
 
 Ops are measured from outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to
 warm up, which also plan and compile, are not in the averages.
@@ -6,25 +12,68 @@ warm up, which also plan and compile, are not in the averages.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.buffers.allocations import allocations_by
-from rnnops.compiler.buffers.demand import Demand
+from rnnops.compiler.buffers.memory import Demand
+from rnnops.compiler.execute.compile_programs import runner_shown
 from rnnops.compiler.execute.compiled import Runners, demands_of
-from rnnops.compiler.execute.parted_kernels import runner_shown
 from rnnops.compiler.pipeline import ForwardPlan, PlanCache, TrainingPlan
 from rnnops.compiler.report.memory_table import aligned, spaced
-from rnnops.compiler.report.trace import Event, write_trace
 from rnnops.errors import FeedError
-from rnnops.html import preformatted, table
 from rnnops.interpreter import Program, run_reference
 from rnnops.schema import Call, RunContext, schema_of
+from rnnops.terminal import preformatted, table
 from rnnops.types import Array
+from rnnops.util import replaced
+
+MICROSECONDS = 1e6  # in a second
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that ran.
+
+    Args:
+        kind: `pass`, `compiled` or `interpreter`.
+        start, seconds: when, by the clock of the profile, and for how long.
+        more: what else is shown of it.
+    """
+
+    name: str
+    kind: str
+    start: float
+    seconds: float
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def write_trace(path: str | os.PathLike[str], events: Iterable[Event], title: str) -> None:
+    """Write events, the first of which is at 0. Raises OSError where no file can be written; an old one stays then."""
+    listed = sorted(events, key=lambda event: (event.start, -event.seconds))
+    first = listed[0].start if listed else 0.0
+    place = {"pid": 1, "tid": 1}
+    named = {"name": "process_name", "ph": "M", **place, "args": {"name": title}}
+    shown = [
+        {
+            "name": event.name,
+            "cat": event.kind,
+            "ph": "X",
+            "ts": MICROSECONDS * (event.start - first),
+            "dur": MICROSECONDS * event.seconds,
+            **place,
+            "args": event.more,
+        }
+        for event in listed
+    ]
+    with replaced(path) as file:
+        file.write_text(json.dumps({"traceEvents": [named, *shown], "displayTimeUnit": "ms"}), encoding="utf-8")
+
 
 HEAD = ("op", "result", "runs", "calls", "bytes", "ms", "share")
 PASS = "pass"  # kind of an event

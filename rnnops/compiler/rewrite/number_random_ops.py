@@ -9,7 +9,7 @@ from typing import Any
 
 from rnnops.net import Net
 from rnnops.op import Op
-from rnnops.rewritten import rewritten
+from rnnops.rewrites import rewritten
 from rnnops.schema import schema_of
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rnnops.net import Net
 from rnnops.op import Op
-from rnnops.ops.rounded_products import ROUNDED
+from rnnops.ops.products import ROUNDED
 
 
 def round_products(net: Net, operands: str) -> Net:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from rnnops.compiler.ir.layouts import Layout, dense
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.statements import Access, Layout, Statement, dense
 from rnnops.compiler.schedule.step_plan import MixedError, Step
 from rnnops.types import Shape, Type
 

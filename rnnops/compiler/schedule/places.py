@@ -13,12 +13,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.ir.layouts import dense
-from rnnops.compiler.ir.nodes import Stage, node_reads, node_writes
-from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.ir.tensor_name import Role, TensorName
-from rnnops.compiler.schedule.resident_states import resident_states
+from rnnops.compiler.ir.scan import Role, Scan, TensorName
+from rnnops.compiler.ir.statements import Stage, Statement, dense, node_reads, node_writes
+from rnnops.compiler.schedule.rows_outside import resident_states
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.types import Type
 

@@ -1,4 +1,8 @@
-"""How threads share out a scan: rows of the batch, or columns of the products of a step.
+"""How threads share out a scan, and in which order they take rows.
+
+The order in which rows of a batch are shared out among threads, so that each has long ones and short ones.
+
+How threads share out a scan: rows of the batch, or columns of the products of a step.
 
 Threads that own rows never wait within a loop, but each reads all weights at every step, which takes longer than the
 arithmetic where its rows are few. Threads that share out columns read but their part of the weights, for all rows, and
@@ -15,14 +19,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.nodes import Contraction, Product, Stage
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.statements import Contraction, Product, Stage, Statement
 from rnnops.compiler.schedule.step_plan import StepPlan
+from rnnops.types import Array
+
+
+def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tuple[int, int] | None = None) -> None:
+    """Put rows in an order of which every stretch holds about as many rows that last until step t as any other.
+
+    Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
+
+    Args:
+        lengths: steps of each row.
+        steps: of this part of a recurrence.
+        order, ends: get the rows in their order, and how many steps of the part each has.
+        part: its first timestep, and how many steps a row has at most; all steps if left out.
+    """
+    first, most = part or (0, steps)
+    lasting = np.minimum(lengths, most)
+    order[...] = np.arange(len(lengths))
+    if (lasting != lasting[0]).any():
+        order[...] = np.argsort(-lasting.astype(np.int64), kind="stable")[scattered(len(lengths))]
+    ends[...] = np.minimum(lasting[order] - first, steps)
+
+
+@cache
+def scattered(count: int) -> Array:
+    """The numbers below `count` by their bits read backwards: neighbours are far apart (van der Corput)."""
+    numbers, backwards = np.arange(count), np.zeros(count, np.int64)
+    for bit in range(count.bit_length()):
+        backwards = 2 * backwards + (numbers >> bit & 1)
+    return np.argsort(backwards, kind="stable")
+
 
 LITTLE_WORK = 4_000_000  # multiply-adds, twice: some ten microseconds, about the price of waking a thread
 SLOWER = 100  # an elementwise result costs about so many operations of a product

@@ -1,4 +1,17 @@
-"""Loops over time: which nodes of a step run step after step, and which run once for all steps of a tile.
+"""Loops over time: which nodes run step after step, which run for all steps at once, which are dead.
+
+Dead code: nodes of a step that nothing reads which is stored or summed.
+
+Rings: a tensor may hold fewer steps than all if one loop over time alone touches it.
+
+Stored results: every blob that outlasts its step has an owner that lies in its tensor.
+
+Work apart: what a loop over steps neither makes nor reads does not wait with it from step to step.
+
+Threads lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work
+of other widths would make them own rows.
+
+Loops over time: which nodes of a step run step after step, and which run once for all steps of a tile.
 
 The step's graph with its carried edges splits into strongly connected components (Tarjan). Cyclic ones go step by step.
 Only products drag work out of a loop: stages alternate between products of a whole tile (even numbers) and loops over
@@ -7,11 +20,138 @@ its steps (odd numbers); elementwise work stays in the loop that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-from rnnops.compiler.graph.components import strong_components
-from rnnops.compiler.ir.nodes import Node, Stage, node_reads, node_writes
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.graph import strong_components, weak_components
+from rnnops.compiler.ir.scan import Lowered, Scan, Slot, TensorName
+from rnnops.compiler.ir.statements import Access, Layout, Node, Number, Stage, Statement, dense, node_reads, node_writes
+from rnnops.compiler.schedule.step_plan import Step, StepPlan, carried_owners
+
+SomeNode = TypeVar("SomeNode", bound=Node)
+
+
+def drop_unread(step: Step) -> Step:
+    """Drop nodes that nothing depends on which a step stores or sums."""
+    return replace(step, nodes=tuple(live_nodes(step.nodes, step.stored)))
+
+
+def live_nodes(nodes: Sequence[SomeNode], wanted: Collection[str]) -> list[SomeNode]:
+    """The nodes that owners which are wanted depend on."""
+    needed = set(wanted)
+    result: list[SomeNode] = []
+    for node in reversed(nodes):
+        if node_writes(node) in needed:
+            needed.update(node_reads(node))
+            result.append(node)
+    return result[::-1]
+
+
+class RingError(Exception):
+    """Tensors that must hold all steps, as more than one loop over time touches them."""
+
+    def __init__(self, tensors: frozenset[TensorName]) -> None:
+        super().__init__(f"no ring will do for {', '.join(sorted(map(str, tensors)))}")
+        self.tensors = tensors
+
+
+def check_rings(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan as it is. Raises RingError where tensors that are rings must hold all steps."""
+    wrong = frozenset(name for stages in (plan.stages, plan.past_end) for name in _wrong_rings(scan, plan, stages))
+    if wrong:
+        raise RingError(wrong)
+    return plan
+
+
+def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[TensorName]:
+    """Rings that several stages touch, or one that runs once for all steps of a tile."""
+    touched: dict[TensorName, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for node in stage.nodes:
+            for owner in (*node_reads(node), node_writes(node)):
+                slot = plan.slots.get(owner)
+                if slot is not None and scan.tensors[slot.tensor].ring:
+                    touched.setdefault(slot.tensor, set()).add(number if stage.loop else -1)
+    return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
+
+
+def store_results(step: Step) -> Step:
+    """Give every stored blob an owner that lies in its tensor, by a copy where it has none of its own.
+
+    rewrite: `h = Tanh(x)`, stored in two tensors  -->  `h = Tanh(x); h/stored.0 = h`
+    """
+    scan, lowered, slots, nodes = step.scan, step.lowered.copy(), dict(step.slots), list(step.statements)
+    made = Counter(statement.target.owner for statement in nodes)
+    for blob, slot in scan.writes:
+        owner = _own(lowered, blob)
+        if owner and made[owner] and owner not in slots:
+            slots[owner] = slot
+        else:
+            nodes.append(_stored(scan, lowered, blob, slot, slots))
+    for blob, slot, layout in scan.additions:
+        nodes.append(_stored(scan, lowered, blob, slot, slots, layout))
+    return replace(step, lowered=lowered, slots=slots, nodes=tuple(nodes))
+
+
+def _own(lowered: Lowered, blob: str) -> str:
+    """The owner all of which a blob is, element by element; `""` where there is none."""
+    access = lowered.views.get(blob)
+    whole = access is not None and access.layout == dense(lowered.types[access.owner].shape)
+    return access.owner if whole and access is not None else ""
+
+
+def _stored(
+    scan: Scan, lowered: Lowered, blob: str, slot: Slot, slots: dict[str, Slot], added: Layout | None = None
+) -> Statement:
+    """A copy of a blob into a slot, or what adds it to what lies there so."""
+    kind = scan.program.types[blob]
+    owner = lowered.fresh(f"{blob}/stored")
+    target = lowered.own(owner, kind)
+    slots[owner] = slot
+    if added is None:
+        return copied(scan, lowered, blob, target)
+    return copied(scan, lowered, blob, replace(target, layout=added), "add")
+
+
+def copied(scan: Scan, lowered: Lowered, blob: str, target: Access, fold: str = "") -> Statement:
+    """A statement that copies a blob, or folds it into what is there."""
+    kind = scan.program.types[blob]
+    operand: Access | Number = lowered.operand(blob, kind.shape)
+    call = next((call for call in scan.program.calls if blob in call.op.outputs), None)
+    return Statement(target.owner, kind.shape, target, (operand,), "copy", call, kind.dtype, fold)
+
+
+def set_work_apart(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with stages of their own for work that loops have nothing to do with; see `set_apart`."""
+    return replace(plan, stages=tuple(set_apart(plan.stages, carried_owners(scan, plan.slots))))
+
+
+def set_apart(stages: Sequence[Stage], carried: Sequence[tuple[str, str]]) -> Iterator[Stage]:
+    """Give elementwise work a stage of its own, before the loop that it has nothing to do with.
+
+    rewrite: `loop over steps: y = MaskRows(x); h = Tanh(h')`  -->
+        `for each step: y = MaskRows(x)`, `loop over steps: h = Tanh(h')`
+
+    Args:
+        carried: (owner that a step reads, owner that an earlier step has written it to).
+    """
+    for stage in stages:
+        looped = _in_loops(stage, carried) if stage.cyclic else [True] * len(stage.nodes)
+        for inside in (False, True):
+            nodes = tuple(node for node, own in zip(stage.nodes, looped, strict=True) if own == inside)
+            if nodes:
+                yield Stage(nodes, stage.loop, stage.cyclic and inside)
+
+
+def _in_loops(stage: Stage, carried: Sequence[tuple[str, str]]) -> list[bool]:
+    """For each node whether it, or what it has to do with, is a product or is carried from step to step."""
+    back = carried_edges(stage.nodes, carried)
+    groups = weak_components(len(stage.nodes), [*dependencies(stage.nodes), *back])
+    loops = {groups[i] for i, _ in back}
+    loops |= {groups[i] for i, node in enumerate(stage.nodes) if not isinstance(node, Statement)}
+    return [group in loops for group in groups]
 
 
 def split_stages(nodes: Sequence[Node], carried: Sequence[tuple[str, str]]) -> list[Stage]:

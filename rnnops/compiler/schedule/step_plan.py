@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from rnnops.compiler.ir.lowered import Lowered
-from rnnops.compiler.ir.nodes import Node, Stage
-from rnnops.compiler.ir.scan import Scan, Slot
-from rnnops.compiler.ir.statements import Statement
-from rnnops.lazy import cached_property
+from rnnops.compiler.ir.scan import Lowered, Scan, Slot
+from rnnops.compiler.ir.statements import Node, Stage, Statement
 from rnnops.schema import Call
 from rnnops.types import Array, Type
+from rnnops.util import cached_property
 
 SUM_PARTS = 64  # sums over rows are added up from at most so many
 

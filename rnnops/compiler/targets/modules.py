@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rnnops.forks import LOADING
 from rnnops.kernels.cache_folder import cache_folder, folder_of_process, reason, warn_once
+from rnnops.util import LOADING
 
 
 def load_module(source: str) -> ModuleType:

@@ -9,21 +9,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
-from rnnops.compiler.codegen.scan_module import ScanModule
-from rnnops.compiler.codegen.write_scan import Again, write_scan
+from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
 from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.places import Layouts, lay_out
-from rnnops.compiler.schedule.row_order import order_rows
-from rnnops.compiler.schedule.share_work import Team, share_work
+from rnnops.compiler.schedule.share_work import Team, order_rows, share_work
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cpu.native import native_scan
-from rnnops.compiler.targets.cpu.openmp import OpenMP, run_in_region
-from rnnops.compiler.targets.cpu.team import run_together
+from rnnops.compiler.targets.cpu.team import OpenMP, run_in_region, run_together
 from rnnops.compiler.targets.modules import load_module
 from rnnops.interpreter import Program
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.vector_width import INT8
+from rnnops.kernels.cpu.processor import INT8
 from rnnops.types import Array
 
 TILE_ROWS = 512  # rows of a tile's products: enough for their speed, few enough for the caches

@@ -15,7 +15,7 @@ import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite import fusion_groups
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import device_array, memory, replays
+from rnnops.kernels.cuda import device_array, launches, memory
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda
@@ -199,8 +199,8 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(use: Any, monkeypatch: pyt
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
     backward: list[int] = []
-    real = replays.Recorded.start
-    monkeypatch.setattr(replays.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
+    real = launches.Recorded.start
+    monkeypatch.setattr(launches.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
     monkeypatch.setattr(memory, "_allocated", lent)

@@ -11,7 +11,7 @@ from rejection import rejects
 from transfers import counted_transfers
 
 import rnnops as ro
-from rnnops.compiler.api.devices import on_device
+from rnnops.compiler.api.compile import on_device
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda

@@ -12,8 +12,7 @@ import pytest
 from masked_presets import PRESETS, D, H, preset
 
 import rnnops as ro
-from rnnops.compiler.api.bound_run import BoundRun
-from rnnops.compiler.api.native_calls import KINDS
+from rnnops.compiler.api.bound_run import KINDS, BoundRun
 
 Arrays = Mapping[str, np.ndarray]
 LENGTHS = np.array([3, 0, 5, 1], "int32")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.api.type_feeds import types_of_feeds
+from rnnops.compiler.api.feeds import types_of_feeds
 from rnnops.types import Type
 
 NET = ro.parse_net("net n(x, i: int32, w: float[2, 3])\n    y = Mul(x, w)\n    return y, i")

@@ -7,7 +7,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.errors import DeviceError, FeedError, GradientError
-from rnnops.kernels.cpu.vector_width import lanes, vector_width
+from rnnops.kernels.cpu.processor import lanes, vector_width
 
 W, V = (np.random.default_rng(seed).standard_normal((40, 50)).astype("f") for seed in (0, 1))
 X = np.ones((2, 40), "f")

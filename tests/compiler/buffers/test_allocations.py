@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from small_programs import program_of
 
-from rnnops.compiler.buffers.allocations import MOMENTS, Allocation, allocations_of, last_moments
-from rnnops.compiler.buffers.arena import Interval, intervals_of, most_at_once
-from rnnops.compiler.buffers.demand import Demand
-from rnnops.compiler.buffers.memory import GRADIENT, OUTPUT, SCRATCH, SUMS, Buffer
+from rnnops.compiler.buffers.allocations import (
+    MOMENTS,
+    Allocation,
+    Interval,
+    allocations_of,
+    intervals_of,
+    last_moments,
+    most_at_once,
+)
+from rnnops.compiler.buffers.memory import GRADIENT, OUTPUT, SCRATCH, SUMS, Buffer, Demand
 
 CHAIN = program_of("a = Exp(x); b = Tanh(a); y = Add(a, b)", x=(2, 3))
 NBYTES, END = 48, 3 * MOMENTS

@@ -11,8 +11,7 @@ from arena_models import MODELS
 from each import check_each
 
 import rnnops as ro
-from rnnops.compiler.buffers.allocations import allocations_of
-from rnnops.compiler.buffers.arena import Arena, Interval, intervals_of, most_at_once, plan_arena
+from rnnops.compiler.buffers.allocations import Arena, Interval, allocations_of, intervals_of, most_at_once, plan_arena
 from rnnops.compiler.buffers.memory import ALIGNMENT
 from rnnops.compiler.pipeline import TrainingPlan
 

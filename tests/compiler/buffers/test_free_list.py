@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.buffers import free_list
-from rnnops.compiler.buffers.free_list import HOST_MEMORY, MOST_BLOCKS, PAGED, FreeList
+from rnnops.compiler.buffers import memory as free_list
+from rnnops.compiler.buffers.memory import HOST_MEMORY, MOST_BLOCKS, PAGED, FreeList
 
 LARGE = 4 * PAGED
 T, N, H = 40, 16, 64

@@ -6,9 +6,8 @@ import pytest
 from small_programs import recurrence_saved
 
 from rnnops.checkpoints.policy import Policy
-from rnnops.compiler.buffers.interpreted_memory import buffers_of, results_of
+from rnnops.compiler.buffers.allocations import buffers_of, bytes_of_blobs, results_of, workspace_bytes
 from rnnops.compiler.buffers.memory import KEPT
-from rnnops.compiler.buffers.workspace_bytes import bytes_of_blobs, workspace_bytes
 
 PRODUCT = "a = MatMul(x, w); b = Sigmoid(a); c = Mul(b, h); y = Tanh(c)"
 STATE = ("state h", KEPT, (5, 2, 3))  # four steps and what they start from

@@ -6,7 +6,7 @@ import pytest
 from small_programs import recurrence_saved
 
 from rnnops.checkpoints.policy import Policy, Slots
-from rnnops.compiler.buffers.part_bytes import PartBytes, held_in_parts, part_bytes
+from rnnops.compiler.buffers.allocations import PartBytes, held_in_parts, part_bytes
 
 LINES = "a = MatMul(x, w); b = Add(a, h); y = Tanh(b)"
 STATE = 8 * 2 * 3  # bytes of h

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnops.compiler.codegen.addresses import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.codegen.pointwise_kernel import Sizes
-from rnnops.compiler.codegen.row_shares import AllRows, LastingRows, RowsPastEnd
 from rnnops.compiler.ir.kernel import Statement
 
 LISTED = ["for k in range(count):", "    n = lists[head + 2 + k]", "    j = j0 + k", "    r = n0 + k"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from small_programs import lowered_of
 
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
-from rnnops.compiler.codegen.state_kernel import StateWriter
+from rnnops.compiler.codegen.pointwise_kernel import Sizes, StateWriter
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 

@@ -6,13 +6,13 @@ import pytest
 from matrix_cells import case
 
 import rnnops as ro
-from rnnops.compiler.codegen.write_scan import SegmentWriter
-from rnnops.compiler.saving import choose_segments
+from rnnops.compiler.codegen.scan_module import SegmentWriter
+from rnnops.compiler.saving import choose_saved
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_row_goes_up_and_then_down(monkeypatch: pytest.MonkeyPatch, reverse: bool) -> None:
-    monkeypatch.setattr(choose_segments, "CACHE", 0)
+    monkeypatch.setattr(choose_saved, "CACHE", 0)
     written = []
     monkeypatch.setattr(
         SegmentWriter, "written", lambda self, own=SegmentWriter.written: written.append(own(self)) or written[-1]

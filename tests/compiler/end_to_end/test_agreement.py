@@ -12,7 +12,7 @@ from devices import DEVICES, PLAIN
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.schedule import share_work
-from rnnops.kernels.cpu.vector_width import WIDTHS
+from rnnops.kernels.cpu.processor import WIDTHS
 
 NETS: dict[str, Callable[[], ro.Net]] = {
     "lstm": lambda: lstm_net(memory_optimization=True),

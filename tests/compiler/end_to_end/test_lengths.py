@@ -13,10 +13,8 @@ from masked_presets import PRESETS, D, H, preset
 import rnnops as ro
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.execute.residuals import ScanResiduals
-from rnnops.compiler.ir.nodes import Stage
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.execute.forward import ForwardScan, ScanResiduals
+from rnnops.compiler.ir.statements import Stage, Statement
 from rnnops.compiler.schedule import share_work
 
 Arrays = dict[str, np.ndarray]

@@ -20,7 +20,7 @@ import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.targets.c99.target import C99
 from rnnops.errors import DeviceError
-from rnnops.kernels.cpu.vector_width import has_pairs
+from rnnops.kernels.cpu.processor import has_pairs
 from rnnops.testing import random_net
 
 Arrays = dict[str, Any]

@@ -16,8 +16,8 @@ from rnnops.compiler.targets.cuda import target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import Card
-from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS
-from rnnops.ops.rounded_products import rounded_matmul
+from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS
+from rnnops.ops.products import rounded_matmul
 
 pytestmark = on_cuda
 Arrays = dict[str, Any]

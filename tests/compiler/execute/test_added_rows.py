@@ -9,7 +9,7 @@ import pytest
 from native_programs import exported, needs_compiler
 
 import rnnops as ro
-from rnnops.compiler.execute.added_rows import LONGEST, added_rows
+from rnnops.compiler.execute.recorder import LONGEST, added_rows
 from rnnops.compiler.schedule.step_plan import SUM_PARTS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from small_programs import program_of
 
-from rnnops.compiler.execute.once import Once
+from rnnops.compiler.execute.compiled_scan import Once
 from rnnops.compiler.targets.target import PLAIN_PYTHON
 
 PROGRAM = program_of("e = Exp(w); y = Mul(e, w)", w=(3,))

@@ -11,8 +11,8 @@ import rnnops as ro
 from rnnops.compiler.execute import segments
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.saving import choose_saved, choose_segments
-from rnnops.compiler.saving.choose_segments import goes_in_segments, seconds
+from rnnops.compiler.saving import choose_saved, choose_saved as choose_segments
+from rnnops.compiler.saving.choose_saved import goes_in_segments, seconds
 from rnnops.compiler.schedule import share_work
 
 

@@ -13,8 +13,8 @@ from layer_runs import by_layers, plain
 from word_nets import D, T, feeds_of, words_net
 
 import rnnops as ro
+from rnnops.compiler.execute.compile_programs import Stepped
 from rnnops.compiler.execute.row_pass import RowPass
-from rnnops.compiler.execute.stepped_kernels import Stepped
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.loops import View
 from rnnops.schema import Call, schema_of

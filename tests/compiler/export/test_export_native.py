@@ -16,8 +16,7 @@ from native_programs import CC, Arrays, Program, exported, needs_compiler, point
 from rejection import rejects
 
 import rnnops as ro
-from rnnops.compiler.export.c_words import HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, c_names
-from rnnops.compiler.export.header import Argument, header
+from rnnops.compiler.export.c_source import HEADERS_OF_C, WORDS_OF_C, WORDS_OF_CPP, Argument, c_names, header
 from rnnops.types import Type
 
 NOT_IN_CPP = ("stdatomic", "threads", "tgmath", "stdnoreturn", "stdalign", "iso646", "stdbool", "complex")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.compiler.ir.layouts import Layout, affine, box, dense
+from rnnops.compiler.ir.statements import Layout, affine, box, dense
 
 
 def test_dense_is_row_major() -> None:

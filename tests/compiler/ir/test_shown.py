@@ -9,8 +9,7 @@ from cuda_marks import in_simulator
 
 import rnnops as ro
 from rnnops.compiler.ir.expressions import Literal, Load, Name
-from rnnops.compiler.ir.kernel import Assign, For, Function, Module, Parameter, Store
-from rnnops.compiler.ir.shown import shown
+from rnnops.compiler.ir.kernel import Assign, For, Function, Module, Parameter, Store, shown
 
 
 def program(blob: str, other: str) -> Function:

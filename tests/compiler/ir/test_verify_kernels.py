@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rnnops.compiler.ir.device import DeviceModule, Kernel
 from rnnops.compiler.ir.expressions import Call, Choice, Expr, Literal, Load, Name, any_of, compare
 from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
     Callee,
+    DeviceModule,
     Do,
     For,
     Function,
     If,
+    Kernel,
     MatrixProduct,
     Module,
     Parameter,

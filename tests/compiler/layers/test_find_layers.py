@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from small_programs import program_of, recurrence_saved
 
-from rnnops.compiler.layers.find_layers import find_layers, layer_numbers, result_names
-from rnnops.compiler.layers.split_recurrence import backward_parts
+from rnnops.compiler.layers.find_layers import backward_parts, find_layers, layer_numbers, result_names
 from rnnops.errors import GradientError
 
 LAYERS = find_layers(

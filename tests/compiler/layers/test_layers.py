@@ -14,8 +14,8 @@ from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
 from rnnops.compiler.layers import layer_steps
+from rnnops.testing.objective import difference, tolerance_of
 from rnnops.testing.random_net import random_net
-from rnnops.testing.tolerances import difference, tolerance_of
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -10,8 +10,8 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.layers import layered_backward
-from rnnops.testing.tolerances import difference, tolerance_of
+from rnnops.compiler.layers import layer_plan
+from rnnops.testing.objective import difference, tolerance_of
 
 T, N, D = 6, 4, 3
 LENGTHS = np.array([6, 2, 0, 5], "int32")
@@ -83,7 +83,7 @@ def test_a_compiled_stack_stays_one_where_its_layers_would_read_what_was_not_sto
 ) -> None:
     """Past the end of a row the forward pass stores what the backward pass in one piece reads."""
     answers = iter([Everything(), frozenset()])
-    monkeypatch.setattr(layered_backward, "past_end_reads", lambda _: next(answers))
+    monkeypatch.setattr(layer_plan, "past_end_reads", lambda _: next(answers))
     net = sequence_net(lengths=True)
     run, feeds = DEVICES["plain"](net), feeds_of(net)
     names, grads, _ = by_layers(run, feeds)

@@ -10,8 +10,7 @@ from scan_cases import lowered_step, run_statements, value_of
 from small_programs import memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.statements import Access, Layout, Statement
 from rnnops.compiler.lower.lower_ops import lower_ops
 
 RNG = np.random.default_rng(1)

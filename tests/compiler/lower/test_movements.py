@@ -10,9 +10,8 @@ from scan_cases import lowered_step, run_statements, value_of
 from small_programs import call_of, lowered_of, memory_of, program_of, texts_of
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout, split_axes
-from rnnops.compiler.ir.lowered import Lowered, UnsupportedError
-from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.ir.scan import Lowered, UnsupportedError
+from rnnops.compiler.ir.statements import Access, Layout, split_axes
 from rnnops.compiler.lower.movements import lower_movement, moved_numbers
 from rnnops.loops import View
 from rnnops.ops.internal import scatter_slice

@@ -19,7 +19,7 @@ from rnnops.compiler.ir.expressions import Cast, Name
 from rnnops.compiler.lower.scalar_expressions import Constants, Place, scalar_expression, typed_expression
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
-from rnnops.kernels.cpu.vector_width import vector_width
+from rnnops.kernels.cpu.processor import vector_width
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import Pointwise
 from rnnops.ops.activation import Gelu

@@ -7,13 +7,7 @@ from xml.etree import ElementTree
 from small_programs import Saved, recurrence_saved
 
 from rnnops.checkpoints.policy import Policy, Slots
-from rnnops.compiler.report.estimates import (
-    HEAD as ESTIMATES_HEAD,
-    Estimate,
-    EstimateTable,
-    estimate_of,
-    estimates,
-)
+from rnnops.compiler.report.budget_curve import HEAD as ESTIMATES_HEAD, Estimate, EstimateTable, estimate_of, estimates
 from rnnops.compiler.report.saved_residuals import HEAD as RESIDUALS_HEAD, SavedBlob, SavedResiduals
 
 HEADS = {EstimateTable: ESTIMATES_HEAD, SavedResiduals: RESIDUALS_HEAD}

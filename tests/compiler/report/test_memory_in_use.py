@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.compiler.buffers.free_list import HOST_MEMORY, PAGED
-from rnnops.compiler.report.memory_in_use import MemoryInUse, stretch
+from rnnops.compiler.buffers.memory import HOST_MEMORY, PAGED
+from rnnops.compiler.report.memory_timeline import MemoryInUse, stretch
 
 
 def test_stretches_of_arrays_with_strides() -> None:

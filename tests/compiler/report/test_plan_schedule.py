@@ -14,10 +14,9 @@ from small_runs import lstm_feeds, lstm_net
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir.expressions import Literal, Name, share_of
-from rnnops.compiler.ir.nodes import Contraction, Product
+from rnnops.compiler.ir.statements import Contraction, Product
 from rnnops.compiler.report.describe import compiled_ops
-from rnnops.compiler.report.plan_schedule import share_out
-from rnnops.compiler.report.schedule_parts import ONCE, STEP, TILE, OpsSchedule, ScanSchedule, ranged
+from rnnops.compiler.report.schedule import ONCE, STEP, TILE, OpsSchedule, ScanSchedule, ranged, share_out
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import rnnops as ro
-from rnnops.compiler.rewrite.fold_bound import split_bound
-from rnnops.prune import prune
+from rnnops.compiler.rewrite.bound_weights import split_bound
+from rnnops.rewrites import prune
 
 
 def model() -> ro.Net:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_programs import lowered_of
 
-from rnnops.compiler.rewrite.group_rows import find_rows
+from rnnops.compiler.rewrite.fusion_groups import find_rows
 
 JOIN = {  # what follows x, of rows along its last axis
     "y = Tanh(x)": False,

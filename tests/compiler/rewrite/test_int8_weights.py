@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.rewrite.int8_weights import int8_weights
-from rnnops.compiler.rewrite.lift_from_cells import without_unread_references
+from rnnops.compiler.rewrite.bound_weights import int8_weights
 from rnnops.errors import FeedError
-from rnnops.ops.int8_products import as_int8
+from rnnops.ops.products import as_int8
+from rnnops.recurrent.hoist import without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 
 TEXT = """

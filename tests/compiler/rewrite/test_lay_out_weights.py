@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.rewrite.fold_bound import split_bound
-from rnnops.compiler.rewrite.lay_out_weights import lay_out_weights
+from rnnops.compiler.rewrite.bound_weights import lay_out_weights, split_bound
 
 
 def model() -> ro.Net:

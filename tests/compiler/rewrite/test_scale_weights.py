@@ -9,9 +9,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.compiler.rewrite.fold_bound import split_bound
-from rnnops.compiler.rewrite.lay_out_weights import lay_out_weights
-from rnnops.compiler.rewrite.scale_weights import scale_weights
+from rnnops.compiler.rewrite.bound_weights import lay_out_weights, scale_weights, split_bound
 
 STATISTICS = ("scale", "shift", "mean", "var")
 SHAPES = {"x": (2, 4, 5), "w": (6, 2, 3), "b": (6,), **dict.fromkeys(STATISTICS, (6,))}

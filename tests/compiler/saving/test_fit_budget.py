@@ -6,8 +6,8 @@ import pytest
 from small_programs import Saved, recurrence_saved
 
 from rnnops.checkpoints.policy import Policy
-from rnnops.compiler.buffers.part_bytes import held_in_parts
-from rnnops.compiler.saving.fit_budget import fit_budget, held_bytes, ways
+from rnnops.compiler.buffers.allocations import held_in_parts
+from rnnops.compiler.saving.choose_saved import fit_budget, held_bytes, ways
 from rnnops.errors import BudgetError
 
 EVERYTHING, STATES = 8 * (5 + 4) * 6, 8 * 5 * 6  # bytes: of h and one more blob, and of h alone

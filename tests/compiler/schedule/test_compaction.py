@@ -8,9 +8,9 @@ import pytest
 from test_masked_rows import planned
 
 import rnnops as ro
-from rnnops.compiler.ir.nodes import Stage
-from rnnops.compiler.ir.tensor_name import Role, TensorName
-from rnnops.compiler.schedule.compaction import compact_rows, past_end_reads
+from rnnops.compiler.ir.scan import Role, TensorName
+from rnnops.compiler.ir.statements import Stage
+from rnnops.compiler.schedule.finished_rows import compact_rows, past_end_reads
 from rnnops.ops.select import mask_rows
 
 SEQUENCE, STATE = Role.SEQUENCE.of("x"), Role.STATE.of("h")

@@ -10,10 +10,9 @@ from scan_cases import lowered_step
 from small_programs import lowered_of
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout
-from rnnops.compiler.ir.statements import Statement
-from rnnops.compiler.schedule.fold_order import folds_innermost
+from rnnops.compiler.ir.statements import Layout, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
+from rnnops.compiler.schedule.sums import folds_innermost
 
 S, E = 4, 3
 

@@ -6,8 +6,8 @@ import numpy as np
 from matrix_cells import Feeds, case, over_time
 
 import rnnops as ro
-from rnnops.compiler.schedule.join_heads import join_heads
 from rnnops.compiler.schedule.plan_step import scheduled, staged
+from rnnops.compiler.schedule.rows_outside import join_heads
 from rnnops.compiler.schedule.step_plan import StepPlan
 
 

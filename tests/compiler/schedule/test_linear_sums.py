@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from small_programs import call_of, lowered_of, program_of
 
-from rnnops.compiler.schedule.linear_sums import LateCalls, MixedError, is_linear, late_calls
+from rnnops.compiler.schedule.sums import LateCalls, MixedError, is_linear, late_calls
 from rnnops.loops import Reduction
 from rnnops.schema import Call, form_of
 

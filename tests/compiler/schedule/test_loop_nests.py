@@ -8,7 +8,7 @@ import numpy as np
 from scan_cases import lowered_step, run_statements, value_of
 
 import rnnops as ro
-from rnnops.compiler.ir.lowered import Lowered
+from rnnops.compiler.ir.scan import Lowered
 from rnnops.compiler.ir.statements import Access
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 

@@ -10,13 +10,10 @@ import pytest
 from scan_cases import lowered_step, recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout
-from rnnops.compiler.ir.lowered import Lowered
-from rnnops.compiler.ir.nodes import Product, read_counts
-from rnnops.compiler.ir.statements import Access
-from rnnops.compiler.schedule.merge_folds import merged
-from rnnops.compiler.schedule.products import Packing, as_product, packing_of
-from rnnops.compiler.schedule.sum_products import Rules, sum_products
+from rnnops.compiler.ir.scan import Lowered
+from rnnops.compiler.ir.statements import Access, Layout, Product, read_counts
+from rnnops.compiler.schedule.products import Packing, Rules, as_product, packing_of, sum_products
+from rnnops.compiler.schedule.sums import merged
 
 N, D, H = 3, 2, 5
 Build = Callable[..., ro.Blob]

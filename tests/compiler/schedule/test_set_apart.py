@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 from test_stages import product, shape_of, statement
 
-from rnnops.compiler.ir.nodes import Node
-from rnnops.compiler.schedule.set_apart import set_apart
-from rnnops.compiler.schedule.stages import split_stages
+from rnnops.compiler.ir.statements import Node
+from rnnops.compiler.schedule.stages import set_apart, split_stages
 
 CARRIED = [("h", "h_t")]
 

@@ -8,11 +8,8 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.layouts import Layout, dense
-from rnnops.compiler.ir.nodes import Product, Stage
-from rnnops.compiler.ir.statements import Access, Statement
-from rnnops.compiler.schedule.drop_unread import live_nodes
-from rnnops.compiler.schedule.stages import dependencies, split_stages
+from rnnops.compiler.ir.statements import Access, Layout, Product, Stage, Statement, dense
+from rnnops.compiler.schedule.stages import dependencies, live_nodes, split_stages
 
 T, N, D, H = 4, 3, 2, 5
 

@@ -9,12 +9,11 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.nodes import Node, Product
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.ir.statements import Node, Product, Statement
 from rnnops.compiler.schedule import plan_step
+from rnnops.compiler.schedule.plan_step import PlanError, verify_plan, verify_step
 from rnnops.compiler.schedule.step_plan import Step
-from rnnops.compiler.schedule.verify_step import PlanError, verify_plan, verify_step
 
 
 def scan() -> Scan:

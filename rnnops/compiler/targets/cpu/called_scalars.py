@@ -1,4 +1,9 @@
-"""The names that a module of LLVM IR uses from elsewhere: scalar functions, intrinsics, tables, and marks of loops."""
+"""Names that a module of LLVM IR uses from elsewhere, and definitions of scalar functions.
+
+The names that a module of LLVM IR uses from elsewhere: scalar functions, intrinsics, tables, and marks of loops.
+
+Definitions of the scalar functions that generated code calls; loaded where no object of that code is on disk.
+"""
 
 from __future__ import annotations
 

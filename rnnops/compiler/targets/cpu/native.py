@@ -9,7 +9,7 @@ from rnnops.kernels.cpu.native import NativeFunction, native_function
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.runtime import runtime
 from rnnops.kernels.object_cache import key_of
-from rnnops.lazy import LazyModule
+from rnnops.util import LazyModule
 
 scalar_definitions = LazyModule("rnnops.compiler.targets.cpu.scalar_definitions")
 

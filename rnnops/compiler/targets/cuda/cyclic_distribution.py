@@ -1,4 +1,8 @@
-"""Regions of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
+"""Regions of a loop over steps, how blocks share out their features, and which products go together.
+
+Which products one launch may compute together.
+
+Regions of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
 
 A region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of
 elementwise work is done feature by feature where everything it writes lies so, else row by row. With period P element e
@@ -13,12 +17,36 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from rnnops.compiler.ir.nodes import Node, Product, Stage, node_writes
-from rnnops.compiler.ir.statements import Access, Statement
+from rnnops.compiler.ir.statements import Access, Contraction, Node, Product, Stage, Statement, node_reads, node_writes
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.step_plan import StepPlan
-from rnnops.compiler.targets.cuda.row_parts import RowNest
-from rnnops.lazy import cached_property
+from rnnops.compiler.targets.cuda.lane_nests import RowNest
+from rnnops.util import cached_property
+
+
+def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
+    """Products in order, those together that do not touch what another of them writes, or go on with the one before."""
+    groups: list[list[Product | Contraction]] = []
+    for node in nodes:
+        assert isinstance(node, Product | Contraction)
+        there = groups[-1] if groups else []
+        goes_on = bool(there) and _goes_on(node, there[-1])
+        written = {other.target for other in there if not goes_on or other.target != node.target}
+        touched = written.union(*map(node_reads, there))
+        if there and (goes_on or node.target not in touched) and not written & set(node_reads(node)):
+            there.append(node)
+        else:
+            groups.append([node])
+    return groups
+
+
+def _goes_on(node: Product | Contraction, before: Product | Contraction) -> bool:
+    """Whether a product adds to the one before, element by element."""
+    if not isinstance(node, Product) or not isinstance(before, Product) or node.left == node.target:
+        return False
+    sizes = (node.target, node.rows, node.columns) == (before.target, before.rows, before.columns)
+    return node.accumulate and sizes
+
 
 BY_ROWS = 0  # the period of a region whose rows blocks share out
 PARTIAL, TOTAL = "partial sums", "total"  # what a region does of a product whose inner axis blocks share out

@@ -1,27 +1,34 @@
-"""Elementwise work that no wait needs to wait for: what only sums over steps, and products of a tile, will read.
+"""Work moved past a barrier, and reads moved before it.
+
+Elementwise work that no wait needs to wait for: what only sums over steps, and products of a tile, will read.
 
 A region before a wait is split in two: what products of the step read, or a later step, comes before the block says
 that it has arrived, the rest between that and the wait, when lanes would be idle. LSTM's gradient of a bias is such:
 each lane adds to numbers in memory, one after another. A block may do it while others are past the wait: it reads
 nothing that another region of the loop changes. Limits: only what is done feature by feature, all of whose operands lie
 in memory anyway; only where no product but partial sums is between the region and the wait.
+
+Kernel IR of early reads: while blocks wait, what they will read between this wait and the next one comes nearer.
+
+That is what no block writes in the loop: preactivations that a product is added to, and what was kept of the forward
+pass, which elementwise work behind the wait reads, of this step or of the next one. It lies in memory far behind L2,
+from where the last step's copies were read long ago. Limits: a blob counts if its rows of the batch lie one behind the
+other, and a whole number of features in each; what is the same at every step is in L2 already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from rnnops.compiler.ir.nodes import Node, node_reads, node_writes
-from rnnops.compiler.ir.statements import Statement
+from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, STEP, STEPS
+from rnnops.compiler.ir.expressions import Expr, Literal, Name, choice, compare
+from rnnops.compiler.ir.kernel import Array, Assign, Do, If, Statement as Line
+from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.statements import Node, Statement, node_reads, node_writes
+from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan
-from rnnops.compiler.targets.cuda.cyclic_distribution import (
-    BY_ROWS,
-    PARTIAL,
-    Region,
-    by_features,
-    numbers_of,
-)
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, Region, by_features, numbers_of
 from rnnops.compiler.targets.cuda.loop import Loop
 
 
@@ -94,3 +101,93 @@ def _is_own(statement: Statement, changed: Collection[object], region: Region, p
 
 def _is_written(tensor: object, region: Region, plan: StepPlan) -> bool:
     return any(owner in plan.slots and plan.slots[owner].tensor == tensor for owner in region.written)
+
+
+M0, M1, N0, N1 = map(Name, ("m0", "m1", "n0", "n1"))
+
+
+def step_of_tile(step: Expr) -> tuple[Line, Line]:
+    """Names of a step: which of its tile it is, and which of all."""
+    return Assign("i", choice(BACKWARDS, STEPS - 1 - step, step)), Assign("t", LOW + Name("i"))
+
+
+@dataclass(frozen=True)
+class FetchLines:
+    """Lines of one kernel.
+
+    Args:
+        size: writes a number of the plan.
+        address: of a row of a place at a step.
+        features: first and last feature of a member, for a period.
+    """
+
+    scan: Scan
+    plan: StepPlan
+    layouts: Layouts
+    loop: Loop
+    size: Callable[[int], Expr]
+    address: Callable[[Place, Expr], Expr]
+    features: Callable[[int], tuple[Name, Name]]
+
+    def before(self, number: int) -> list[Line]:
+        """While blocks wait before region `number`."""
+        regions, waits = self.loop.regions, sorted(self.loop.waits)
+        later = [wait for wait in waits if wait > number]
+        lines = list(self._of(regions[number : later[0] if later else None]))
+        following = [] if later else list(self._of(regions[: waits[0]]))
+        if following:
+            there = compare("<", STEP + 1, Name("end"))
+            lines.append(If(there, (*step_of_tile(STEP + 1), *following, *step_of_tile(STEP))))
+        return lines
+
+    def _of(self, regions: Sequence[Region]) -> Iterator[Line]:
+        for owner, period in self._owners(regions).items():
+            place, own = self.layouts.places[owner], self.features(period) if period else None
+            width = self.size(place.row)
+            first, last = (M0, M1) if own else (N0, N1)
+            share = (self.size(period), *own) if own else (width, Literal(0), width)
+            where = Array(place.array), self.address(place, first), last - first, width
+            yield Do("fetch_columns", (*where, *share))
+
+    def _owners(self, regions: Sequence[Region]) -> dict[str, int]:
+        """What regions read that lies far away, and the period with which a block reads it; one owner a tensor."""
+        found: dict[str, int] = {}
+        newest: dict[object, str] = {}
+        for region in regions:
+            for owner in dict.fromkeys(owner for node in region.nodes for owner in node_reads(node)):
+                if not self._is_far(owner, region):
+                    continue
+                slot = self.plan.slots.get(owner)
+                tensor = slot.tensor if slot else owner
+                known = newest.setdefault(tensor, owner)
+                if known != owner and self._is_newer(owner, known):
+                    found.pop(known, None)
+                    newest[tensor] = owner
+                if newest[tensor] == owner:
+                    found[owner] = region.period
+        return found
+
+    def _is_newer(self, owner: str, other: str) -> bool:
+        """Whether no step before has read it from their tensor."""
+        shift, known = (self.plan.slots[name].shift for name in (owner, other))
+        return shift < known if self.scan.reverse else shift > known
+
+    def _is_far(self, owner: str, region: Region) -> bool:
+        place = self.layouts.places.get(owner)
+        if place is None or self.plan.batch_axes.get(owner) != 0 or owner in self.plan.invariant:
+            return False
+        if not place.row or place.together > 1 or (region.period != BY_ROWS and place.row % region.period):
+            return False
+        product = region.product
+        if product and (owner != product.target or product.rows != self.scan.batch):
+            return False
+        lasting = owner in self.plan.slots or place.extent == "tile"
+        return lasting and not self._is_written(owner, region)
+
+    def _is_written(self, owner: str, region: Region) -> bool:
+        """Whether a step writes it, other than the product that adds to it."""
+        slot = self.plan.slots.get(owner)
+        others = {name for one in self.loop.regions if one.nodes != region.nodes for name in one.written}
+        others |= set() if region.product else region.written
+        tensors = {self.plan.slots[name].tensor for name in others if name in self.plan.slots}
+        return owner in others or (slot is not None and slot.tensor in tensors)

@@ -15,8 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.parameters import SCALARS, array_parameters
+from rnnops.compiler.codegen.addresses import SCALARS, Addresses, array_parameters
 from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, Sizes
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
@@ -32,16 +31,17 @@ from rnnops.compiler.codegen.scan_module import (
     ScanModule,
     T,
 )
-from rnnops.compiler.ir.device import DeviceModule, Kernel
 from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name, choice, least, names_in, share_of
 from rnnops.compiler.ir.kernel import (
     Argument,
     Array,
     Assign,
     Callee,
+    DeviceModule,
     Do,
     For,
     Function,
+    Kernel,
     Parameter,
     Pointer,
     Statement as Line,
@@ -49,39 +49,31 @@ from rnnops.compiler.ir.kernel import (
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.ir.nodes import Contraction, Node, Product, node_reads
 from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.statements import Contraction, Node, Product, node_reads
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.block_rows import SHARED, SYNC, BlockPointwiseWriter
-from rnnops.compiler.targets.cuda.cyclic_distribution import (
-    BY_ROWS,
-    PARTIAL,
-    TOTAL,
-    Region,
-    feature_nests,
-    numbers_of,
-)
-from rnnops.compiler.targets.cuda.defer_work import deferred
-from rnnops.compiler.targets.cuda.driver_products import DriverProducts
-from rnnops.compiler.targets.cuda.feature_rows import FeaturePointwiseWriter
-from rnnops.compiler.targets.cuda.fetch_lines import FetchLines, step_of_tile
-from rnnops.compiler.targets.cuda.finished_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
-from rnnops.compiler.targets.cuda.flat_elements import columns_and_rows, quotient, remainder, step_and_row
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region, feature_nests, numbers_of
+from rnnops.compiler.targets.cuda.defer_work import FetchLines, deferred, step_of_tile
+from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.mirrored_rows import MirroredPointwiseWriter, mirrored
-from rnnops.compiler.targets.cuda.part_rows import PART, PartPointwiseWriter
-from rnnops.compiler.targets.cuda.split_lines import SplitLines
-from rnnops.compiler.targets.cuda.tensor_loops import (
-    WORDS_OF_FRAGMENTS,
-    fragments_of,
-    rounding_of_plan,
-    warps_of,
+from rnnops.compiler.targets.cuda.product_lines import DriverProducts, SplitLines
+from rnnops.compiler.targets.cuda.row_kernels import (
+    PART,
+    SHARED,
+    SYNC,
+    BlockPointwiseWriter,
+    FeaturePointwiseWriter,
+    MirroredPointwiseWriter,
+    PartPointwiseWriter,
+    mirrored,
 )
+from rnnops.compiler.targets.cuda.share_blocks import WORDS_OF_FRAGMENTS, fragments_of, rounding_of_plan, warps_of
+from rnnops.compiler.targets.cuda.share_rows import BEGIN, END, GROUP_BEGIN, first_wait, steps_of_group, two_kinds
 from rnnops.compiler.targets.cuda.text import cuda_text
-from rnnops.kernels.cuda.group_barrier import WORDS
+from rnnops.kernels.cuda.async_copy import WORDS
 from rnnops.kernels.cuda.step_product_tensor import sums_name
 
 RANK, BLOCKS, LANE, LANES = map(Name, ("rank", "blocks", "lane", "lanes"))

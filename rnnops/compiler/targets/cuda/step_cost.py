@@ -1,4 +1,6 @@
-"""What a step of a loop on a CUDA device should cost, in microseconds: a model, for devices that are not at hand.
+"""The predicted time of a step on a CUDA device, without and with tensor cores.
+
+What a step of a loop on a CUDA device should cost, in microseconds: a model, for devices that are not at hand.
 
 A step is a sum of parts that follow each other: each product reads its left side from L2 into shared memory, a slice
 while the one before is multiplied; or, where blocks share out its inner axis, reads its own numbers of it, writes
@@ -6,6 +8,11 @@ partial sums to L2 and reads those of others; blocks wait for each other, and so
 constant has its source beside it. It is for an H100 and float32, and an optimist's. Limits: no other part hides behind
 another but what a block writes, blocks are as busy as the busiest, L2 gives its latency and its bytes, and takes as
 many, whatever the traffic.
+
+What a step of a loop should cost whose products run on tensor cores: beside `step_cost.py`, with its constants.
+
+A product takes the longest of three: what is read of shared memory, multiply-adds, and how long a warp takes from one
+chunk of k to the next. Limits: those of `step_cost.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region
+from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.share_lanes import LANES
-from rnnops.kernels.cuda.fours import BATCH
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
 from rnnops.kernels.cuda.step_product import TILE, padded
+from rnnops.kernels.cuda.step_product_tensor import tiles_of, times_of
+from rnnops.kernels.cuda.tensor_cores import CHUNK, INSTRUCTIONS, OF_TILE, ROWS, WARP
+from rnnops.kernels.cuda.tiles import BATCH
 from rnnops.sizes import settled
 
 CLOCK = 1.755e3  # cycles a microsecond: boost clock of an H100 SXM
@@ -92,7 +101,7 @@ def _products(loop: Loop, batch: int) -> Iterator[tuple[Region, tuple[int, ...]]
         product = region.product
         if product:
             sizes = product.inner, product.columns, region.period, loop.members, loop.depth
-            stays = len(loop.products) == 1 and loop.regions[number - 1].period != BY_ROWS  # see mirrored_rows.py
+            stays = len(loop.products) == 1 and loop.regions[number - 1].period != BY_ROWS  # see row_kernels.py
             yield region, (padded(sharing.rows_of(product)), *sizes, int(stays))
 
 
@@ -176,5 +185,55 @@ def multiply_cycles(rows: int, inner: int, width: int) -> float:
         multiply = warps * 32 * TILE**3 / FMAS
         fetch = warps * TILE * (1 + 32 * TILE * 4 / BANK_BYTES)  # rows are broadcast, columns lie side by side
         cycles += rounds * max(multiply, fetch)
+        left -= together
+    return cycles
+
+
+WARPS = 8  # of our blocks (lane_nests.py)
+TENSOR_FMAS = {
+    4: 512,
+    2: 1024,
+}  # a cycle and multiprocessor by bytes of an operand: NVIDIA's A100 whitepaper, without sparsity
+CHUNK_CYCLES = 65  # two at a time: a read of shared memory, rounding, instructions that wait for each other: a guess
+
+
+def tensor_step_time(loop: Loop, batch: int) -> float:
+    """Microseconds of a step.
+
+    Args:
+        batch: rows of all groups.
+    """
+    cycles = 0.0
+    for region in loop.regions:
+        product = region.product
+        if product:
+            rows, inner = loop.sharing(batch).rows_of(product), product.inner
+            width = product.columns // region.period * -(-region.period // loop.members)
+            multiply = multiply_cycles(padded(rows), inner, width)
+            if product.rounding:
+                multiply = tensor_cycles(rows, inner, width, INSTRUCTIONS[product.rounding].itemsize)
+            cycles += product_cycles(rows, inner, loop.depth, multiply, NOW)
+    return len(loop.waits) * NOW.wait + NOW.rest + cycles / CLOCK
+
+
+def tensor_cycles(rows: int, inner: int, width: int, itemsize: int) -> float:
+    """Cycles of a block's product.
+
+    Args:
+        itemsize: bytes of a weight.
+    """
+    (tiles, groups), times = tiles_of(width), times_of(rows)
+    each = min(rows, ROWS * times)
+    chunk_bytes = each * CHUNK * 4 + tiles * OF_TILE * itemsize
+    chunk_products = times * ROWS * tiles * OF_TILE
+    cycles, left = 0.0, -(-rows // (ROWS * times)) * groups
+    while left > 0:
+        together = min(WARPS, left)
+        splits = WARPS // together
+        chunks = -(-inner // CHUNK // splits)
+        all_chunks = chunks * splits * together
+        fetch, multiply = all_chunks * chunk_bytes / BANK_BYTES, all_chunks * chunk_products / TENSOR_FMAS[itemsize]
+        sums = 2 * together * splits * times * tiles * 4 * WARP * 4 / BANK_BYTES
+        cycles += max(fetch, multiply, chunks * CHUNK_CYCLES) + sums
         left -= together
     return cycles

@@ -1,11 +1,26 @@
-"""The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
+"""The CUDA device as a target: how scans are written, where their memory lies, what stays interpreted.
+
+Whether an index was out of range in a pass: asked once, at its end, as the host waits for the answer.
+
+Kernels go on with the nearest index that is not, and note that one was. Where nobody opens a check, each scan that may
+meet such an index is asked by itself.
+
+Memory of compiled recurrences on a CUDA device: what `buffers/memory.py` is for the host.
+
+Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there, or copied.
+
+Limit: all else goes through the host: arrays without elements, ops without a compiled form.
+
+The CUDA device as a target of scans: loops over steps are kernels, products of tiles are launched by themselves.
 
 Arrays lie on the device from the first op to the last, those of recurrences that Python steps through too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import inf
@@ -14,38 +29,158 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
 from rnnops.compiler.schedule.share_work import Team
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
-from rnnops.compiler.targets.cuda.finished_rows import let_finished_rows_leave
-from rnnops.compiler.targets.cuda.late_check import current_check
-from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.memory import DeviceMemory
+from rnnops.compiler.targets.cuda.lane_nests import LANES
+from rnnops.compiler.targets.cuda.loop import COPIES, Loop
 from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan
-from rnnops.compiler.targets.cuda.place_barriers import COPIES
-from rnnops.compiler.targets.cuda.references import DeviceReference
-from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
-from rnnops.compiler.targets.cuda.share_lanes import LANES
-from rnnops.compiler.targets.cuda.share_rows import share_rows
-from rnnops.compiler.targets.cuda.tensor_loops import check_lanes, instruction_lines
+from rnnops.compiler.targets.cuda.share_blocks import Blocks, check_lanes, instruction_lines, share_loop
+from rnnops.compiler.targets.cuda.share_rows import let_finished_rows_leave, share_rows
 from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.target import Work, Written
 from rnnops.errors import DeviceError
-from rnnops.interpreter import Program
-from rnnops.kernels.cuda.device_array import DeviceArray, empty, on_device, settled, zeros
+from rnnops.interpreter import Program, run_reference
+from rnnops.kernels.cuda.async_copy import WORDS
+from rnnops.kernels.cuda.device_array import DeviceArray, empty, numbers_on_device, on_device, settled, zeros
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
-from rnnops.kernels.cuda.group_barrier import WORDS
-from rnnops.kernels.cuda.host_numbers import numbers_on_device
-from rnnops.kernels.cuda.launches import ScanRun
-from rnnops.kernels.cuda.lenders import is_captured, refuse_in_graph
-from rnnops.kernels.cuda.matrix_fragments import INSTRUCTIONS, WARP
+from rnnops.kernels.cuda.launches import Replays, ScanRun
+from rnnops.kernels.cuda.lenders import current_lender, is_captured, refuse_in_graph
 from rnnops.kernels.cuda.memory import current_stream
-from rnnops.kernels.cuda.replays import Replays
 from rnnops.kernels.cuda.streams import address_of
+from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, WARP
+from rnnops.schema import Call, RunContext, schema_of
 from rnnops.types import Array
+from rnnops.util import cached_property
+
+_STATE = threading.local()
+
+
+class LateCheck:
+    """One pass, in one stream."""
+
+    @cached_property
+    def status(self) -> DeviceArray:
+        """Where kernels note it; made for the first scan that may have to."""
+        return zeros((4,), "int64")
+
+    def failed(self) -> bool:
+        """Whether an index was out of range; waits for all work so far, where there was a scan that may meet one."""
+        return "status" in self.__dict__ and bool(self.status.to_host()[0] != 0)
+
+
+def current_check() -> LateCheck | None:
+    """The check of the pass that this thread is in, None where there is none."""
+    return getattr(_STATE, "check", None)
+
+
+@contextmanager
+def checked_late() -> Iterator[LateCheck]:
+    """Let scans of a pass leave the question to its end."""
+    before, _STATE.check = current_check(), LateCheck()
+    try:
+        yield _STATE.check
+    finally:
+        _STATE.check = before
+
+
+class DeviceBlock:
+    """Memory of the device that is lent to one scan at a time."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = empty((nbytes,), "uint8")
+
+    def parts(self, user: object, wanted: Mapping[str, Buffer], offset: int = 0) -> dict[str, DeviceArray]:
+        """The buffers that a user wants, side by side from an offset on."""
+        parts = {}
+        for name, buffer in wanted.items():
+            parts[name] = self.memory[offset : offset + buffer.nbytes].view(buffer.dtype).reshape(buffer.shape)
+            offset += rounded(buffer.nbytes)
+        return parts
+
+
+class DeviceMemory(Memory):
+    """Each buffer by itself, scratch from a pool for the stream that is current: work in one stream keeps its order.
+
+    A lender has a pool itself, and owns what its graphs use: what it lends goes back to it.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Pool] = {}
+        self._numbers: Any = None  # 0, 1, 2 and so on
+
+    def __call__(self, buffer: Buffer, zeros: bool = False) -> Any:
+        made = empty(buffer.shape, buffer.dtype)
+        if zeros:
+            made.fill(0)
+        return made
+
+    def timesteps(self, first: int, count: int) -> Any:
+        numbers = self._numbers
+        if numbers is None or len(numbers) < first + count:
+            numbers = self._numbers = settled(on_device(super().timesteps(0, 2 * (first + count))))
+        return numbers[first : first + count]
+
+    def borrow(self, pool: Pool, nbytes: int) -> tuple[Any, int]:
+        return (DeviceBlock(nbytes) if current_lender() else self._pool().take(nbytes)), 0
+
+    def give_back(self, pool: Pool, block: Any) -> None:
+        if current_lender() is None:
+            self._pool().give(block)
+
+    def _pool(self) -> Pool:
+        return self._pools.setdefault(address_of(current_stream()), Pool(DeviceBlock))
+
+
+@dataclass(frozen=True)
+class DeviceReference:
+    """Runs one op that is not compiled."""
+
+    call: Call
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext, **_: Any) -> tuple[Any, ...]:
+        if arrays and isinstance(arrays[0], DeviceArray):
+            layouts = views_of(self.call)
+            if layouts:
+                return tuple(arrays[0].strided(one.offset, one.shape, one.strides) for one in layouts)
+            if self.call.op.type == "Concat":
+                return (_side_by_side(self.call, arrays),)
+        schema = schema_of(self.call.op.type)
+        if not arrays and not schema.uses_context:
+            return self._constants(context)
+        results = run_reference(self.call, schema, [*map(on_host, arrays)], context)
+        if arrays and not any(isinstance(array, DeviceArray) for array in arrays):
+            return results
+        return tuple(on_device(result) if isinstance(result, np.ndarray) else result for result in results)
+
+    def _constants(self, context: RunContext) -> tuple[Any, ...]:
+        """What is the same in all runs, on the device once and for all, to be read alone."""
+        if "constants" not in self.call.derived:
+            results = run_reference(self.call, schema_of(self.call.op.type), [], context)
+            made = tuple(settled(on_device(result)) for result in results)
+            for array in made:
+                array.flags.writeable = False
+            self.call.derived["constants"] = made
+        found: tuple[Any, ...] = self.call.derived["constants"]
+        return found
+
+
+def _side_by_side(call: Call, arrays: Sequence[Any]) -> DeviceArray:
+    """Arrays one behind the other along the axis of a Concat."""
+    kind = call.output_types[0]
+    made, end = empty(kind.shape, kind.dtype), 0
+    before = (slice(None),) * (call.attr("axis") % len(kind.shape))
+    for array in map(on_device, arrays):
+        start, end = end, end + array.shape[len(before)]
+        place = (*before, slice(start, end))
+        made[place] = array
+    return made
+
 
 FIXED_BYTES = 8192  # of shared memory that lanes fold in, and what the device itself keeps
 READ_BY_KERNELS = ("seed", "draw_t0", "first")  # numbers that no launch depends on

@@ -19,8 +19,7 @@ from rnnops.compiler.ir.expressions import Literal, Load
 from rnnops.compiler.ir.kernel import Do, Function, Module, Parameter, Pointer
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.share_work import Team
-from rnnops.compiler.targets.c99.target import C99
-from rnnops.compiler.targets.c99.text import c_text
+from rnnops.compiler.targets.c99.target import C99, c_text
 
 pytestmark = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
 T, N, D, H = 7, 3, 5, 6

@@ -16,9 +16,9 @@ from test_team import count_in, tell, within_time
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cpu.openmp import OpenMP, openmp_of, run_in_region
+from rnnops.compiler.targets.cpu.team import OpenMP, openmp_of, run_in_region
 from rnnops.compiler.targets.target import Processor
-from rnnops.kernels.cpu.team_memory import new_barrier
+from rnnops.kernels.cpu.words import new_barrier
 
 FOUND = openmp_of(ctypes.util.find_library("gomp") or "no such library")
 pytestmark = pytest.mark.skipif(FOUND is None, reason="there is no libgomp")

@@ -30,7 +30,7 @@ llvm.get_host_cpu_name = lambda: "neoverse-n1"
 llvm.get_host_cpu_features = lambda: llvm.FeatureMap({"neon": True})
 llvm.initialize_native_target = llvm.initialize_all_targets
 llvm.initialize_native_asmprinter = llvm.initialize_all_asmprinters
-from rnnops.kernels.cpu import native, vector_width
+from rnnops.kernels.cpu import native, processor
 
 class Engine:
     def get_function_address(self, name):
@@ -40,7 +40,7 @@ made = []
 native.engine_of = lambda code: made.append(code) or Engine()
 import rnnops as ro
 
-assert vector_width.vector_width() == 128
+assert processor.vector_width() == 128
 for name in sys.argv[1:]:
     net = ro.Net(name)
     x, lengths = net.input("x"), net.input("lengths", "int32")

@@ -21,9 +21,7 @@ from rnnops.compiler.targets.cpu import team as team_module
 from rnnops.compiler.targets.cpu.team import check_threads, default_threads, rouse_workers, run_together
 from rnnops.errors import DeviceError
 from rnnops.kernels.cpu.barrier import SLEEPER, wait
-from rnnops.kernels.cpu.instructions import loaded, stored
-from rnnops.kernels.cpu.team_memory import new_barrier
-from rnnops.kernels.cpu.words import Address
+from rnnops.kernels.cpu.words import Address, loaded, new_barrier, stored
 
 
 @driver
@@ -175,8 +173,8 @@ import os, sys, threading, time
 import numpy as np
 from rnnops.compiler.targets.cpu.team import default_threads, run_together
 from rnnops.kernels.cpu.barrier import SLEEPER, wait
-from rnnops.kernels.cpu.team_memory import new_barrier
-from rnnops.kernels.cpu.instructions import loaded, stored
+from rnnops.kernels.cpu.words import new_barrier
+from rnnops.kernels.cpu.words import loaded, stored
 from rnnops.kernels.cpu.words import Address
 from word_drivers import driver
 

@@ -14,7 +14,7 @@ import rnnops as ro
 from rnnops.compiler.codegen.pointwise_kernel import Sizes
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.targets.cuda.block_rows import BlockPointwiseWriter
+from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
 from rnnops.compiler.targets.modules import load_module
 from rnnops.kernels.cuda import facade

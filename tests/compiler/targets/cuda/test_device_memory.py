@@ -7,7 +7,7 @@ from cuda_marks import in_simulator, on_cuda
 from lending import Purse
 
 from rnnops.compiler.buffers.memory import ALIGNMENT, OUTPUT, SCRATCH, Buffer, Pool
-from rnnops.compiler.targets.cuda.memory import DeviceBlock, DeviceMemory
+from rnnops.compiler.targets.cuda.target import DeviceBlock, DeviceMemory
 from rnnops.kernels.cuda.lenders import lent_by
 
 pytestmark = on_cuda

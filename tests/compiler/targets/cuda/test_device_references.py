@@ -7,7 +7,7 @@ import pytest
 from cuda_marks import on_cuda
 from small_programs import call_of
 
-from rnnops.compiler.targets.cuda.references import DeviceReference
+from rnnops.compiler.targets.cuda.target import DeviceReference
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device
 from rnnops.schema import RunContext
 

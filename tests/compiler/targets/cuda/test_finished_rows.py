@@ -12,7 +12,7 @@ from whole_grid import OrderedMemory, RaceError, whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.cuda import finished_rows, module, target
+from rnnops.compiler.targets.cuda import module, share_rows, target
 from rnnops.compiler.targets.cuda.target import Cuda
 
 pytestmark = on_cuda
@@ -95,7 +95,7 @@ def test_groups_that_leave_do_not_race(cell: str) -> None:
 def test_without_a_wait_between_the_two_kinds_of_steps_blocks_race(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks tell that they have come, and do not wait for the others."""
     net, feeds = net_of(cell, "one step", 4)
-    two_kinds = finished_rows.two_kinds
+    two_kinds = share_rows.two_kinds
     monkeypatch.setattr(module, "two_kinds", lambda steps, over, wait: two_kinds(steps, over, wait[:1]))
     with pytest.raises(RaceError), whole_grid(check=True, seed=1):
         results(device(4, tile=T)(net), feeds)

@@ -9,9 +9,8 @@ from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, periods, regions_of
-from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.place_barriers import EVERYTHING, Positions, place_barriers
-from rnnops.compiler.targets.cuda.row_parts import FIRST_PART, PartShare
+from rnnops.compiler.targets.cuda.lane_nests import FIRST_PART, PartShare
+from rnnops.compiler.targets.cuda.loop import EVERYTHING, Loop, Positions, place_barriers
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.target import Cuda
 

@@ -9,7 +9,7 @@ import pytest
 from cuda_marks import on_cuda
 
 import rnnops as ro
-from rnnops.compiler.api.devices import on_device
+from rnnops.compiler.api.compile import on_device
 from rnnops.kernels.cuda.device_array import DeviceArray
 
 pytestmark = on_cuda

@@ -10,7 +10,7 @@ from scan_cases import lowered_step
 
 import rnnops as ro
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.targets.cuda.share_lanes import Share, share_lanes
+from rnnops.compiler.targets.cuda.lane_nests import Share, share_lanes
 
 CASES: dict[str, tuple[Callable[..., ro.Blob], dict[str, Any], Share]] = {
     "elementwise": (ro.tanh, {"x": (512,)}, Share(lanes=0)),

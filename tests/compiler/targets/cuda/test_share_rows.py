@@ -14,7 +14,7 @@ from whole_grid import RaceError, whole_grid
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.targets.cuda import share_rows as sharing
-from rnnops.compiler.targets.cuda.row_parts import EVERY, FIRST
+from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, Loop, share_loop
 from rnnops.compiler.targets.cuda.share_rows import share_rows
 from rnnops.compiler.targets.cuda.target import Cuda

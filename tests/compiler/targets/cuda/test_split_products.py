@@ -19,19 +19,15 @@ from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.ir.layouts import Layout
-from rnnops.compiler.ir.nodes import Product
-from rnnops.compiler.ir.statements import Access
+from rnnops.compiler.ir.statements import Access, Layout, Product
 from rnnops.compiler.schedule.step_plan import rows_of_sum
 from rnnops.compiler.targets.cuda import share_blocks
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, Region
-from rnnops.compiler.targets.cuda.loop import Loop
-from rnnops.compiler.targets.cuda.place_barriers import place_barriers
+from rnnops.compiler.targets.cuda.loop import Loop, Sharing, place_barriers, with_split_products
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
-from rnnops.compiler.targets.cuda.split_products import Sharing, with_split_products
 from rnnops.compiler.targets.cuda.step_cost import step_time
 from rnnops.compiler.targets.cuda.target import Cuda
-from rnnops.kernels.cuda import group_barrier
+from rnnops.kernels.cuda import async_copy
 
 T = 3
 H100 = Blocks(132, 256, 224256)
@@ -167,9 +163,9 @@ def test_two_runs_have_the_same_bits() -> None:
 )
 def test_without_waits_blocks_race(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For partial sums, which are all that a block reads of others where forward products are split as well."""
-    text = group_barrier.source()
+    text = async_copy.source()
     assert right in text
-    monkeypatch.setattr(group_barrier, "source", lambda: text.replace(right, wrong))
+    monkeypatch.setattr(async_copy, "source", lambda: text.replace(right, wrong))
     net = net_of(ro.LSTM, 4)
     with pytest.raises(RaceError, match="race for w_float64"):
         device(3, 2)(net)(feeds_of(net, 2))

@@ -1,0 +1,352 @@
+"""Cells from differential equations: CfC, LTC, CoRNN, LMU.
+
+CfCCell, the closed-form continuous-time cell.
+
+LTCCell, neurons whose time constants depend on what they see.
+
+CoRNNCell, oscillators that are coupled.
+
+LMUCell, the Legendre memory unit, and the matrices of its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rnnops.blob import Blob
+from rnnops.cells.sized import SizedCell, count_of, finite, register_cell
+from rnnops.cells.step import Step
+from rnnops.errors import NetError
+from rnnops.ops.activation import sigmoid, softplus, tanh
+from rnnops.ops.base import number
+from rnnops.ops.movement import split, transpose
+from rnnops.types import Array
+
+
+@register_cell
+class CfCCell(SizedCell):
+    """Closed-form continuous-time cell: it goes from one candidate to another by the time that has passed.
+
+    The parts of the heads are in this order, g, k, a, b::
+
+        z = 1.7159 * tanh(0.666 * (x @ i2h_w.T + i2h_b + h_prev @ hidden_w.T))
+        g, k, a, b = split(z @ heads_w.T + heads_b, 4)
+        p = sigmoid(elapsed * a + b)
+        h = (1 - p) * tanh(g) + p * tanh(k)
+
+    Hasani and others 2022, "Closed-form continuous-time neural networks", arXiv 2106.13898, gated in time, with one
+    backbone; 0.666 is 2 / 3 as the authors' own code rounds it.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [U, D]`, `hidden_w [U, H]`, `heads_w [4H, U]`: xavier
+    - `i2h_b [U]`, `heads_b [4H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        backbone_size: U, features that candidates and gate share; H if left out.
+        elapsed: time from step to step.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: backbone_size is no size, or elapsed no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.CfCCell(3, 4, backbone_size=16)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "cfc"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        backbone_size: int | None = None,
+        elapsed: float = 1.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.backbone_size = (
+            hidden_size if backbone_size is None else count_of(backbone_size, "backbone_size", self.name)
+        )
+        self.elapsed = finite(elapsed, "elapsed", self.name)
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{name}" for name in ("hidden_w", "heads_w", "heads_b")]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (h_prev,), (H, U) = states, (self.hidden_size, self.backbone_size)
+        x = step.linear(x_t, self.input_name, self.input_size, U)
+        gates = x + step.product(h_prev, f"{self.name}/hidden", H, U, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        backbone = 1.7159 * tanh(0.666 * gates)  # LeCun's tanh, with 2/3 as the authors' own code rounds it
+        first, second, rate, shift = split(step.linear(backbone, f"{self.name}/heads", U, 4 * H), 4, axis=-1)
+        passed = sigmoid(self.elapsed * rate + shift)
+        new = self.kept(step, [(1.0 - passed) * tanh(first) + passed * tanh(second)], states)
+        return new[0], new
+
+
+@register_cell
+class LTCCell(SizedCell):
+    """Liquid time-constant cell: neurons whose time constants depend on what they see.
+
+    `dv/dt = -(leak + f) v + f target`, by the paper's fused solver, in `unfolds` parts of a step of the length
+    `elapsed`; f is positive, so that states stay bounded (theorem 2)::
+
+        dt, v = elapsed / unfolds, v_prev
+        for _ in range(unfolds):
+            f = sigmoid(x @ i2h_w.T + i2h_b + v @ gates_t_w.T)
+            v = (v + dt * f * target) / (1 + dt * (softplus(leak) + f))
+
+    Hasani and others 2021, "Liquid time-constant networks", arXiv 2006.04439, equations 1 to 3 and algorithm 1; the
+    paper's `1 / tau` is `softplus(leak)`, its A is `target`.
+
+    States:
+
+    - `hidden_t [N, H]`: v, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
+    - `i2h_b [H]`, `leak [H]`: zeros
+    - `target [H]`: uniform in [-1, 1]
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        unfolds: parts of a step, 1 or more; L in the paper.
+        elapsed: time from step to step.
+        forget_bias: not read.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: unfolds is no integer of 1 or more, or elapsed no number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LTCCell(3, 4, unfolds=3)
+        >>> y, (v_all, v_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, v_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "ltc"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, unfolds: int = 6, elapsed: float = 1.0, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.unfolds = count_of(unfolds, "unfolds", self.name)
+        self.elapsed = finite(elapsed, "elapsed", self.name)
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{name}" for name in ("gates_t_w", "target", "leak")]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (v,), H, dt = states, self.hidden_size, self.elapsed / self.unfolds
+        (x,) = self.projected(step, x_t, 1)
+        target = step.parameter(f"{self.name}/target", (H,), ("uniform", -1.0, 1.0))
+        leak = softplus(step.parameter(f"{self.name}/leak", (H,), "zeros"))
+        for _ in range(self.unfolds):
+            gate = x + step.product(v, f"{self.name}/gates_t", H, H, extra)
+            f = sigmoid(step.labelled(gate, f"{self.name}/gates_t", self.memory_optimization))
+            v = (v + dt * f * target) / (1.0 + dt * (leak + f))
+        new = self.kept(step, [v], states)
+        return new[0], new
+
+
+@register_cell
+class CoRNNCell(SizedCell):
+    """Coupled oscillators, with their place y and their velocity z as states.
+
+    The damping is explicit in time::
+
+        force = x @ i2h_w.T + i2h_b + concat([y_prev, z_prev], axis=-1) @ hidden_w.T
+        z = z_prev + dt * (tanh(force) - gamma * y_prev - epsilon * z_prev)
+        y = y_prev + dt * z
+
+    Rusch and Mishra 2021, "Coupled oscillatory recurrent neural network", arXiv 2010.00951, equation 3.
+
+    States:
+
+    - `hidden_t [N, H]`: y, the output
+    - `velocity_t [N, H]`: z
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `hidden_w [H, 2H]`: xavier
+    - `i2h_b [H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        dt: length of a step in time; this and the next two are those of the paper for sequential MNIST.
+        gamma: how strongly a place is drawn back.
+        epsilon: damping of the velocity.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: dt, gamma or epsilon is no finite number, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.CoRNNCell(3, 4, dt=0.05)
+        >>> y, (y_all, y_last, z_all, z_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, z_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "cornn"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        dt: float = 0.042,
+        gamma: float = 2.7,
+        epsilon: float = 4.7,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        given = {"dt": dt, "gamma": gamma, "epsilon": epsilon}
+        self.dt, self.gamma, self.epsilon = (finite(one, key, self.name) for key, one in given.items())
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/hidden_t", f"{self.name}/velocity_t"]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/hidden_w"]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (y_prev, z_prev), H = states, self.hidden_size
+        (x,) = self.projected(step, x_t, 1)
+        force = x + step.product(y_prev, f"{self.name}/hidden", H, H, [(z_prev, H), *extra])
+        step.labelled(force, f"{self.name}/gates_t", self.memory_optimization)
+        z_t = z_prev + self.dt * (tanh(force) - self.gamma * y_prev - self.epsilon * z_prev)
+        new = self.kept(step, [y_prev + self.dt * z_t, z_t], states)
+        return new[0], new
+
+
+@register_cell
+class LMUCell(SizedCell):
+    """Legendre memory unit: a hidden state, and a linear memory of the last `theta` steps of one signal.
+
+    The memory holds the signal u as d Legendre polynomials; A and B are the paper's closed form in continuous time,
+    made discrete by holding u for a step::
+
+        u = x @ signal_x_w.T + h_prev @ signal_h_w.T + m_prev @ signal_m_w.T
+        m = m_prev @ A.T + u * B
+        h = tanh(x @ i2h_w.T + i2h_b + h_prev @ hidden_w.T + m @ memory_w.T)
+
+    Voelker, Kajić and Eliasmith 2019, "Legendre memory units", NeurIPS, equations 1 to 7.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+    - `memory_t [N, d]`: m
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `hidden_w [H, H]`, `memory_w [H, d]`: xavier
+    - `signal_x_w [1, D]`, `signal_h_w [1, H]`: xavier
+    - `signal_m_w [1, d]`: zeros, as in the paper
+    - `i2h_b [H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        order: d; H if left out.
+        theta: how many steps the memory reaches back, more than 0.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: order is no size, or theta no number above 0, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.LMUCell(3, 4, order=6, theta=100.0)
+        >>> y, (h_all, h_last, m_all, m_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, m_last.shape
+        ((7, 2, 4), (1, 2, 6))
+    """
+
+    default_name: ClassVar[str] = "lmu"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, order: int | None = None, theta: float = 64.0, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.order = hidden_size if order is None else count_of(order, "order", self.name)
+        self.theta = number(theta, f"theta of '{self.name}'")
+        if not self.theta > 0:
+            raise NetError("the window of a memory is positive", blob=self.name, wanted="theta > 0", came=theta)
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/hidden_t", f"{self.name}/memory_t"]
+
+    def get_state_dims(self) -> list[int]:
+        return [self.hidden_size, self.order]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{name}_w" for name in ("hidden", "memory", "signal_x", "signal_h", "signal_m")]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        h_prev, m_prev = states
+        H, d = self.hidden_size, self.order
+        seen = step.parameter(f"{self.name}/signal_m_w", (1, d), "zeros")
+        signal = step.product(x_t, f"{self.name}/signal_x", self.input_size, 1)
+        signal = signal + step.product(h_prev, f"{self.name}/signal_h", H, 1) + m_prev @ transpose(seen, perm=[1, 0])
+        A, B = memory_matrices(d, self.theta)
+        kept = m_prev @ step.constant(f"{self.name}/memory_transition", A.T)
+        m_t = kept + signal * step.constant(f"{self.name}/memory_input", B)
+        (x,) = self.projected(step, x_t, 1)
+        x = x + step.product(h_prev, f"{self.name}/hidden", H, H, extra)
+        gates = step.labelled(
+            x + step.product(m_t, f"{self.name}/memory", d, H), f"{self.name}/gates_t", self.memory_optimization
+        )
+        new = self.kept(step, [tanh(gates), m_t], states)
+        return new[0], new
+
+
+def memory_matrices(order: int, theta: float) -> tuple[Array, Array]:
+    """A `[d, d]` and B `[d]` of a step: equation 2, and its solution where u is held for the step."""
+    row, column = np.arange(order)[:, None], np.arange(order)[None, :]
+    A = np.where(row < column, -1.0, (-1.0) ** (row - column + 1)) * (2 * row + 1) / theta
+    B = (-1.0) ** row * (2 * row + 1) / theta
+    both = exponential(np.block([[A, B], [np.zeros((1, order + 1))]]))
+    return both[:order, :order], both[:order, order]
+
+
+def exponential(matrix: Array) -> Array:
+    """exp of a matrix: its series, of the matrix halved until that converges fast, squared as often."""
+    halvings = max(0, int(np.ceil(np.log2(max(np.abs(matrix).sum(axis=0).max(), 1e-300)))) + 2)
+    term = result = np.eye(len(matrix))
+    for k in range(1, 20):
+        term = term @ (matrix / 2.0**halvings) / k
+        result = result + term
+    return np.linalg.matrix_power(result, 2**halvings)

@@ -1,0 +1,428 @@
+"""Simple and quasi-recurrent cells: BasicRNN, IndRNN, SRU, QRNN, MinGRU, MinLSTM.
+
+BasicRNNCell, the plain recurrent cell, and the activations of such cells.
+
+IndRNNCell, whose units see each their own state alone.
+
+SRUCell, the simple recurrent unit.
+
+QRNNCell, the quasi-recurrent cell: a convolution of width 2 and a pool.
+
+MinGRUCell and MinLSTMCell: minimal gated cells, whose gates see the input alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import exp, sqrt
+from typing import Any, ClassVar
+
+from rnnops.arguments import check_flags
+from rnnops.blob import Blob
+from rnnops.cells.sized import SizedCell, finite, register_cell
+from rnnops.cells.step import Step
+from rnnops.errors import NetError
+from rnnops.ops.activation import relu, sigmoid, tanh
+from rnnops.ops.comparison import min as minimum
+from rnnops.ops.movement import split
+
+ACTIVATIONS = {"tanh": tanh, "relu": relu}
+
+
+@register_cell
+class BasicRNNCell(SizedCell):
+    """The plain recurrent cell.
+
+    It computes::
+
+        h = activation(x @ i2h_w.T + i2h_b + h_prev @ gates_t_w.T + gates_t_b)
+
+    Elman 1990, "Finding structure in time", Cognitive Science 14(2).
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`, `gates_t_w [H, H]`: xavier
+    - `i2h_b [H]`, `gates_t_b [H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+        activation: `"tanh"` or `"relu"`.
+
+    Raises:
+        NetError: another activation, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.BasicRNNCell(3, 4, activation="relu")
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "basic_rnn"
+
+    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "tanh", **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.activation = activation_of(activation, self.name)
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/gates_t_w", f"{self.name}/gates_t_b"]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (h_prev,) = states
+        x = step.linear(x_t, self.input_name, self.input_size, self.hidden_size)
+        gates = x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, self.hidden_size, extra)
+        step.labelled(gates, f"{self.name}/gates_t", self.memory_optimization)
+        h_t = step.masked(self.activation(gates), h_prev, self.drop_states)
+        return h_t, [h_t]
+
+
+def activation_of(name: object, cell: str) -> Callable[[Blob], Blob]:
+    """The function of an activation's name. Raises NetError for an unknown one."""
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise NetError("unknown activation", blob=cell, wanted=" or ".join(ACTIVATIONS), came=name)
+    return ACTIVATIONS[name]
+
+
+@register_cell
+class IndRNNCell(SizedCell):
+    """A recurrent cell whose units see each their own state alone.
+
+    It computes::
+
+        h = activation(x @ i2h_w.T + i2h_b + recurrent_w * h_prev)
+
+    Li and others 2018, "Independently recurrent neural network", arXiv 1803.04831, equation 2.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [H, D]`: xavier
+    - `i2h_b [H]`: zeros
+    - `recurrent_w [H]`: uniform in [0, 1], as in section 4.1
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        activation: `"relu"` or `"tanh"`.
+        forget_bias: not read; there is no gate.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: another activation, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.IndRNNCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "indrnn"
+
+    def __init__(self, input_size: int, hidden_size: int, *, activation: str = "relu", **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.activation = activation_of(activation, self.name)
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/recurrent_w"]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (h_prev,) = states
+        (x,) = self.projected(step, x_t, 1, extra=extra)
+        recurrent = step.parameter(f"{self.name}/recurrent_w", (self.hidden_size,), ("uniform", 0.0, 1.0))
+        gates = step.labelled(x + recurrent * h_prev, f"{self.name}/gates_t", self.memory_optimization)
+        new = self.kept(step, [self.activation(gates)], states)
+        return new[0], new
+
+
+LARGEST_BIAS = 80.0  # the root of its exponential is a float32
+
+
+@register_cell
+class SRUCell(SizedCell):
+    """Simple recurrent unit: a recurrence by elements, and a highway from the input to the output.
+
+    The parts are in this order, candidate, forget, highway and what takes the place of x; where D is H there are three,
+    and p is x::
+
+        v, f, r, p = split(x @ i2h_w.T, 4)
+        f = sigmoid(f + forget_v * c_prev + forget_b + forget_bias)
+        r = sigmoid(r + highway_v * c_prev + highway_b)
+        c = f * c_prev + (1 - f) * v
+        y = r * c + (1 - r) * p * sqrt(1 + 2 * exp(highway_bias))
+
+    Lei and others 2018, "Simple recurrent units for highly parallelizable recurrence", arXiv 1709.02755, equations 1 to
+    4, the scale of the highway: section 3.2.
+
+    States:
+
+    - `cell_t [N, H]`: c
+
+    The output is `y [N, H]`, which is no state.
+
+    Trained parameters, below the cell's name, where D is not H:
+
+    - `i2h_w [4H, D]`: xavier; it has 3H rows where D is H
+    - `forget_v [H]`, `highway_v [H]`: xavier
+    - `forget_b [H]`: zeros
+    - `highway_b [H]`: `highway_bias`
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        highway_bias: where `highway_b` starts, at most 80; it scales the highway.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: highway_bias is no finite number, or above 80, and as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.SRUCell(4, 4)
+        >>> y, (c_all, c_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 4)))
+        >>> y.shape, c_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "sru"
+
+    def __init__(self, input_size: int, hidden_size: int, *, highway_bias: float = 0.0, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        self.highway_bias = finite(highway_bias, "highway_bias", self.name)
+        if not self.highway_bias <= LARGEST_BIAS:
+            wanted = f"at most {LARGEST_BIAS}"
+            raise NetError(
+                "this scale of the highway is no finite number", blob=self.name, wanted=wanted, came=highway_bias
+            )
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/cell_t"]
+
+    def get_input_params(self) -> list[str]:
+        return [f"{self.input_name}_w"]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [f"{self.name}/{name}" for name in ("forget_v", "highway_v", "forget_b", "highway_b")]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        (c_prev,), (D, H) = states, (self.input_size, self.hidden_size)
+        parts = 3 if D == H else 4
+        product = step.product(x_t, self.input_name, D, parts * H, extra)
+        step.labelled(product, f"{self.name}/gates_t", self.memory_optimization)
+        value, forget, highway, *passed = split(product, parts, axis=-1)
+        f = sigmoid(self._gate(step, "forget", forget, c_prev, 0.0) + self.forget_bias)
+        r = sigmoid(self._gate(step, "highway", highway, c_prev, self.highway_bias))
+        c_t = f * c_prev + (1.0 - f) * value
+        scale = sqrt(1.0 + 2.0 * exp(self.highway_bias))
+        h_t = r * c_t + (1.0 - r) * (scale * (passed[0] if passed else x_t))
+        return step.masked_output(h_t), self.kept(step, [c_t], states)
+
+    def _gate(self, step: Step, gate: str, value: Blob, c_prev: Blob, bias: float) -> Blob:
+        seen = step.parameter(f"{self.name}/{gate}_v", (self.hidden_size,), "xavier") * c_prev
+        return value + seen + step.parameter(f"{self.name}/{gate}_b", (self.hidden_size,), bias)
+
+
+@register_cell
+class QRNNCell(SizedCell):
+    """Quasi-recurrent cell: a convolution of width 2 over time, and fo-pooling.
+
+    With `x_prev` the input of the step before; the parts are in this order, candidate, forget, output::
+
+        v, f, o = split(concat([x, x_prev], axis=-1) @ i2h_w.T + i2h_b, 3)
+        f = sigmoid(f + forget_bias)
+        c = f * c_prev + (1 - f) * tanh(v)
+        y = sigmoid(o) * c
+
+    Bradbury and others 2017, "Quasi-recurrent neural networks", arXiv 1611.01576, equations 1 and 4.
+
+    States:
+
+    - `cell_t [N, H]`: c
+    - `input_t [N, D]`: x, which is `x_prev` in the next step; it begins with zeros in the paper
+
+    The output is `y [N, H]`, which is no state.
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [3H, 2D]`: xavier
+    - `i2h_b [3H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.QRNNCell(3, 4)
+        >>> y, (c_all, c_last, x_all, x_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, x_last.shape
+        ((7, 2, 4), (1, 2, 3))
+    """
+
+    default_name: ClassVar[str] = "qrnn"
+
+    def get_state_names(self) -> list[str]:
+        return [f"{self.name}/cell_t", f"{self.name}/input_t"]
+
+    def get_state_dims(self) -> list[int]:
+        return [self.hidden_size, self.input_size]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        c_prev, x_prev = states
+        candidate, forget, out = self.projected(step, x_t, 3, "gates_t", [(x_prev, self.input_size), *extra])
+        f = sigmoid(forget + self.forget_bias)
+        c_t = f * c_prev + (1.0 - f) * tanh(candidate)
+        return step.masked_output(sigmoid(out) * c_t), self.kept(step, [c_t, x_t], states)
+
+
+class MinimalCell(SizedCell):
+    """What both cells share.
+
+    Args:
+        positive: candidates go through g, so that states stay positive where they begin so.
+        forget_bias: added to the gate that keeps the state.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, positive: bool = False, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, **options)
+        check_flags(type(self).__name__, positive=positive)
+        self.positive = positive
+
+    def candidate(self, value: Blob) -> Blob:
+        """g of a candidate; its two halves meet at 0, and `sigmoid(min(v, 0)) + relu(v)` is both.
+
+        Args:
+            value: [N, H].
+        """
+        return sigmoid(minimum(value, 0.0)) + relu(value) if self.positive else value
+
+
+@register_cell
+class MinGRUCell(MinimalCell):
+    """GRU without a reset gate and without a recurrent product: its gate sees the input alone.
+
+    The parts are in this order, update and candidate::
+
+        u, v = split(x @ i2h_w.T + i2h_b, 2)
+        z = sigmoid(u - forget_bias)
+        h = (1 - z) * h_prev + z * g(v)
+
+    `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
+
+    Feng and others 2024, "Were RNNs all we needed?", arXiv 2410.01201, section 3.1.4; `positive`: appendix B.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [2H, D]`: xavier
+    - `i2h_b [2H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        positive: whether candidates go through g, so that states stay positive where they begin so.
+        forget_bias: taken off the gate that lets the candidate in, so that the state is kept.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MinGRUCell(3, 4)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "min_gru"
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        update, value = self.projected(step, x_t, 2, "gates_t", extra)
+        z = sigmoid(update - self.forget_bias)
+        new = self.kept(step, [(1.0 - z) * states[0] + z * self.candidate(value)], states)
+        return new[0], new
+
+
+@register_cell
+class MinLSTMCell(MinimalCell):
+    """LSTM without a cell state and without a recurrent product: its gates see the input alone.
+
+    The parts are in this order, forget, input and candidate; the two gates are made to add up to 1::
+
+        f, i, v = split(x @ i2h_w.T + i2h_b, 3)
+        f, i = sigmoid(f + forget_bias), sigmoid(i)
+        h = f / (f + i) * h_prev + i / (f + i) * g(v)
+
+    `g(v)` is v, or with `positive` it is `v + 0.5` for `v >= 0` and `sigmoid(v)` below.
+
+    Feng and others 2024, "Were RNNs all we needed?", arXiv 2410.01201, section 3.2.4; `positive`: appendix B.
+
+    States:
+
+    - `hidden_t [N, H]`: h, the output
+
+    Trained parameters, below the cell's name:
+
+    - `i2h_w [3H, D]`: xavier
+    - `i2h_b [3H]`: zeros
+
+    Args:
+        input_size: features of x, D.
+        hidden_size: number of units, H.
+        positive: whether candidates go through g, so that states stay positive where they begin so.
+        forget_bias: added to f.
+        memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
+
+    Raises:
+        NetError: as `SizedCell`'s.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.MinLSTMCell(3, 4, positive=True)
+        >>> y, (h_all, h_last) = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, h_last.shape
+        ((7, 2, 4), (1, 2, 4))
+    """
+
+    default_name: ClassVar[str] = "min_lstm"
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        forget, enter, value = self.projected(step, x_t, 3, "gates_t", extra)
+        f, i = sigmoid(forget + self.forget_bias), sigmoid(enter)
+        share = i / (f + i)
+        new = self.kept(step, [states[0] + share * (self.candidate(value) - states[0])], states)
+        return new[0], new

@@ -1,0 +1,367 @@
+"""Cells made of cells: dropout, zoneout, stacks, unrolled copies.
+
+WrapperCell: a cell around one other cell, with that cell's states and names.
+
+DropoutCell: dropout on a cell's output, never on its recurrent connection.
+
+ZoneoutCell: states that stay what they were by chance.
+
+MultiRNNCell: a stack of cells as one cell, with residual connections between layers.
+
+UnrolledCell: copies of a cell in the outer net instead of a recurrence, for comparison and tiny T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import ClassVar
+
+import numpy as np
+
+from rnnops.arguments import check_flags
+from rnnops.blob import Blob
+from rnnops.cells.base import RNNCell, require_cell
+from rnnops.cells.step import Step
+from rnnops.errors import NetError
+from rnnops.net import Net
+from rnnops.ops.movement import concat, split, squeeze, unsqueeze
+from rnnops.ops.random import dropout
+from rnnops.ops.shapes import constant_of_shape, shape
+
+
+class WrapperCell(RNNCell):
+    """Passes everything on to the cell inside; subclasses change what they are for."""
+
+    owns_name: ClassVar[bool] = False
+
+    def __init__(self, cell: RNNCell) -> None:
+        require_cell(cell)
+        super().__init__(cell.name, cell.forward_only)
+        self.cell, self.is_named, self.input_name = cell, cell.is_named, cell.input_name
+
+    def get_state_names(self) -> list[str]:
+        return self.cell.get_state_names()
+
+    def get_state_dims(self) -> list[int]:
+        return self.cell.get_state_dims()
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return self.cell.get_state_shapes()
+
+    def get_output_dim(self) -> int:
+        return self.cell.get_output_dim()
+
+    def get_output_state_index(self) -> int:
+        return self.cell.get_output_state_index()
+
+    def get_input_params(self) -> list[str]:
+        return self.cell.get_input_params()
+
+    def get_recurrent_params(self) -> list[str]:
+        return self.cell.get_recurrent_params()
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.cell.prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        self.cell.prepare(net)
+
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return (self.cell,)
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        return self.cell.initial_states(net, None)
+
+
+class DropoutCell(WrapperCell):
+    """Inverted dropout on the output of a cell, in training only; never on its recurrent connection.
+
+    In training an element of the output is 0 with the probability `ratio`, and else it is multiplied by `1 / (1 -
+    ratio)`; states stay as they are. Which ones are zero depends on the seed of the run, and differs from step to step.
+
+    Its name, states and parameters are those of the cell inside.
+
+    Args:
+        cell: the cell inside.
+        ratio: from 0 up to but not 1; None or 0 switches it off, as does `forward_only` of the cell.
+
+    Raises:
+        NetError: ratio is out of range, or cell is no cell.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.DropoutCell(ro.cells.GRUCell(3, 4), 0.5)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(100, 20, 3)))
+        >>> net.outputs(y=y)
+        >>> run = ro.compile(net, device="reference")
+        >>> out = run(ro.init_params(net, 0), x=np.ones((100, 20, 3), "float32"), seed=0, training=True)
+        >>> round(float((out["y"] == 0).mean()), 2)
+        0.5
+    """
+
+    def __init__(self, cell: RNNCell, ratio: float | None) -> None:
+        super().__init__(cell)
+        if ratio is not None and not (isinstance(ratio, int | float) and 0 <= ratio < 1):
+            raise NetError("a ratio out of range", blob=self.name, wanted="0 <= ratio < 1 or None", came=repr(ratio))
+        self.ratio = ratio
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        output, new = self.cell.step(step, x_t, states, extra)
+        return (dropout(output, self.ratio) if self.ratio and not self.forward_only else output), new
+
+
+class ZoneoutCell(WrapperCell):
+    """In training each number of a state stays what it was with a probability; else it goes so far on the average.
+
+    With a new state h of the cell inside, and a random mask of ones with the probability `1 - rate`::
+
+        h = h_prev + mask * (h - h_prev)          # in training
+        h = h_prev + (1 - rate) * (h - h_prev)    # else, and for a cell that is forward_only
+
+    What a step of the cell inside computes from another new state (an LSTM its hidden state from its cell state), it
+    computes before that is zoned out, as in the paper. Where the output is a state, it is the state zoned out.
+
+    Krueger and others 2016, "Zoneout", arXiv 1606.01305, section 3. Its name, states and parameters are those of the
+    cell inside.
+
+    Args:
+        cell: the cell inside.
+        rates: probability of staying, from 0 to 1, of all states, or a list with one of each.
+
+    Raises:
+        NetError: rates are out of range or of another number, or cell is no cell.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.ZoneoutCell(ro.cells.LSTMCell(3, 4), [0.05, 0.5])  # hidden, cell
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, len(states)
+        ((7, 2, 4), 4)
+    """
+
+    def __init__(self, cell: RNNCell, rates: float | Sequence[float]) -> None:
+        super().__init__(cell)
+        count = len(cell.get_state_names())
+        self.rates: list[float] = [*rates] if isinstance(rates, Sequence) else [rates] * count
+        if len(self.rates) != count or not all(isinstance(r, int | float) and 0 <= r <= 1 for r in self.rates):
+            wanted = f"a probability, or {count}, one of each state"
+            raise NetError("rates of zoneout out of range", blob=self.name, wanted=wanted, came=repr(rates))
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        output, new = self.cell.step(step, x_t, states, extra)
+        zoned = [self._zoned(step, a, b, rate) for a, b, rate in zip(new, states, self.rates, strict=True)]
+        for before, after in zip(new, zoned, strict=True):
+            output = after if before is output else output
+        return output, zoned
+
+    def _zoned(self, step: Step, new: Blob, previous: Blob, rate: float) -> Blob:
+        """`previous + (1 - rate) dropout(new - previous)`, which is one of both in training, and their mean else."""
+        if rate == 0:
+            return new
+        change = new - previous
+        if rate < 1 and not self.forward_only:
+            change = dropout(change, rate)
+        return step.masked(previous + (1.0 - rate) * change, previous, getattr(self.cell, "drop_states", False))
+
+
+class MultiRNNCell(RNNCell):
+    """A stack of cells as one cell: a layer reads the output of the layer below it.
+
+    The output of a residual layer is added to its input before it goes up. Where the last layers are residual, the
+    stack's output is the sum of their outputs and of that of the layer below. The states are those of all layers,
+    bottom first.
+
+    Args:
+        cells: from the bottom up; each needs a name of its own.
+        residual_output_layers: numbers of the residual layers, from 1; none if left out.
+        name: of the stack; parameters have the names of the cells.
+
+    Raises:
+        NetError: cells are no list of cells, two share a name, or a residual layer is not there or differs in size from
+            the one below.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cells = [ro.cells.LSTMCell(3, 4, name="bottom"), ro.cells.GRUCell(4, 4, name="top")]
+        >>> stack = ro.cells.MultiRNNCell(cells, residual_output_layers=[1])
+        >>> y, states = stack.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, stack.get_state_names()
+        ((7, 2, 4), ['bottom/hidden_t', 'bottom/cell_t', 'top/hidden_t'])
+    """
+
+    default_name = "stack"
+
+    def __init__(
+        self, cells: Sequence[RNNCell], residual_output_layers: Sequence[int] | None = None, name: str | None = None
+    ) -> None:
+        if not isinstance(cells, Sequence) or not cells or not all(isinstance(cell, RNNCell) for cell in cells):
+            raise NetError("a stack needs a list of cells, at least one", blob=name, came=repr(cells))
+        super().__init__(name, any(cell.forward_only for cell in cells))
+        layers = () if residual_output_layers is None else residual_output_layers
+        if not isinstance(layers, Sequence | Set) or isinstance(layers, str):
+            raise NetError("residual_output_layers is no list", blob=self.name, came=repr(layers))
+        self.cells, self.residual = list(cells), tuple(layers)
+        self._check()
+
+    def _check(self) -> None:
+        names = [cell.name for cell in self.cells]
+        if len(set(names)) < len(names):
+            raise NetError(
+                "cells of a stack share a name", blob=self.name, came=", ".join(names), hint="Give each its name=."
+            )
+        for layer in self.residual:
+            if not isinstance(layer, int) or not 0 < layer < len(self.cells):
+                raise NetError(
+                    "no such residual layer", blob=self.name, wanted=f"1 to {len(self.cells) - 1}", came=layer
+                )
+            below, own = self.cells[layer - 1].get_output_dim(), self.cells[layer].get_output_dim()
+            if below != own:
+                raise NetError(
+                    f"residual layer {layer} differs in size from the one below", blob=self.name, wanted=below, came=own
+                )
+
+    def get_state_names(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_state_names()]
+
+    def get_state_dims(self) -> list[int]:
+        return [size for cell in self.cells for size in cell.get_state_dims()]
+
+    def get_state_shapes(self) -> list[tuple[int, ...]]:
+        return [shape for cell in self.cells for shape in cell.get_state_shapes()]
+
+    def get_output_dim(self) -> int:
+        return self.cells[-1].get_output_dim()
+
+    def get_output_state_index(self) -> int:
+        return (
+            len(self.get_state_names())
+            - len(self.cells[-1].get_state_names())
+            + self.cells[-1].get_output_state_index()
+        )
+
+    def get_input_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_input_params()]
+
+    def get_recurrent_params(self) -> list[str]:
+        return [name for cell in self.cells for name in cell.get_recurrent_params()]
+
+    def prepare_input(self, net: Net, input_blob: Blob) -> Blob:
+        return self.cells[0].prepare_input(net, input_blob)
+
+    def prepare(self, net: Net) -> None:
+        for cell in self.cells:
+            cell.prepare(net)
+
+    def inner_cells(self) -> Sequence[RNNCell]:
+        return self.cells
+
+    def default_initial_states(self, net: Net) -> list[Blob]:
+        return [state for cell in self.cells for state in cell.initial_states(net, None)]
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        remaining, new = list(states), []
+        layer_input, output = x_t, x_t
+        for layer, cell in enumerate(self.cells):
+            count = len(cell.get_state_names())
+            own, remaining = remaining[:count], remaining[count:]
+            output, own_new = cell.step(step, layer_input, own, extra if layer == 0 else ())
+            layer_input = output = output + layer_input if layer in self.residual else output
+            new += own_new
+        return output, new
+
+
+class UnrolledCell(WrapperCell):
+    """A cell written out T times in the outer net, instead of as a recurrence; all copies share their parameters.
+
+    It computes what the cell computes; the net has T times as many ops. Its name, states and parameters
+    are those of the cell inside.
+
+    Args:
+        cell: the cell to unroll.
+        T: number of steps, fixed, 1 or more.
+
+    Raises:
+        NetError: T is no integer of 1 or more, or cell is no cell.
+
+    Example:
+        >>> net = ro.Net("model", sizes_for="float32")
+        >>> cell = ro.cells.UnrolledCell(ro.cells.BasicRNNCell(3, 4), 7)
+        >>> y, states = cell.apply_over_sequence(net, net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, sum(op.type == "Tanh" for op in net.ops)
+        ((7, 2, 4), 7)
+    """
+
+    def __init__(self, cell: RNNCell, T: int) -> None:
+        super().__init__(cell)
+        if not isinstance(T, int) or isinstance(T, bool) or T < 1:
+            raise NetError("an unrolled cell needs a number of steps", blob=cell.name, wanted="1 or more", came=T)
+        self.T = T
+
+    def step(
+        self, step: Step, x_t: Blob, states: Sequence[Blob], extra: Sequence[tuple[Blob, int]] = ()
+    ) -> tuple[Blob, list[Blob]]:
+        return self.cell.step(step, x_t, states, extra)
+
+    def apply_over_sequence(
+        self,
+        net: Net,
+        inputs: Blob,
+        seq_lengths: Blob | None = None,
+        initial_states: Sequence[Blob] | None = None,
+        outputs_with_grads: Sequence[int] | None = None,
+        reverse: bool = False,
+    ) -> tuple[Blob, tuple[Blob, ...]]:
+        """Write T steps of the cell.
+
+        Args:
+            net: the outer net.
+            inputs: [T, N, D].
+            seq_lengths: [N] int32, None for full length.
+            initial_states: one for each state, `[H]`, `[N, H]` or `[1, N, H]`; the initializer's if left out.
+            outputs_with_grads: not supported: gradients flow to every output that receives one.
+            reverse: from the last step to the first; each row from its own end.
+
+        Returns:
+            As `RNNCell.apply_over_sequence`.
+
+        Raises:
+            NetError: outputs_with_grads is given, and as `RNNCell.apply_over_sequence`.
+        """
+        if outputs_with_grads is not None:
+            raise NetError(
+                "outputs_with_grads needs a recurrence", net=net.name, blob=self.name, hint="Leave it out here."
+            )
+        check_flags(type(self).__name__, reverse=reverse)
+        self._claim(net)
+        inputs = self.prepare_input(net, inputs)
+        self.prepare(net)
+        given = zip(self.initial_states(net, initial_states), self.get_state_shapes(), strict=True)
+        current = [self._with_rows(net, inputs, state, len(shape)) for state, shape in given]
+        steps, outputs = [], []
+        order = list(enumerate(split(inputs, [1] * self.T, axis=0)))[:: -1 if reverse else 1]
+        for t, x_t in order:
+            timestep = net.constant(np.array([t], np.int32))
+            context = Step(net, None, seq_lengths, timestep, f"timestep_{t}/")
+            output, current = self.cell.step(context, squeeze(x_t, [0]), current)
+            outputs.append(unsqueeze(output, [0]))
+            steps.append([unsqueeze(state, [0]) for state in current])
+        columns = [list(column) for column in zip(*steps, strict=True)]
+        states = [blob for column in columns for blob in (_over_time(column, reverse), column[-1])]
+        return _over_time(outputs, reverse), tuple(states)
+
+    def _with_rows(self, net: Net, inputs: Blob, state: Blob, axes: int) -> Blob:
+        """An initial state `[H]`, `[N, H]` or `[1, N, H]` as `[N, H]`, by broadcasting; H may be several axes."""
+        one, features = net.constant(np.array([1], np.int64)), net.constant(np.ones(axes, np.int64))
+        zeros = constant_of_shape(net, concat([one, shape(inputs, start=1, end=2), features], axis=0))
+        return squeeze(state + zeros, [0])
+
+
+def _over_time(executed: list[Blob], reverse: bool) -> Blob:
+    """Steps in the order in which they ran as one sequence."""
+    return concat(executed[:: -1 if reverse else 1], axis=0)

@@ -1,1 +1,0 @@
-"""Graphs of numbered nodes: orders and components."""

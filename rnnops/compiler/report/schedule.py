@@ -1,0 +1,495 @@
+"""The schedule of a plan, as values and as a picture.
+
+Parts of a schedule as values: lanes of what runs together, recurrences with tiles, threads and bytes, other ops.
+
+The schedule of a plan as values: what runs in which order, over tiles and steps, on which threads, in what memory.
+
+Names, sizes and orders are those of the plan; nothing is measured, and no lane says how long it takes.
+
+Schedules as pictures: a panel for each recurrence, with lanes over tiles and steps, threads and bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from textwrap import wrap
+
+from rnnops.compiler.buffers.memory import KINDS, PACKED, Buffer
+from rnnops.compiler.codegen.scan_module import COLUMNS
+from rnnops.compiler.execute.backward import BackwardScan
+from rnnops.compiler.execute.compile_programs import Stepped
+from rnnops.compiler.execute.compiled import Runner
+from rnnops.compiler.execute.compiled_scan import CompiledScan
+from rnnops.compiler.execute.forward import ForwardScan
+from rnnops.compiler.execute.row_pass import RowPass
+from rnnops.compiler.ir.statements import Contraction, Node, Product, Stage
+from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
+from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
+from rnnops.compiler.report.memory_table import readable
+from rnnops.compiler.schedule.step_plan import SUM_PARTS, rows_of_sum
+from rnnops.interpreter import Program
+from rnnops.pictures.svg import (
+    SMALL,
+    TITLE,
+    Picture,
+    cut,
+    document,
+    group,
+    legend,
+    legend_size,
+    line,
+    rect,
+    text,
+    text_width,
+)
+from rnnops.schema import Call
+
+ONCE, TILE, STEP = "once", "tile", "step"  # how often a lane runs; rows of a pass without steps run once
+Share = tuple[int, int]  # the first that a thread takes, and the one after the last
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What runs together.
+
+    Args:
+        when: `once`, `tile` (all steps of one at once) or `step`.
+        head: how it runs, in words.
+        work: a line for each product, and for each group of elementwise ops.
+        gflop: of its products in all steps, in 1e9 operations.
+        after: of what runs once, whether that is after the last step.
+    """
+
+    when: str
+    head: str
+    work: tuple[str, ...]
+    gflop: float = 0.0
+    after: bool = False
+
+    def lines(self) -> Iterator[str]:
+        yield self.head + (f" ({self.gflop:.3g} GFLOP)" if self.gflop else "")
+        yield from (f"  {one}" for one in self.work)
+
+
+@dataclass(frozen=True)
+class ScanSchedule:
+    """One compiled recurrence, or a group of fused ops, in one pass.
+
+    Args:
+        title: what it is.
+        facts: steps, rows, threads and what else a plan says of it.
+        steps: T; 0 for what has no steps.
+        tile: steps of a tile.
+        reverse: whether steps run from the last to the first.
+        lanes: in order; within a tile each runs when the one before has ended.
+        shares: what is shared out (`rows`, `128 columns`) -> the share of each thread.
+        nbytes: bytes by kind of memory.
+    """
+
+    title: str
+    facts: tuple[str, ...]
+    steps: int
+    tile: int
+    reverse: bool
+    lanes: tuple[Lane, ...]
+    shares: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
+    nbytes: Mapping[str, int] = field(default_factory=dict)
+
+    def tiles(self) -> list[Share]:
+        """First step and the one after the last of each tile, in the order in which they run."""
+        sizes = [(first, min(self.tile, self.steps - first)) for first in range(0, self.steps, self.tile or 1)]
+        if self.reverse:
+            return [(self.steps - first - size, self.steps - first) for first, size in sizes]
+        return [(first, first + size) for first, size in sizes]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.title}:"
+        yield from (f"  {fact}" for fact in self.facts)
+        tiles = self.tiles()
+        if len(tiles) > 1:
+            shown = [*tiles[:3], *([] if len(tiles) < 5 else [None]), *tiles[3:][-1:]]
+            said = ", ".join("..." if one is None else ranged(one) for one in shown)
+            yield f"  {len(tiles)} tiles, of steps {said}"
+        for lane in self.lanes:
+            yield from (f"  {line}" for line in lane.lines())
+        for what, shares in self.shares.items():
+            yield f"  {what} of threads: {', '.join(map(ranged, shares))}"
+        if self.nbytes:
+            yield f"  memory: {', '.join(f'{kind} {readable(nbytes)}' for kind, nbytes in self.nbytes.items())}"
+
+
+@dataclass(frozen=True)
+class OpsSchedule:
+    """Ops that run one by one outside of generated code.
+
+    Args:
+        title: what runs them.
+        ops: in order, as `Reshape -> y`.
+    """
+
+    title: str
+    ops: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.title}: {', '.join(self.ops) or 'nothing'}"
+
+
+Part = ScanSchedule | OpsSchedule
+
+
+@dataclass(frozen=True)
+class PassSchedule:
+    """One pass: `forward` or `backward`, and its parts in the order in which they run."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+def ranged(share: Share) -> str:
+    """`0 to 7`, `3`, `none`."""
+    first, end = share
+    return "none" if end <= first else str(first) if end == first + 1 else f"{first} to {end - 1}"
+
+
+OVER = "rows that are over, "
+Entry = tuple[str, Call, Runner | None]  # of `compiled_ops`
+
+
+@dataclass(frozen=True)
+class Schedule(Picture):
+    """The schedule of a plan.
+
+    Args:
+        title: what is shown.
+        passes: in order.
+    """
+
+    title: str
+    passes: tuple[PassSchedule, ...]
+
+    @property
+    def svg(self) -> str:
+        """The picture, as a document of its own."""
+        return picture_of(self)
+
+    def __str__(self) -> str:
+        lines = [self.title]
+        for one in self.passes:
+            lines += ["", f"{one.name}:"]
+            lines += [f"  {line}" for part in one.parts for line in part.lines()]
+        return "\n".join(lines)
+
+
+def plan_schedule(plan: ForwardPlan | TrainingPlan, device: str) -> Schedule:
+    """The schedule of a plan for a device."""
+    around = "in the interpreter" if device != "cuda" else "as views, copies or through the host"
+    programs = programs_of(plan)
+    compiled = _by_call(plan, programs.values())
+    passes = [PassSchedule(name, tuple(_parts(one.calls, compiled, around, name))) for name, one in programs.items()]
+    return Schedule(f"net {plan.program.net.name} on device '{device}': what runs when", tuple(passes))
+
+
+def _by_call(plan: ForwardPlan | TrainingPlan, programs: Iterable[Program]) -> dict[int, list[Entry]]:
+    """Id of a call of a pass -> itself, if it is compiled, and what runs within it."""
+    outer, key = {id(call) for program in programs for call in program.calls}, 0
+    found: dict[int, list[Entry]] = {}
+    for entry in compiled_ops(plan):  # what runs within an op comes right behind it
+        key = id(entry[1]) if id(entry[1]) in outer else key
+        found.setdefault(key, []).append(entry)
+    return found
+
+
+def share_out(count: int, threads: int, block: int = 1) -> tuple[Share, ...]:
+    """What each thread takes of things that go in blocks, as drivers share them out (`share_of` of the kernel IR)."""
+    blocks = -(-count // block)
+    bounds = [min(count, blocks * rank // threads * block) for rank in range(threads + 1)]
+    return tuple(pairwise(bounds))
+
+
+def _parts(calls: Sequence[Call], compiled: Mapping[int, list[Entry]], around: str, name: str) -> Iterator[Part]:
+    """Parts of a pass; neighbours that are not compiled are one."""
+    for is_compiled, members in groupby(calls, key=lambda call: id(call) in compiled):
+        if not is_compiled:
+            yield OpsSchedule(around, _listed(members))
+            continue
+        for title, call, runner in (entry for one in members for entry in compiled[id(one)]):
+            yield _part(title.removesuffix(f", {name}"), call, runner)
+
+
+def _part(title: str, call: Call, runner: Runner | None) -> Part:
+    if isinstance(runner, ForwardScan | BackwardScan):
+        before = runner.hoisted.before.calls if runner.hoisted.before is not None else ()
+        return _scan(title, runner.compiled, runner, before, stepless=False, facts=[*said_of_parts(call)])
+    if isinstance(runner, RowPass):
+        return _scan(title, runner.compiled, runner, (), stepless=True)
+    if isinstance(runner, Stepped) and runner.reason:
+        ops = _listed(one for one in runner.program.calls if one.op.type not in (*RECURRENT, FUSED))
+        return OpsSchedule(f"{title}, steps one by one, as {runner.reason}; in the interpreter at each step", ops)
+    inner = call.op.attributes.get("body") or call.op.attributes.get("cell")
+    return OpsSchedule(f"{title}, in the interpreter", tuple(op.type for op in inner.ops) if inner is not None else ())
+
+
+def _listed(calls: Iterable[Call]) -> tuple[str, ...]:
+    return tuple(f"{call.op.type} -> {call.op.key}" for call in calls)
+
+
+def _scan(
+    title: str,
+    compiled: CompiledScan,
+    runner: Runner,
+    before: Sequence[Call],
+    stepless: bool,
+    facts: Sequence[str] = (),
+) -> ScanSchedule:
+    plan, steps = compiled.plan, compiled.scan.steps
+    stages = [_lane(stage, steps, stepless) for stage in plan.stages]
+    over = [_lane(stage, steps, stepless, OVER) for stage in plan.past_end]
+    lanes = [*_first(compiled, before), *(over + stages if compiled.scan.reverse else stages + over), *_last(compiled)]
+    facts = (*facts, *facts_of(compiled, stepless))
+    known = (0, 0, False) if stepless else (steps, compiled.tile, compiled.scan.reverse)
+    return ScanSchedule(title, facts, *known, tuple(lanes), _shares(compiled), _nbytes(runner))
+
+
+def _lane(stage: Stage, steps: int, stepless: bool, whose: str = "") -> Lane:
+    head = ("row by row" if stage.loop else "all rows at once") if stepless else stage.head
+    when = ONCE if stepless else STEP if stage.loop else TILE
+    products = [node for node in stage.nodes if isinstance(node, Product | Contraction)]
+    gflop = sum(2e-9 * steps * node.rows * node.inner * node.columns for node in products)
+    groups = groupby(stage.nodes, key=lambda node: isinstance(node, Product | Contraction))
+    work = [line for large, nodes in groups for line in (map(str, nodes) if large else [_elementwise([*nodes])])]
+    return Lane(when, whose + head, tuple(work), gflop)
+
+
+def _elementwise(nodes: Sequence[Node]) -> str:
+    return f"{count(len(nodes), 'elementwise op')}: {', '.join(dict.fromkeys(node.blob for node in nodes))}"
+
+
+def _first(compiled: CompiledScan, before: Sequence[Call]) -> Iterator[Lane]:
+    """What runs once, before the first step."""
+    packed = [buffer.what for buffer in compiled.lent.values() if buffer.kind == PACKED]
+    work = [*(call.op.label for call in before), *([f"pack {', '.join(packed)}"] if packed else [])]
+    if work:
+        yield Lane(ONCE, "once, before all", tuple(work))
+
+
+def _last(compiled: CompiledScan) -> Iterator[Lane]:
+    """What runs once, after the last step."""
+    plan = compiled.plan
+    by_row = [owner for owner, in_parts in plan.accumulators.items() if in_parts]
+    work = [*([f"add up rows of {', '.join(by_row)}"] if by_row else []), *(call.op.label for call in plan.epilogue)]
+    if work:
+        yield Lane(ONCE, "once, after all", tuple(work), after=True)
+
+
+def _shares(compiled: CompiledScan) -> dict[str, tuple[Share, ...]]:
+    """Who takes what, where there are several threads."""
+    scan, plan, threads = compiled.scan, compiled.plan, compiled.threads
+    if threads < 2 or compiled.options.device is not None:
+        return {}
+    rows = scan.batch * plan.heads if plan.batch_axes else 1
+    together = rows_of_sum(scan.batch) if scan.batch > SUM_PARTS else 1
+    what = "places of rows by length" if plan.lengths else "heads of rows" if plan.heads > 1 else "rows"
+    shares = {what: share_out(rows, threads, together)}
+    if compiled.team.by_columns:
+        loops = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, Product)]
+        shares |= {f"{node.columns} columns": share_out(node.columns, threads, COLUMNS) for node in loops}
+    return shares if rows > 1 or compiled.team.by_columns else {}
+
+
+def _nbytes(runner: Runner) -> dict[str, int]:
+    """Bytes by kind of memory."""
+    demand = runner.demand()
+    if demand is None:
+        return {}
+    buffers: list[Buffer] = [*demand.made, *demand.sums, *demand.late, *demand.lent, *demand.lasting]
+    found = {kind: sum(buffer.nbytes for buffer in buffers if buffer.kind == kind) for kind in KINDS}
+    return {kind: nbytes for kind, nbytes in found.items() if nbytes}
+
+
+WIDTH, EDGE, INSET = 1080.0, 12.0, 14.0  # of pictures, around panels, within them
+PLOT, RIGHT = 490.0, 1050.0  # where the lanes begin and end
+ROW, LETTER = 14.0, 0.61 * SMALL  # from line to line, and of small letters
+WORK, LISTED = 5, 4  # lines of a lane's work, and of a list of ops, that are shown
+TILES, ENDS = 6, 3  # as many tiles are shown, or the first and the last of them
+TICK, MARK = 3.0, 14.0  # pixels that a step takes at least, and the height of marks
+BETWEEN = 5.0  # tiles
+SAID = {ONCE: "once", TILE: "all steps of a tile at once", STEP: "step by step"}
+Slot = tuple[float, float, tuple[int, int] | None]  # left, right, and the tile that lies there, if one does
+
+
+def picture_of(schedule: Schedule) -> str:
+    """The picture, as a document of its own."""
+    parts, y = [text(EDGE, 22, schedule.title, "title", size=TITLE)], 36.0
+    for one in schedule.passes:
+        drawn, y = _pass(one, y)
+        parts += drawn
+    scans = [part for one in schedule.passes for part in one.parts if isinstance(part, ScanSchedule)]
+    lanes = {lane.when for scan in scans for lane in scan.lanes}
+    named = [("tick" if when == STEP else when, said) for when, said in SAID.items() if when in lanes]
+    named += [(kind.split()[0], kind) for kind in KINDS if any(kind in scan.nbytes for scan in scans)]
+    if named:
+        parts.append(legend(named, EDGE, y, WIDTH))
+        y += legend_size(named, WIDTH)[1]
+    return document(max(WIDTH, text_width(schedule.title, TITLE) + 2 * EDGE), y, schedule.title, parts)
+
+
+def _pass(one: PassSchedule, y: float) -> tuple[list[str], float]:
+    """All panels of a pass under its name, and where the next one begins."""
+    parts = [text(EDGE, y + 12, f"{one.name} pass", "bold")]
+    y += 22
+    for part in one.parts:
+        drawn, height = _draw_scan(part) if isinstance(part, ScanSchedule) else _ops(part)
+        parts.append(group([rect(EDGE, 0, WIDTH - 2 * EDGE, height, "recurrence", 4), *drawn], y=y))
+        y += height + 8
+    return parts, y + 8
+
+
+def _ops(part: OpsSchedule) -> tuple[list[str], float]:
+    """A list of ops; all of them where somebody points at it."""
+    lines = _wrapped(part.title, _letters(WIDTH - EDGE - 2 * INSET))
+    drawn = [text(EDGE + INSET, 18 + ROW * i, said, "small bold", size=SMALL) for i, said in enumerate(lines)]
+    top = 18 + ROW * len(lines)
+    shown = _shortened(_wrapped(", ".join(part.ops), _letters(WIDTH - EDGE - 2 * INSET)), LISTED)
+    drawn += [text(EDGE + INSET, top + ROW * i, said, "small soft", size=SMALL) for i, said in enumerate(shown)]
+    return [group(drawn, ", ".join(part.ops))], top + ROW * len(shown) - 4
+
+
+def _draw_scan(part: ScanSchedule) -> tuple[list[str], float]:
+    """A panel: facts, lanes, threads, bytes."""
+    drawn, y = [text(EDGE + INSET, 18, cut(part.title, _letters(WIDTH, 11) - 8), "bold")], 34.0
+    for fact in (said for one in part.facts for said in _wrapped(one, _letters(WIDTH - 2 * EDGE - 2 * INSET))):
+        drawn.append(text(EDGE + INSET, y, fact, "small soft", size=SMALL))
+        y += ROW
+    slots = _slots(part)
+    if part.steps:
+        drawn += _heads(part, slots, y + 4)
+        y += 18
+    count = sum(lane.when != ONCE for lane in part.lanes)
+    for i, lane in enumerate(part.lanes):
+        lines, height = _lane_text(lane, y, PLOT - 16 if part.steps else RIGHT)
+        turn = sum(one.when != ONCE for one in part.lanes[:i])
+        marks = _lane_marks(lane, slots, y, turn, count) if part.steps else ()
+        drawn.append(group([*lines, *marks], "\n".join(lane.lines())))
+        y += height
+        drawn.append(line(EDGE + INSET, y - 4, RIGHT, y - 4, "grid"))
+    for what, shares in part.shares.items():
+        drawn += _draw_shares(what, shares, y)
+        y += 22
+    if part.nbytes:
+        drawn += _bytes(part.nbytes, y)
+        y += 24
+    return drawn, y + 2
+
+
+def _slots(part: ScanSchedule) -> list[Slot]:
+    """Places of tiles from left to right, each as wide as it has steps; of many the first and the last."""
+    tiles = part.tiles()
+    shown: list[Share | None] = [*tiles]
+    if len(tiles) > TILES:
+        shown = [*tiles[:ENDS], None, tiles[-1]]
+    once = {lane.after for lane in part.lanes if lane.when == ONCE}
+    left, right = PLOT + 34.0 * (False in once), RIGHT - 34.0 * (True in once)
+    weights = [tiles[0][1] - tiles[0][0] if one is None else max(one[1] - one[0], part.tile / 8) for one in shown]
+    room, x, slots = right - left - BETWEEN * len(shown), left, list[Slot]()
+    for one, weight in zip(shown, weights, strict=True):
+        width = room * weight / (sum(weights) or 1)
+        slots.append((x, x + width, one))
+        x += width + BETWEEN
+    return slots
+
+
+def _heads(part: ScanSchedule, slots: Sequence[Slot], y: float) -> Iterator[str]:
+    """Steps of each tile above it, and what lies between where not all are shown."""
+    hidden = len(part.tiles()) - sum(one is not None for _, _, one in slots)
+    for left, right, one in slots:
+        yield line(left, y + 13, right, y + 13, "way")
+        said = f"{hidden} more" if one is None else _steps(one, part.reverse)
+        if text_width(said, SMALL) > right - left:
+            said = "…" if one is None else said.removeprefix("steps ")
+        if text_width(said, SMALL) <= right - left + BETWEEN:
+            yield text((left + right) / 2, y + 8, said, "small soft", "middle", SMALL)
+
+
+def _steps(tile: Share, reverse: bool) -> str:
+    """Steps of a tile in the order in which they run."""
+    first, last = tile[0], tile[1] - 1
+    return f"step {first}" if first == last else f"steps {last}-{first}" if reverse else f"steps {first}-{last}"
+
+
+def _lane_text(lane: Lane, y: float, right: float) -> tuple[list[str], float]:
+    """What runs in a lane, left of its marks, and its height."""
+    letters = _letters(right - EDGE - INSET)
+    gflop = f"{lane.gflop:.3g} GFLOP" if lane.gflop else ""
+    drawn = [text(EDGE + INSET, y + 12, cut(lane.head, letters - len(gflop) - 2), "small bold", size=SMALL)]
+    if gflop:
+        drawn.append(text(right, y + 12, gflop, "small soft", "end", SMALL))
+    shown = [cut(one, letters - 2) for one in _shortened(lane.work, WORK)]
+    drawn += [
+        text(EDGE + INSET + 10, y + 12 + ROW * i, said, "small soft", size=SMALL) for i, said in enumerate(shown, 1)
+    ]
+    return drawn, ROW * (len(shown) + 1) + 10
+
+
+def _lane_marks(lane: Lane, slots: Sequence[Slot], y: float, turn: int, count: int) -> Iterator[str]:
+    """When a lane runs: within each tile in its turn, at all steps at once or at each of them."""
+    if lane.when == ONCE:
+        yield rect(RIGHT - 26 if lane.after else PLOT, y + 3, 26, MARK, ONCE, 2)
+        return
+    for left, right, tile in slots:
+        width = (right - left) / max(count, 1)
+        x = left + turn * width
+        if tile is None:
+            yield line(x + 2, y + 3 + MARK / 2, x + width - 2, y + 3 + MARK / 2, "way")
+        elif lane.when == TILE:
+            yield rect(x, y + 3, max(width - 1, 1), MARK, TILE, 2)
+        else:
+            yield from _ticks(x, width - 1, tile[1] - tile[0], y + 3)
+
+
+def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
+    """A mark for each step, or as many as there is room for."""
+    shown = max(min(steps, int(width / TICK)), 1)
+    for i in range(shown):
+        yield rect(x + i * width / shown, y, max(width / shown - 1.2, 0.8), MARK, "tick")
+
+
+def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
+    """What each thread takes, side by side."""
+    yield text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold", size=SMALL)
+    total = max(end for _, end in shares) or 1
+    for thread, (first, end) in enumerate(shares):
+        x, width = PLOT + (RIGHT - PLOT) * first / total, (RIGHT - PLOT) * (end - first) / total
+        said = str(first) if end == first + 1 else f"{first}-{end - 1}"
+        parts = [rect(x, y + 2, max(width - 1, 0.5), 15, "input", 2)]
+        if text_width(said, SMALL) < width - 8:
+            parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
+        yield group(parts, f"thread {thread}: {said if end > first else 'none'}") if end > first else ""
+
+
+def _bytes(nbytes: Mapping[str, int], y: float) -> Iterator[str]:
+    """Bytes by kind of memory: a stacked bar, and what it says in words left of it."""
+    yield text(EDGE + INSET, y + 12, f"memory {readable(sum(nbytes.values()))}", "small bold", size=SMALL)
+    x, total = PLOT, sum(nbytes.values())
+    for kind, size in nbytes.items():
+        width, said = (RIGHT - PLOT) * size / total, f"{kind} {readable(size)}"
+        parts = [rect(x, y + 2, max(width - 1, 0.5), 15, kind.split()[0], 2)]
+        if text_width(said, SMALL) < width - 8:
+            parts.append(text(x + width / 2, y + 13, said, "small", "middle", SMALL))
+        yield group(parts, said)
+        x += width
+
+
+def _letters(width: float, size: float = SMALL) -> int:
+    """How many letters a width has room for."""
+    return int(width / (LETTER * size / SMALL))
+
+
+def _wrapped(said: str, letters: int) -> list[str]:
+    return [cut(one, letters) for one in wrap(said, letters, break_long_words=False, break_on_hyphens=False)] or [""]
+
+
+def _shortened(lines: Sequence[str], most: int) -> list[str]:
+    """At most so many lines, the last of which tells of those left out."""
+    return [*lines] if len(lines) <= most else [*lines[: most - 1], f"… {len(lines) - most + 1} more"]

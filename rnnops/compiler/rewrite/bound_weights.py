@@ -1,0 +1,346 @@
+"""Work on bound weights, done once: folded, laid out, scaled, or made int8.
+
+Weights that are bound become the matrices that products read, by ops that run once, when they are bound.
+
+Scales convolutions: what a BatchNormalization does to their channels is done to weights, once, when these are bound.
+
+The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are given
+(not those of the batch) and that follow, with all that the convolution reads beside x, from what is bound.
+
+Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
+
+Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/int8_products.py`).
+
+A weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows from bound inputs alone. What
+else reads it reads it as it was.
+
+What follows from bound inputs and constants alone is a net of its own, which is run once, when they are bound.
+
+So weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers
+and recurrences stay where they are, as do ops whose results are outputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rnnops.errors import FeedError
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.ops.products import Columns, as_int8
+from rnnops.recurrent.hoist import with_references, without_unread_references
+from rnnops.recurrent.recurrence import Recurrence
+from rnnops.rewrites import prune
+from rnnops.schema import schema_of
+from rnnops.scopes import free_name
+from rnnops.types import FLOAT, Array, is_float
+
+
+def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
+    """Write out what is made of weights that follow from bound inputs and constants alone.
+
+    rewrite: `y = Gemm(x, w, transB=1)`  -->  `v = Transpose(w); y = Gemm(x, v)`, and
+        `y = Conv(x, w, kernel_shape=...)`  -->  `m = ConvMatrix(w); y = MatrixConv(x, m, kernel_shape=...)`
+    """
+    fixed, ops = set(bound), list[Op]()
+    taken = {*net.input_names, *(name for op in net.ops for name in op.outputs)}
+    for op in net.ops:
+        if {name for name in op.inputs if name} <= fixed and not schema_of(op.type).uses_context:
+            fixed.update(op.outputs)
+        elif op.type in ("Conv", "Gemm") and op.inputs[1] in fixed:
+            ops += _laid_out(op, taken)
+            continue
+        ops.append(op)
+    return net.with_ops(ops).snapshot() if len(ops) > len(net.ops) else net
+
+
+def _laid_out(op: Op, taken: set[str]) -> list[Op]:
+    """An op as one that makes a matrix of its weights and one that reads it; the op itself where sizes are not told."""
+    x, w, *bias = op.inputs
+    if op.type == "Gemm" and op.attributes.get("transB"):
+        name = free_name(f"{w}/transposed", taken)
+        attributes = {key: value for key, value in op.attributes.items() if key != "transB"}
+        turned = Op("Transpose", (w,), (name,), {}, op.layer)
+        return [turned, replace(op, inputs=(x, name, *bias), attributes=attributes)]
+    if op.type == "Conv" and "kernel_shape" in op.attributes:
+        name = free_name(f"{w}/matrix", taken)
+        return [Op("ConvMatrix", (w,), (name,), {}, op.layer), replace(op, type="MatrixConv", inputs=(x, name, *bias))]
+    return [op]
+
+
+def scale_weights(net: Net, bound: Collection[str]) -> Net:
+    """Let the matrix and the bias of a convolution do what follows it.
+
+    rewrite: `a = MatrixConv(x, m, b); y = BatchNormalization(a, scale, shift, mean, var)`  -->
+        `factor = Div(scale, Sqrt(Add(var, epsilon))); y = MatrixConv(x, Mul(m, factor), (b - mean) * factor + shift)`
+
+    Args:
+        bound: inputs that are there when weights are laid out.
+    """
+    scaled = _convolutions_to_scale(net, bound)
+    if not scaled:
+        return net
+    replaced = {convolution.outputs[0] for convolution in scaled.values()}
+    taken, ops = {*net.input_names, *(name for op in net.ops for name in op.outputs)}, list[Op]()
+    for op in net.ops:
+        if op.outputs[0] in scaled:
+            ops += _scaled(scaled[op.outputs[0]], op, taken)
+        elif op.outputs[0] not in replaced:
+            ops.append(op)
+    return net.with_ops(ops).snapshot()
+
+
+def _convolutions_to_scale(net: Net, bound: Collection[str]) -> dict[str, Op]:
+    """Result of a BatchNormalization -> the convolution that can do what it does."""
+    reads = Counter([*(name for op in net.ops for name in op.inputs), *net.output_blobs.values()])
+    fixed, convolutions, found = {"", *bound}, dict[str, Op](), dict[str, Op]()
+    for op in net.ops:
+        if fixed.issuperset(op.inputs) and not schema_of(op.type).uses_context:
+            fixed.update(op.outputs)
+        elif op.type == "MatrixConv" and reads[op.outputs[0]] == 1 and fixed.issuperset(op.inputs[1:]):
+            convolutions[op.outputs[0]] = op
+        elif _scales_channels(op) and op.inputs[0] in convolutions and fixed.issuperset(op.inputs[1:]):
+            found[op.outputs[0]] = convolutions[op.inputs[0]]
+    return found
+
+
+def _scales_channels(op: Op) -> bool:
+    return op.type == "BatchNormalization" and not op.attributes.get("training_mode")
+
+
+def _scaled(convolution: Op, normalization: Op, taken: set[str]) -> Iterable[Op]:
+    """The convolution with what gives its new weights and bias; `taken` are names of blobs."""
+    x, matrix, *bias = convolution.inputs
+    _, scale, shift, mean, variance = normalization.inputs
+    ops = list[Op]()
+
+    def made(op_type: str, *inputs: str, **attributes: object) -> str:
+        name = free_name(f"{normalization.outputs[0]}/{op_type.lower()}", taken)
+        ops.append(Op(op_type, inputs, (name,), attributes, normalization.layer))
+        return name
+
+    attributes = {**schema_of(normalization.type).attributes, **normalization.attributes}
+    epsilon = made("Constant", value=attributes["epsilon"], dtype=FLOAT)
+    factor = made("Div", scale, made("Sqrt", made("Add", variance, epsilon)))
+    below = made("Sub", mean, bias[0]) if any(bias) else mean
+    inputs = (x, made("Mul", matrix, factor), made("Sub", shift, made("Mul", below, factor)))
+    return [*ops, replace(convolution, inputs=inputs, outputs=normalization.outputs, layer=normalization.layer)]
+
+
+class Weight(NamedTuple):
+    """A weight of a product: a blob, or its transpose, and what the product is multiplied by."""
+
+    blob: str
+    transposed: bool = False
+    factor: float = 1.0
+
+
+@dataclass
+class _Names:
+    """What weights are called in a net once they are stored.
+
+    Args:
+        fixed: blobs that may be weights, and how many axes they have.
+        taken: names in the net.
+        stored: names of whole numbers and of scales.
+        first: the op that was the first to multiply with it.
+    """
+
+    fixed: Mapping[str, int]
+    taken: set[str]
+    stored: dict[Weight, tuple[str, str]] = field(default_factory=dict)
+    first: dict[Weight, str] = field(default_factory=dict)
+
+    def of(self, weight: Weight, op: str) -> tuple[str, str]:
+        """The names of a weight's numbers and scales."""
+        self.first.setdefault(weight, op)
+        names = (free_name(f"{weight.blob}/{what}", self.taken) for what in ("int8", "scale"))
+        return self.stored.get(weight) or self.stored.setdefault(weight, (next(names), next(names)))
+
+
+def int8_weights(net: Net, bound: Mapping[str, Array], given: Mapping[str, Array]) -> tuple[Net, dict[str, Array]]:
+    """A net whose products have weights of int8, and what is bound in it.
+
+    rewrite: `y = MatMul(x, w)`  -->  `y/whole = Int8MatMul(x, w/int8); y = Mul(y/whole, w/scale)`, and Gemm alike
+
+    Args:
+        bound: inputs of the net.
+        given: what they follow from, for errors.
+
+    Raises FeedError where there is no such weight, and for one that is not finite or not float32.
+    """
+    names = _Names({name: array.ndim for name, array in bound.items()}, _taken(net))
+    changed = _with_int8(net, names)
+    if not names.stored:
+        hint = "Bind the weights: run.bind(**params, weights='int8')."
+        raise FeedError("no bound input is a weight of a product", net=net.name, hint=hint)
+    arrays = dict(bound)
+    for weight, stored in names.stored.items():
+        arrays.update(zip(stored, _columns(net, weight, bound[weight.blob], names.first[weight], given), strict=True))
+    read = {name for op in changed.ops for name in op.inputs} | set(changed.output_blobs.values())
+    specs = [spec for spec in changed.input_specs if spec.name in read or spec.name not in arrays]
+    kept = changed.with_ops(changed.ops, inputs=specs).snapshot()
+    return kept, {name: arrays[name] for name in kept.input_names if name in arrays}
+
+
+def _columns(net: Net, weight: Weight, array: Array, op: str, given: Mapping[str, Array]) -> Columns:
+    if array.dtype != np.float32:
+        problem = "weights of int8 are for products of float32"
+        raise FeedError(problem, net=net.name, op=op, blob=weight.blob, wanted="float32", came=array.dtype)
+    if not np.isfinite(array).all():
+        wrong = [name for name, one in given.items() if one.dtype.kind == "f" and not np.isfinite(one).all()]
+        hint = f"Not finite: {', '.join(wrong) or 'what follows from what is bound'}."
+        problem = "a weight that is not finite has no scale"
+        raise FeedError(problem, net=net.name, op=op, blob=weight.blob, wanted="finite numbers", hint=hint)
+    whole, scale = as_int8(np.ascontiguousarray(array.T if weight.transposed else array))
+    return Columns(whole, np.asarray(scale * np.float32(weight.factor)))
+
+
+def _taken(net: Net) -> set[str]:
+    return {name for op in net.ops for name in op.outputs} | set(net.input_names)
+
+
+def _with_int8(net: Net, names: _Names) -> Net:
+    ops = [new for op in net.ops for new in _changed(op, net.name, names)]
+    inputs = [Input(name) for stored in names.stored.values() for name in stored]
+    return net.with_ops(ops, inputs=[*net.input_specs, *inputs]).snapshot() if inputs else net
+
+
+def _changed(op: Op, net: str, names: _Names) -> Iterator[Op]:
+    if op.type == "MatMul" and op.inputs[1] in names.fixed:
+        yield from _product(op, op.inputs[0], Weight(op.inputs[1]), op.outputs[0], names)
+    elif op.type == "Gemm" and op.inputs[1] in names.fixed:
+        yield from _gemm(op, names)
+    elif op.type == "RecurrentNetwork":
+        yield _with_changed_cell(op, net, names)
+    else:
+        yield op
+
+
+def _product(op: Op, left: str, weight: Weight, result: str, names: _Names) -> Iterator[Op]:
+    whole, scale = names.of(weight, op.label)
+    product = free_name(f"{op.key}/whole", names.taken)
+    yield Op("Int8MatMul", (left, whole), (product,), {}, op.layer)
+    scaling = "Mul" if names.fixed[weight.blob] < 3 else "ScaleColumns"
+    yield Op(scaling, (product, scale), (result,), {}, op.layer)
+
+
+def _gemm(op: Op, names: _Names) -> Iterator[Op]:
+    """The parts of a Gemm, as it says them."""
+    given = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **op.attributes}
+    left, right, addend = (*op.inputs, "")[:3]
+    if given["transA"]:
+        turned = free_name(f"{op.key}/left", names.taken)
+        yield Op("Transpose", (left,), (turned,), {}, op.layer)
+        left = turned
+    product = free_name(f"{op.key}/product", names.taken) if addend else op.outputs[0]
+    yield from _product(op, left, Weight(right, bool(given["transB"]), given["alpha"]), product, names)
+    if addend and given["beta"] != 1.0:
+        factor, scaled = (free_name(f"{op.key}/{what}", names.taken) for what in ("beta", "addend"))
+        yield Op("Constant", (), (factor,), {"value": given["beta"], "dtype": "float"}, op.layer)
+        yield Op("Mul", (addend, factor), (scaled,), {}, op.layer)
+        addend = scaled
+    if addend:
+        yield Op("Add", (product, addend), op.outputs, {}, op.layer)
+
+
+def _with_changed_cell(op: Op, net: str, names: _Names) -> Op:
+    """A recurrence whose cell has weights of int8, which come from around it."""
+    recurrence = Recurrence(op, net)
+    outer = {name: blob for kind, name, blob in recurrence.bindings() if kind == "reference" and blob in names.fixed}
+    inner = _Names({name: names.fixed[blob] for name, blob in outer.items()}, _taken(recurrence.cell))
+    cell = _with_int8(recurrence.cell, inner)
+    more = dict[str, str]()
+    for weight, own in inner.stored.items():
+        label = f"{inner.first[weight]} in the cell of {op.label}"
+        more.update(zip(own, names.of(weight._replace(blob=outer[weight.blob]), label), strict=True))
+    changed = with_references(replace(op, attributes={**op.attributes, "cell": cell}), more)
+    return without_unread_references(changed) if more else op
+
+
+LARGE_CONSTANT = 1024  # elements of an array that kernels better read as an input, which they may pack
+
+
+@dataclass(frozen=True)
+class Split:
+    """A net in two parts.
+
+    Args:
+        once: from bound inputs to the blobs that the rest reads.
+        rest: all other ops; it is given its shapes by `with_bound`.
+        known: outputs of `once` that follow from constants alone.
+    """
+
+    once: Net
+    net: Net
+    rest: tuple[Op, ...]
+    known: frozenset[str] = frozenset()
+
+    def with_bound(self, arrays: Mapping[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
+        """The rest as a net, and what is bound in it.
+
+        Args:
+            arrays: bound inputs, and the outputs of `once`.
+            large: elements from which on what follows from constants alone is an input.
+
+        Whole numbers that come from `once` become constants, as shapes may depend on their values; small arrays that
+        follow from constants alone stay constants.
+        """
+        made = [name for name in self.once.output_blobs if name not in self.net.input_names]
+        stay = [name for name in made if self._stays(name, arrays[name].size < large)]
+        constants = [_constant(name, arrays[name], self.once.dtype_of(self.once.output_blobs[name])) for name in stay]
+        inputs = [Input(name, shape=arrays[name].shape) for name in made if name not in stay]
+        ops = [*constants, *self.rest]
+        read = {name for op in ops for name in op.inputs} | set(self.net.output_blobs.values())
+        kept = [spec for spec in self.net.input_specs if spec.name not in self.once.input_names or spec.name in read]
+        net = self.net.with_ops(ops, inputs=[*kept, *inputs]).snapshot()
+        return net, {name: arrays[name] for name in net.input_names if name in arrays}
+
+    def _stays(self, name: str, small: bool) -> bool:
+        """Whether a blob is a constant of the rest."""
+        return not is_float(self.once.dtype_of(self.once.output_blobs[name])) or (small and name in self.known)
+
+
+def split_bound(net: Net, bound: Collection[str]) -> Split | None:
+    """A net in two parts; None where nothing follows from bound inputs and constants alone.
+
+    rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
+    rewrite: `y = Gemm(x, w, transB=1)`, w bound  -->  `v = Transpose(w)` once, `y = Gemm(x, v)`
+    """
+    net = scale_weights(lay_out_weights(net, bound), bound)
+    follows, constant, known = set(bound), set[str](), set[str]()  # blobs
+    once, rest = list[Op](), list[Op]()
+    outputs = set(net.output_blobs.values())
+    for op in net.ops:
+        given = {name for name in op.inputs if name}
+        if not given and not schema_of(op.type).uses_context:
+            constant.update(op.outputs)
+            once.append(op)
+            rest.append(op)
+        elif given and given <= follows | constant and _may_run_once(op, outputs):
+            known.update(op.outputs if given <= known | constant else ())
+            follows.update(op.outputs)
+            once.append(op)
+        else:
+            rest.append(op)
+    read = {name for op in rest for name in op.inputs}
+    made = {name: name for op in once for name in op.outputs if name in read and name in follows}
+    if not made:
+        return None
+    inputs = [spec for spec in net.input_specs if spec.name in bound]
+    return Split(prune(net.with_ops(once, made, inputs), ()), net, tuple(rest), frozenset(known))
+
+
+def _may_run_once(op: Op, outputs: set[str]) -> bool:
+    schema = schema_of(op.type)
+    return not (schema.random or schema.uses_context or op.holds_net or outputs.intersection(op.outputs))
+
+
+def _constant(name: str, value: Array, dtype: str) -> Op:
+    plain = value.item() if value.ndim == 0 else value
+    return Op("Constant", (), (name,), {"value": plain, "dtype": dtype})

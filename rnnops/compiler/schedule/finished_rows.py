@@ -1,0 +1,439 @@
+"""Rows past their end: what a step does with them, and plans that leave them out.
+
+Masked rows: what a step computes in rows that are over, and in those that are not, where lengths mask its states.
+
+Rows side by side: products read and write memory in which the rows that are not over lie one behind the other.
+
+Rows that shrink: the plan of a step by which no row of the batch is in a masked product past its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from rnnops.compiler.ir.scan import Scan, TensorName
+from rnnops.compiler.ir.statements import (
+    IDEMPOTENT,
+    Access,
+    Contraction,
+    Layout,
+    Node,
+    Number,
+    Product,
+    Statement,
+    dense,
+    node_reads,
+    node_writes,
+)
+from rnnops.compiler.schedule.rows_outside import goes_outside
+from rnnops.compiler.schedule.stages import live_nodes, split_stages
+from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners
+from rnnops.schema import Call, schema_of
+from rnnops.scopes import unused_name
+from rnnops.types import Shape, Type
+
+
+def simplify_rows(plan: StepPlan, lengths: str, timestep: str, over: bool) -> list[Node]:
+    """Simplify a step for rows that are over, or for those that are not.
+
+    rewrite, over:
+        `h = SelectValid(new, previous, lengths, timestep)`  -->  `h = previous`, with drop `h = 0`
+        `v = Less(timestep, lengths); y = Where(v, a, b)`    -->  `y = b`
+        `a = 0; y = a * x; z = y @ w; s += z`                -->  `a = 0; y = 0; z = 0`, whatever x and w hold
+        `a = MaskRows(x, lengths, timestep)`                 -->  `a = 0`
+    rewrite, not over:
+        `h = SelectValid(new, previous, lengths, timestep)`  -->  `h = new`
+        `a = Where(v, 0, x); y = a + b; a += y @ w`          -->  `y = b; a = y @ w`
+        `a = MaskRows(x, lengths, timestep); y = a @ w`      -->  `a = x; y = x @ w`, where x is what a step reads
+
+    Args:
+        lengths: the owner of `[N]` numbers of steps.
+        timestep: the owner of the number of the step; a row is over where it is not below the row's length.
+    """
+    rows = _Simplifier(plan, lengths, timestep, over)
+    for stage in plan.stages:
+        for node in stage.nodes:
+            rows.take(node)
+    return rows.nodes
+
+
+class _Simplifier:
+    """Takes nodes in order and keeps what is left of them.
+
+    Args:
+        nodes: what is left.
+        writers: owner -> what writes it.
+        same: owner that is a copy of what a step reads -> that.
+    """
+
+    def __init__(self, plan: StepPlan, lengths: str, timestep: str, over: bool) -> None:
+        self.plan, self.lengths, self.timestep, self.over = plan, lengths, timestep, over
+        self.nodes: list[Node] = []
+        self.writers: dict[str, list[Node]] = {}
+        self.same: dict[str, str] = {}
+
+    def take(self, node: Node) -> None:
+        """Simplify a node by what is known of its operands."""
+        if isinstance(node, Statement):
+            self._keep(self._simplified(node))
+            return
+        node = self._without_copies(node)
+        if isinstance(node, Contraction):
+            self._keep(None if self.over and 0 in (self._number(node.left), self._number(node.right)) else node)
+        elif self.over and self._number(node.left) == 0 and node.bias is None:
+            self._keep(None if node.accumulate else _zeros(node, self.plan))
+        else:
+            self._keep(self._first_of_sum(node))
+
+    def _first_of_sum(self, node: Product) -> Product:
+        """A product that is added to zeros takes their place."""
+        if not node.accumulate or self._number(node.target) != 0:
+            return node
+        for zeros in self.writers.pop(node.target):
+            self.nodes.remove(zeros)
+        return replace(node, accumulate=False)
+
+    def _keep(self, node: Node | None) -> None:
+        if node is not None:
+            self.nodes.append(node)
+            self.writers.setdefault(node_writes(node), []).append(node)
+
+    def _number(self, owner: str) -> Number | None:
+        """The number that all elements of an owner are; all that writes it comes before what reads it."""
+        numbers = {_written_number(node) for node in self.writers.get(owner, ())}
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def _known(self, operand: Access | Number) -> Access | Number:
+        if not isinstance(operand, Access):
+            return operand
+        number = self._number(operand.owner)
+        return replace(operand, owner=self.same.get(operand.owner, operand.owner)) if number is None else number
+
+    def _without_copies(self, node: Product | Contraction) -> Product | Contraction:
+        left = self.same.get(node.left, node.left)
+        if isinstance(node, Product):
+            return replace(node, left=left)
+        return replace(node, left=left, right=self.same.get(node.right, node.right))
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def _simplified(self, statement: Statement) -> Statement | None:
+        """What a statement becomes, None where it adds nothing to what is there."""
+        statement = replace(statement, operands=tuple(self._known(o) for o in statement.operands))
+        value = self._value(statement)
+        if value is None:
+            return _short_sum(statement)
+        if not isinstance(value, Access) and statement.fold:
+            return _folded_number(statement, value)
+        if isinstance(value, Access) and self._is_read(value) and self._is_whole(statement, value):
+            self.same[statement.target.owner] = value.owner
+        return replace(statement, operands=(value,), form="copy")
+
+    def _is_read(self, operand: Access) -> bool:
+        """Whether it is what a step reads from a tensor, and nothing writes."""
+        return operand.owner in self.plan.slots and operand.owner not in self.writers
+
+    def _is_whole(self, statement: Statement, value: Access) -> bool:
+        """Whether elements of a value and of all of a target have the same numbers."""
+        target, kind = statement.target, self.plan.types[statement.target.owner]
+        whole = not statement.fold and prod(statement.extents) == kind.size and kind.dtype == statement.dtype
+        return whole and value.index is None and value.layout == target.layout
+
+    def _value(self, statement: Statement) -> Access | Number | None:
+        """The one operand or number that a statement's value is; None where it must be computed."""
+        operands = statement.operands
+        if statement.form == "copy":
+            return operands[0]
+        if statement.form in ("product", "square", "quotient", "dropped"):
+            factors = operands[:1] if statement.form in ("quotient", "dropped") else operands
+            return 0 if self.over and any(_is_zero(o) for o in factors) else None
+        if statement.form == "sum":
+            return _sum_value(operands)
+        return self._applied(statement) if statement.form == "apply" else None
+
+    def _applied(self, statement: Statement) -> Access | Number | None:
+        call, operands = statement.made_by(), statement.operands
+        kind = call.op.type
+        if kind == "SelectValid" and self._compares(operands[3], operands[2]):
+            return operands[0] if not self.over else 0 if call.attr("drop") else operands[1]
+        if kind == "MaskRows" and self._compares(operands[2], operands[1]):
+            return call.attr("fill") if self.over else operands[0]
+        if kind in ("Less", "Greater") and self._compares(*(operands if kind == "Less" else operands[::-1])):
+            return not self.over
+        if not any(isinstance(operand, Access) for operand in operands):
+            return _evaluated(call, operands)
+        if kind == "Where" and not isinstance(operands[0], Access):
+            return operands[1] if operands[0] else operands[2]
+        return _algebra(kind, operands, self.over)
+
+    def _compares(self, timestep: Access | Number, lengths: Access | Number) -> bool:
+        """Whether these are the step's number and the rows' lengths."""
+        owners = [operand.owner for operand in (timestep, lengths) if isinstance(operand, Access)]
+        return owners == [self.timestep, self.lengths]
+
+
+def _algebra(kind: str, operands: Sequence[Access | Number], over: bool) -> Access | Number | None:
+    """Sums with 0, and products with it: whatever a row that is over holds besides, 0 times it is 0."""
+    zeros = [_is_zero(operand) for operand in operands]
+    if over and kind in ("Mul", "Div") and (zeros[0] or (kind == "Mul" and zeros[1])):
+        return 0
+    if kind in ("Add", "Sum"):
+        return _sum_value(operands)
+    return operands[0] if kind == "Sub" and zeros[1] else None
+
+
+def _sum_value(operands: Sequence[Access | Number]) -> Access | Number | None:
+    rest = [operand for operand in operands if not _is_zero(operand)]
+    return 0 if not rest else rest[0] if len(rest) == 1 else None
+
+
+def _short_sum(statement: Statement) -> Statement:
+    """A sum without its zeros."""
+    if statement.form != "sum":
+        return statement
+    return replace(statement, operands=tuple(o for o in statement.operands if not _is_zero(o)))
+
+
+def _folded_number(statement: Statement, value: Number) -> Statement | None:
+    """What a fold over one number becomes."""
+    unchanged = _is_zero(value) if statement.fold in ("add", "or") else False
+    if statement.start is None:
+        return None if unchanged else replace(statement, operands=(value,), form="copy")
+    if statement.fold not in IDEMPOTENT and not unchanged:
+        return replace(statement, operands=(value,), form="copy")
+    kept = tuple(axis for axis in range(len(statement.extents)) if axis not in statement.folded_axes())
+    bare = replace(statement, operands=(), form="copy", fold="", start=None)
+    row = None if statement.row_axis is None else kept.index(statement.row_axis)
+    return replace(bare.moved(kept), operands=(value,), row_axis=row)
+
+
+def _zeros(product: Product, plan: StepPlan) -> Statement:
+    kind = plan.types[product.target]
+    target = Access(product.target, dense(kind.shape))
+    row = plan.batch_axes.get(product.target)
+    return Statement(product.blob, kind.shape, target, (0,), "copy", None, kind.dtype, row_axis=row)
+
+
+def _written_number(node: Node) -> Number | None:
+    """The number that a node writes to all elements it touches."""
+    if not isinstance(node, Statement) or node.form != "copy" or node.fold:
+        return None
+    return None if isinstance(node.operands[0], Access) else node.operands[0]
+
+
+def _is_zero(operand: Access | Number) -> bool:
+    return not isinstance(operand, Access) and operand == 0
+
+
+def _evaluated(call: Call, operands: Sequence[Access | Number]) -> Number:
+    """The value of an elementwise op of numbers."""
+    given = iter(operands)
+    arrays = [None if kind is None else np.full((1,) * kind.rank, next(given), kind.dtype) for kind in call.types]
+    with np.errstate(all="ignore"):
+        result: Number = np.asarray(schema_of(call.op.type).reference(call, *arrays)).item()
+    return result
+
+
+def gather_rows(scan: Scan, plan: StepPlan, nodes: Sequence[Node], kind: str) -> StepPlan:
+    """Let products touch scratch alone, and pointwise kernels copy from and to tensors, which hold all rows.
+
+    rewrite: `y = x @ w; g += x^T @ d`  -->  `x' = x; y' = x' @ w; g += x'^T @ d; y = y'`, where x and y lie in tensors
+
+    Args:
+        nodes: of a step, in an order in which they can run.
+        kind: of rows, in names of copies.
+    """
+    rows = _Gatherer(scan.batch, plan, kind)
+    for node in rows.with_own_targets(nodes):
+        rows.take(node)
+    stages = split_stages(rows.nodes, carried_owners(scan, plan.slots))
+    return replace(plan, stages=tuple(stages), types=rows.types, batch_axes=rows.axes)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a product reads of an owner: `[rows, columns]` at `offset`, in rows of `stride` numbers."""
+
+    owner: str
+    offset: int
+    stride: int
+    rows: int
+    columns: int
+
+
+class _Gatherer:
+    def __init__(self, batch: int, plan: StepPlan, kind: str) -> None:
+        self.batch, self.plan, self.kind = batch, plan, kind
+        self.types, self.axes = dict(plan.types), dict(plan.batch_axes)
+        self.nodes: list[Node] = []
+        self.targets: dict[str, str] = {}
+        self.copies: dict[str, list[tuple[_Part, str]]] = {}
+
+    # -- targets -------------------------------------------------------------------------------------------------
+
+    def with_own_targets(self, nodes: Sequence[Node]) -> list[Node]:
+        """Products write owners in scratch; behind the last of them these are copied to where they are stored."""
+        stored = {node.target for node in nodes if isinstance(node, Product) and node.target in self.plan.slots}
+        last = {node_writes(node): i for i, node in enumerate(nodes)}
+        result: list[Node] = []
+        for i, node in enumerate(nodes):
+            renamed = node
+            for owner in stored & {*node_reads(node), node_writes(node)}:
+                renamed = _renamed(renamed, owner, self._scratch(owner))
+            result.append(renamed)
+            if node_writes(node) in stored and last[node_writes(node)] == i:
+                result.append(self._stored(node_writes(node)))
+        return result
+
+    def _scratch(self, owner: str) -> str:
+        if owner not in self.targets:
+            self.targets[owner] = self._new(f"{owner}/{self.kind}", self.types[owner], self.axes[owner])
+        return self.targets[owner]
+
+    def _new(self, name: str, kind: Type, axis: int) -> str:
+        name = unused_name(name, self.types)
+        self.types[name], self.axes[name] = kind, axis
+        return name
+
+    def _stored(self, owner: str) -> Statement:
+        kind = self.types[owner]
+        layout = dense(kind.shape)
+        return Statement(
+            owner, kind.shape, Access(owner, layout), (Access(self._scratch(owner), layout),), "copy", None, kind.dtype,
+            row_axis=self.axes[owner],
+        )  # fmt: skip
+
+    # -- operands ------------------------------------------------------------------------------------------------
+
+    def take(self, node: Node) -> None:
+        """Keep a node, behind copies of what it reads from tensors where it is a product."""
+        if isinstance(node, Product) and node.left in self.plan.slots:
+            left = self._copied(_Part(node.left, node.offset, node.row_stride, node.rows, node.inner))
+            node = replace(node, left=left, offset=0, row_stride=node.inner)
+        elif isinstance(node, Contraction):
+            node = self._contraction(node)
+        self.nodes.append(node)
+
+    def _contraction(self, node: Contraction) -> Contraction:
+        if node.left in self.plan.slots:
+            part = _Part(node.left, node.left_offset, node.left_stride, node.inner, node.rows)
+            node = replace(node, left=self._copied(part), left_offset=0, left_stride=node.rows)
+        if node.right in self.plan.slots:
+            part = _Part(node.right, node.right_offset, node.right_stride, node.inner, node.columns)
+            node = replace(node, right=self._copied(part), right_offset=0, right_stride=node.columns)
+        return node
+
+    def _copied(self, part: _Part) -> str:
+        """The owner of a copy of a part, made where it is first needed."""
+        copies = self.copies.setdefault(part.owner, [])
+        for known, name in copies:
+            if known == part:
+                return name
+        dtype = self.types[part.owner].dtype
+        each = part.rows // self.batch
+        shape: Shape = (self.batch, each, part.columns)
+        source = Layout(part.offset, shape, (each * part.stride, part.stride, 1))
+        number = sum(map(len, self.copies.values()))
+        name = self._new(f"{part.owner}/{self.kind}.{number}", Type(dtype, shape), 0)
+        copies.append((part, name))
+        target, operand = Access(name, dense(shape)), Access(part.owner, source)
+        self.nodes.append(Statement(name, shape, target, (operand,), "copy", None, dtype, row_axis=0))
+        return name
+
+
+def _renamed(node: Node, owner: str, name: str) -> Node:
+    if isinstance(node, Product):
+        left, target = (name if own == owner else own for own in (node.left, node.target))
+        return replace(node, left=left, target=target)
+    if isinstance(node, Contraction):
+        left, right = (name if own == owner else own for own in (node.left, node.right))
+        return replace(node, left=left, right=right)
+    operands = tuple(_renamed_access(o, owner, name) if isinstance(o, Access) else o for o in node.operands)
+    return replace(node, target=_renamed_access(node.target, owner, name), operands=operands)
+
+
+def _renamed_access(access: Access, owner: str, name: str) -> Access:
+    index = None if access.index is None else _renamed_access(access.index, owner, name)
+    return replace(access, owner=name if access.owner == owner else access.owner, index=index)
+
+
+def compact_rows(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan for rows that end; the plan as it is, with the reason, where rows cost as much past their end.
+
+    rewrite: stages of all rows  -->  stages of rows that are not over, and fewer of rows that are
+    """
+    names = lengths_of(scan)
+    if scan.timestep is None or not names:
+        return plan
+    alone = len(plan.stages) == 1 and goes_outside(scan, plan)  # two kinds of steps cost a row nothing then
+    reason = "" if scan.batch == 1 and alone else plan.whole or _interleaved(scan, plan)
+    for lengths in [] if reason else names:
+        over, lasting = (simplify_rows(plan, lengths, scan.timestep, over) for over in (True, False))
+        over = live_nodes(over, [*_stored(plan, scan.unseen), *_checked(scan, plan)])
+        lasting = live_nodes(lasting, _stored(plan, ()))
+        if _work(over) < _work(lasting) or alone:
+            first = gather_rows(scan, plan, lasting, "lasting")
+            second = gather_rows(scan, first, over, "over")
+            return replace(second, stages=first.stages, past_end=second.stages, lengths=lengths)
+        reason = f"'{lengths}' masks no product"
+    return replace(plan, uncompacted=reason)
+
+
+def _work(nodes: Sequence[Node]) -> tuple[int, int]:
+    """Products, and nodes in all."""
+    products = [node for node in nodes if not isinstance(node, Statement) or node.form == "product"]
+    return len(products), len(nodes)
+
+
+def _stored(plan: StepPlan, unseen: Collection[TensorName]) -> list[str]:
+    return [*(owner for owner, slot in plan.slots.items() if slot.tensor not in unseen), *plan.accumulators]
+
+
+def _checked(scan: Scan, plan: StepPlan) -> list[str]:
+    """Owners of what is looked up: a wrong index or label is found in every row. What backward looks up is right."""
+    statements = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Statement)]
+    return [] if scan.gradients else [s.target.owner for s in statements if s.may_fail()]
+
+
+def past_end_reads(plan: StepPlan) -> frozenset[TensorName]:
+    """Tensors that are read where a row is over: all where rows do not shrink."""
+    if not plan.lengths:
+        return frozenset(slot.tensor for slot in plan.slots.values())
+    owners = {owner for stage in plan.past_end for node in stage.nodes for owner in node_reads(node)}
+    return frozenset(plan.slots[owner].tensor for owner in owners if owner in plan.slots)
+
+
+def lengths_of(scan: Scan) -> list[str]:
+    """References that a step compares with its number, row by row."""
+    names = []
+    for call in scan.program.calls:
+        inputs = call.op.inputs
+        if call.op.type in ("SelectValid", "MaskRows"):
+            names.append(inputs[-2])
+        elif call.op.type in ("Less", "Greater") and scan.timestep in inputs:
+            names += [name for name in inputs if name != scan.timestep]
+    rows = Type("int32", (scan.batch,))
+    return [name for name in dict.fromkeys(names) if name in scan.references and scan.program.types[name] == rows]
+
+
+def _interleaved(scan: Scan, plan: StepPlan) -> str:
+    """Why rows cannot be left out of products, `""` where they can: what products touch lies row by row."""
+    for stage in plan.stages:
+        for node in stage.nodes:
+            if isinstance(node, Product | Contraction):
+                sides = (node.left, node.target) if isinstance(node, Product) else (node.left, node.right)
+                for owner in sides:
+                    if not _lies_by_rows(owner, scan, plan):
+                        return f"rows of '{owner}' do not lie side by side, as the product '{node.blob}' reads them"
+    return ""
+
+
+def _lies_by_rows(owner: str, scan: Scan, plan: StepPlan) -> bool:
+    """Whether the batch axis comes first in a step of an owner; a window has its steps before that."""
+    axis, shape = plan.batch_axes.get(owner), plan.types[owner].shape
+    windows = len(shape) - len(scan.tensors[plan.slots[owner].tensor].shape) if owner in plan.slots else 0
+    return axis is not None and axis >= windows and prod(shape[windows:axis]) == 1

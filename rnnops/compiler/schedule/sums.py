@@ -1,0 +1,374 @@
+"""Sums of a step over axes, rows and time.
+
+The order of axes where folds are to be in registers.
+
+A fold gets its folded axes last. What it reads is computed in the order in which it goes through it, and so is what is
+made of that: all of it then fits one nest of loops, and needs no memory. Limits: what two folds read in different
+orders is computed in that of the first.
+
+Folds of folds: what is folded in two steps is folded at once, so that products over rows and steps are one.
+
+Sums over rows and steps: products over whole tiles where they are products, else a sum for each row.
+
+What is linear in sums over rows: it is computed once, from totals over all steps, not at every step.
+
+The gradient of a weight is a sum over the rows of the batch. Rows are shared out among threads, so a step has no such
+sum at hand; but what is linear in it may wait until all steps have been summed up.
+
+Sums over time of a step whose rows are independent: over rows first, then what is linear in them, once.
+
+Sums over time of a step whose rows are one: each has an accumulator, to which every step adds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from rnnops.compiler.ir.scan import Lowered, Scan
+from rnnops.compiler.ir.statements import Access, Contraction, Layout, Node, Statement, dense, fold_word, read_counts
+from rnnops.compiler.schedule.products import as_contraction
+from rnnops.compiler.schedule.stages import copied
+from rnnops.compiler.schedule.step_plan import MixedError, Step, rows_of_sum
+from rnnops.loops import Reduction, View, normal_text
+from rnnops.schema import Call, form_of, schema_of
+from rnnops.types import Type
+
+Order = tuple[int, ...]
+Orders = dict[tuple[str, Layout], Order]  # of what is read or written, by owner and layout
+
+
+def folds_innermost(statements: Sequence[Statement]) -> list[Statement]:
+    """Statements of one row with the axes that they fold last, and all else in an order that suits these.
+
+    rewrite: `p[s, e] = a[s] * b[s, e]; c[e] += p[s, e]`  -->  `p[e, s] = a[s] * b[s, e]; c[e] += p[e, s]`
+    """
+    wanted = _orders_of_readers(statements)
+    made: Orders = {}
+    found = []
+    for statement in statements:
+        target = statement.target.owner, statement.target.layout
+        order = _folded_last(statement) or wanted.get(target) or _order_of_what_it_reads(statement, made)
+        made[target] = order
+        found.append(statement.moved(order))
+    return found
+
+
+def _folded_last(statement: Statement) -> Order | None:
+    folded = statement.folded_axes() if statement.fold and statement.target.index is None else ()
+    return (*(a for a in _axes(statement) if a not in folded), *folded) if folded else None
+
+
+def _orders_of_readers(statements: Sequence[Statement]) -> Orders:
+    """The orders in which folds, and what they are made of, go through what they read; the first reader's."""
+    orders: Orders = {}
+    for statement in reversed(statements):
+        order = _folded_last(statement) or orders.get((statement.target.owner, statement.target.layout))
+        if order:
+            orders.update({(access.owner, access.layout): order for access in statement.reads()})
+    return orders
+
+
+def _order_of_what_it_reads(statement: Statement, made: Orders) -> Order:
+    known = [made[key] for access in statement.reads() if (key := (access.owner, access.layout)) in made]
+    return known[0] if known else _axes(statement)
+
+
+def _axes(statement: Statement) -> Order:
+    return tuple(range(len(statement.extents)))
+
+
+def merge_folds(step: Step) -> Step:
+    """Fold at once what a step folds in two steps; see `merged`."""
+    return replace(step, nodes=tuple(merged(step.statements, step.stored)))
+
+
+def merged(statements: Sequence[Statement], stored: Collection[str]) -> list[Statement]:
+    """Fold at once what is folded in two steps.
+
+    rewrite: `x[n, i, j] += a[n, k, i] * b[n, k, j]; y[i, j] += x[n, i, j]`
+        -->  `y[i, j] += a[n, k, i] * b[n, k, j]`
+    """
+    reads = read_counts(statements)
+    makers = {s.target.owner: s for s in statements if s.fold == "add" and s.start is not None}
+    writes = Counter(s.target.owner for s in statements)
+    merged: list[Statement] = []
+    gone: set[int] = set()
+    for statement in statements:
+        source = statement.operands[0] if statement.operands else None
+        first = makers.get(source.owner) if isinstance(source, Access) else None
+        if (
+            first is None
+            or statement.fold != "add"
+            or statement.form != "copy"
+            or statement.target.index is not None
+            or first.form != "product"
+            or not isinstance(source, Access)
+            or source.owner in stored
+            or reads[source.owner] != 1
+            or writes[source.owner] != 1
+            or (places := _places_of_axes(source, first)) is None
+        ):
+            merged.append(statement)
+            continue
+        folded = first.folded_axes() or (len(first.extents) - 1,)
+        if len(folded) > 1:
+            merged.append(statement)
+            continue
+        order = (*places, None)
+        target = replace(statement.target, layout=statement.target.layout.with_axes(order, first.extents))
+        merged.append(replace(first, blob=statement.blob, target=target, start=statement.start))
+        gone.add(id(first))
+    return [statement for statement in merged if id(statement) not in gone]
+
+
+def _places_of_axes(source: Access, maker: Statement) -> tuple[int, ...] | None:
+    """For each axis that a product keeps, the axis of `source` that runs along it; None where one is missing."""
+    kept = maker.extents[:-1]
+    if source.layout.offset or source.layout.size != prod(kept):
+        return None
+    places = []
+    for size, stride in zip(kept, dense(kept).strides, strict=True):
+        found = [
+            axis
+            for axis, (own, step) in enumerate(zip(source.layout.shape, source.layout.strides, strict=True))
+            if own == size and (step == stride or size == 1) and axis not in places
+        ]
+        if not found:
+            return None
+        places.append(found[0])
+    return tuple(places) if len(places) == len(source.layout.shape) else None
+
+
+def contract_sums(step: Step) -> Step:
+    """Turn products that are summed into products over a whole tile of steps, and other sums over rows into parts.
+
+    rewrite: `dw[i, j] += x[n, i] * dy[n, j]`  -->  `dw += x^T @ dy`; where rows are independent and it is none,
+        `db[j] += dy[n, j]`  -->  `db[part of n, j] += dy[n, j]`
+    """
+    lowered, axes, accumulators = step.lowered.copy(), dict(step.batch_axes), dict(step.accumulators)
+    writers, sizes = Counter(s.target.owner for s in step.statements), step.sizes()
+    nodes: list[Node] = []
+    contractions: list[Contraction] = []
+    for statement in step.statements:
+        owner = statement.target.owner
+        if owner not in accumulators or not _is_summed(statement, step, writers):
+            nodes.append(statement)
+        elif found := as_contraction(statement, sizes, step.invariant, bool(step.whole)):
+            contractions.append(found)
+        elif step.whole:
+            nodes.append(statement)
+        else:
+            accumulators[owner], axes[owner] = True, 0
+            nodes.append(_in_parts(statement, lowered, step.scan.batch))
+    return replace(step, lowered=lowered, nodes=(*nodes, *contractions), batch_axes=axes, accumulators=accumulators)
+
+
+def _is_summed(statement: Statement, step: Step, writers: Counter[str]) -> bool:
+    """Whether it alone writes a sum, over rows where they are independent."""
+    if step.whole:
+        return writers[statement.target.owner] == 1
+    return statement.row_axis in statement.folded_axes()
+
+
+def _in_parts(statement: Statement, lowered: Lowered, batch: int) -> Statement:
+    """A sum over rows as sums over some rows each, so that threads add to rows of their own."""
+    owner, layout = statement.target.owner, statement.target.layout
+    kind = lowered.types[owner]
+    lowered.types[owner] = Type(kind.dtype, (-(-batch // rows_of_sum(batch)), *kind.shape))
+    strides = [prod(kind.shape) if a == statement.row_axis else s for a, s in enumerate(layout.strides)]
+    target = replace(statement.target, layout=replace(layout, strides=tuple(strides)))
+    return replace(statement, target=target, start=None)
+
+
+SUMS = ("Add", "Sum", "Sub")  # linear in all operands at once
+SCALED = ("Mul", "MatMul")  # linear in either operand
+FIRST = ("Div", "Gather", "Identity", "Neg", "ScatterAdd")  # linear in the first operand, as sums and means are
+CHOICES = ("Where",)  # linear in all operands but the first
+
+
+@dataclass(frozen=True)
+class LateCalls:
+    """The ops of a step that wait.
+
+    Args:
+        calls: that compute with sums, in order.
+        fixed: that compute what is the same at every step.
+        summed: blobs that are sums over rows or linear in such sums.
+    """
+
+    calls: Sequence[Call]
+    fixed: Sequence[Call]
+    summed: Collection[str]
+
+    def needed(self, blobs: Iterable[str]) -> list[Call]:
+        """The ops that these blobs depend on."""
+        wanted = set(blobs)
+        result: list[Call] = []
+        for call in reversed([*self.fixed, *self.calls]):
+            if any(name in wanted for name in call.op.outputs):
+                wanted.update(call.op.inputs)
+                result.append(call)
+        return result[::-1]
+
+
+def late_calls(
+    calls: Iterable[Call], frontier: Collection[str], lowered: Lowered, references: Iterable[str]
+) -> LateCalls:
+    """Find all that follows from sums over rows.
+
+    Args:
+        calls: of a step, in order.
+        frontier: owners that are sums over rows.
+        lowered: the step.
+        references: blobs that are the same at every step.
+
+    Raises MixedError where something is no linear function of sums.
+    """
+    summed = {blob for blob, access in lowered.views.items() if access.owner in frontier}
+    zeros, fixed = {name for name, value in lowered.numbers.items() if value == 0}, set(references)
+    late: list[Call] = []
+    first: list[Call] = []
+    for call in calls:
+        outputs = [name for name in call.op.outputs if name]
+        if any(name in summed for name in call.op.inputs) and outputs[0] not in frontier:
+            if not _is_linear(call, summed, fixed, zeros):
+                raise MixedError(f"'{outputs[0]}' is no linear function of sums over rows")
+            late.append(call)
+            summed.update(outputs)
+        elif all(name in fixed for name in call.op.inputs if name) and not schema_of(call.op.type).random:
+            first.append(call)
+            fixed.update(outputs)
+    return LateCalls(late, first, summed)
+
+
+def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zeros: Collection[str]) -> bool:
+    """Whether a call is linear in what is summed, for what is fixed."""
+    names, kind = [name for name in call.op.inputs if name], call.op.type
+    others = [name for name in names if name not in summed]
+    if kind in SUMS:
+        return all(name in zeros for name in others)
+    if kind in CHOICES:
+        return names[0] in fixed and all(name in zeros for name in others[1:])
+    if any(name not in fixed and name not in zeros for name in others):
+        return False
+    if kind in SCALED:
+        return len(others) == 1
+    form = form_of(call)
+    if isinstance(form, View) and form.all_inputs:
+        return all(name in zeros for name in others)
+    if isinstance(form, View):
+        return names[0] in summed and (kind != "Pad" or _fills_with_zero(call, zeros))
+    first = kind in FIRST or (isinstance(form, Reduction) and is_linear(form))
+    return first and names[0] in summed and names.count(names[0]) == 1
+
+
+def _fills_with_zero(call: Call, zeros: Collection[str]) -> bool:
+    if call.attr("mode") != "constant":
+        return True
+    return call.op.inputs[2] in zeros if call.has(2) else call.attr("constant_value") == 0
+
+
+def is_linear(form: Reduction) -> bool:
+    """Whether a reduction is a sum of its elements, or their mean."""
+    plain = fold_word(form.combine) == "add" and normal_text(form.element) == normal_text("{0}")
+    return plain and normal_text(form.finish) in map(normal_text, ("{acc}", "{acc} / {count}"))
+
+
+def split_sums(step: Step) -> Step:
+    """Sum what folds rows over rows and steps; what is linear in that waits for the last step, the rest goes by rows.
+
+    rewrite: `s = ReduceSum(x, rows); y = Mul(s, w)`, y summed over steps  -->  `s += x`, then once `y = Mul(s, w)`
+
+    Raises MixedError where a sum over rows is used in its step.
+    """
+    frontier = _frontier(step)
+    late = late_calls(step.scan.program.calls, frontier, step.lowered, step.scan.references)
+    _check_unused(step, frontier, late)
+    scan, lowered, nodes = step.scan, step.lowered.copy(), step.statements
+    sums: dict[str, str] = {}
+    accumulators: dict[str, bool] = {}
+    for result, blob in scan.sums.items():
+        if blob in late.summed:
+            sums[result] = blob
+            continue
+        zero = lowered.numbers.get(blob) == 0
+        if not zero and (blob not in lowered.views or lowered.views[blob].owner not in step.batch_axes):
+            raise MixedError(f"'{blob}' is the same for all rows, and summed")
+        sums[result] = accumulator(scan, lowered, blob)
+        accumulators[sums[result]] = False
+        if not zero:
+            nodes.append(added(scan, lowered, blob, sums[result]))
+    needed = {blob for blob in sums.values() if blob in late.summed}
+    epilogue = tuple(late.needed(needed))
+    wanted = needed | {name for call in epilogue for name in call.op.inputs}
+    left = _left(step, nodes, late, frontier, {*step.slots, *accumulators}, wanted)
+    accumulators.update((s.target.owner, False) for s in left if s.target.owner in frontier)
+    return replace(step, lowered=lowered, nodes=tuple(left), sums=sums, accumulators=accumulators, epilogue=epilogue)
+
+
+def _frontier(step: Step) -> set[str]:
+    """Owners that are sums over rows. Raises MixedError for other folds over rows."""
+    for statement in step.statements:
+        if statement.row_axis is None and statement.fold and statement.target.owner in step.slots:
+            # it is computed with each row, which is no way to add to what is there
+            raise MixedError(f"'{statement.blob}' is the same for all rows, and a fold that is stored")
+    frontier = {s.target.owner for s in step.statements if s.row_axis in s.folded_axes()}
+    writers = [s for s in step.statements if s.target.owner in frontier]
+    if any(s.row_axis not in s.folded_axes() or s.fold != "add" for s in writers):
+        raise MixedError("a fold over rows is written in parts, or is no sum")
+    return frontier
+
+
+def _check_unused(step: Step, frontier: Collection[str], late: LateCalls) -> None:
+    """Raise MixedError where a sum over rows is used in its step, or stored."""
+    if any((s.blob in frontier) != (s.target.owner in frontier) for s in step.statements):
+        raise MixedError("a sum over rows is used in its step")
+    if any(blob in late.summed for blob, *_ in (*step.scan.writes, *step.scan.additions)):
+        raise MixedError("a sum over rows is stored at every step")
+
+
+def _left(
+    step: Step,
+    nodes: list[Statement],
+    late: LateCalls,
+    frontier: Collection[str],
+    stored: Collection[str],
+    wanted: Collection[str],
+) -> list[Statement]:
+    """What is left of a step: neither what waits, nor sums over rows that nobody wants."""
+    waits = {name for call in late.calls for name in call.op.outputs}
+    left = [s for s in nodes if s.blob not in waits or s.target.owner in stored]
+    if any(access.owner in frontier for s in left for access in s.reads()):
+        raise MixedError("a sum over rows is used in its step")
+    return [s for s in left if s.target.owner not in frontier or s.target.owner in wanted]
+
+
+def sum_over_steps(step: Step) -> Step:
+    """Add what is summed over steps to accumulators.
+
+    rewrite: `dw = ...`, summed over steps  -->  `dw = ...; dw/total.0 += dw`
+    """
+    scan, lowered, nodes = step.scan, step.lowered.copy(), list(step.nodes)
+    sums: dict[str, str] = {}
+    for result, blob in scan.sums.items():
+        sums[result] = accumulator(scan, lowered, blob)
+        if lowered.numbers.get(blob) != 0:
+            nodes.append(added(scan, lowered, blob, sums[result]))
+    return replace(
+        step, lowered=lowered, nodes=tuple(nodes), sums=sums, accumulators=dict.fromkeys(sums.values(), False)
+    )
+
+
+def accumulator(scan: Scan, lowered: Lowered, blob: str) -> str:
+    """An owner that a blob is added to at every step."""
+    owner = lowered.fresh(f"{blob}/total")
+    lowered.own(owner, scan.program.types[blob])
+    return owner
+
+
+def added(scan: Scan, lowered: Lowered, blob: str, owner: str) -> Statement:
+    """The statement that adds a blob to its accumulator."""
+    return copied(scan, lowered, blob, lowered.views[owner], "add")

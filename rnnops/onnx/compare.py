@@ -1,0 +1,332 @@
+"""A model beside ONNX Runtime: random feeds, runs step by step, differences, times.
+
+How far outputs are from those of another program: the largest difference, over the largest value.
+
+What calls take, in turns: each for a while, round by round, so that all see the same machine.
+
+Times are the process's processor time: calls here run on one thread, and others on the machine take nothing of it.
+
+The door to ONNX Runtime, beside which files are run: one thread, no messages.
+
+Times of a bound run beside those of ONNX Runtime, one thread each: calls, and steps whose states are handed on.
+
+Random feeds for files: sizes for what a file leaves open, made up where nobody says them, and numbers by dtype.
+
+A model step by step: states handed on by hand, a sequence cut into steps, and what steps made put together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rnnops.onnx.errors import MissingPackageError, OnnxError, about
+from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
+from rnnops.types import BOOL, FLOATS, Array, Shape
+
+if TYPE_CHECKING:
+    from rnnops.compiler.api.run import Run
+    from rnnops.compiler.api.stream import Stream
+
+
+def distance(out: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """The largest difference of two sets of outputs, over each one's largest value; infinite where they do not fit."""
+    if set(out) != set(expected):
+        return float("inf")
+    return max((distance_of(out[name], expected[name]) for name in expected), default=0.0)
+
+
+def distance_of(one: Array, other: Array) -> float:
+    """The same of one output; of integers and bools, 0 or infinite."""
+    if one.shape != other.shape or one.dtype != other.dtype or not np.isfinite(one.astype("float64")).all():
+        return float("inf")
+    if one.dtype.kind != "f":
+        return 0.0 if np.array_equal(one, other) else float("inf")
+    largest = np.abs(other).max(initial=np.finfo(one.dtype).tiny)
+    return float(np.abs(one.astype("float64") - other).max(initial=0.0) / largest)
+
+
+BLOCK, ROUNDS, WARM = 0.1, 5, 3  # seconds of a turn, turns of each, calls before the first
+Clock = Callable[[], float]
+
+
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], block: float = BLOCK, rounds: int = ROUNDS, clock: Clock = process_time
+) -> dict[str, float]:
+    """Seconds of a call of each: the median over rounds of the mean over a turn of at least `block` seconds."""
+    times: dict[str, list[float]] = {label: [] for label in calls}
+    for call in calls.values():
+        for _ in range(WARM):
+            call()
+    for _ in range(rounds):
+        for label, call in calls.items():
+            times[label].append(time_turn(call, block, clock))
+    return {label: median(found) for label, found in times.items()}
+
+
+def time_turn(call: Callable[[], object], block: float, clock: Clock) -> float:
+    """Mean seconds of calls that take at least `block` seconds together, one call at least.
+
+    The clock is read after 1, 3, 7, ... calls, as reading it takes as long as a part of a small one.
+    """
+    start, count, chunk = clock(), 0, 1
+    while True:
+        for _ in range(chunk):
+            call()
+        count, chunk = count + chunk, 2 * chunk
+        now = clock()
+        if now - start >= block:
+            return (now - start) / count
+
+
+PREAMBLE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (Non-zero status code returned while )?|\S*/onnxruntime/\S+ "
+)
+LONGEST = 400  # characters of what it says, which ends with what is wrong
+
+
+class Session:
+    """A file in ONNX Runtime, on one thread.
+
+    Args:
+        path: the file.
+
+    Raises:
+        MissingPackageError: there is no ONNX Runtime.
+        OnnxError: it does not take the file; calls: it does not run it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            hint = f"Install it by {sys.executable} -m pip install onnxruntime"
+            raise MissingPackageError("the package onnxruntime is missing", hint=f"{hint}.") from error
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._where = f"ONNX Runtime, {os.fspath(path)}"
+        with about(self._where):
+            self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name; feeds that are no inputs of the file are left out."""
+        try:
+            return dict(zip(self._outputs, self._session.run(None, self._given(feeds)), strict=True))
+        except Exception as error:  # whatever it raises
+            told = " ".join(PREAMBLE.sub("", str(error)).split())
+            raise OnnxError(f"{self._where}: it fails", came=told[:LONGEST]) from error
+
+    def repeated(self, feeds: Mapping[str, Array]) -> Callable[[], object]:
+        """A call that is as short as Python allows, to be timed."""
+        return partial(self._session.run, None, self._given(feeds))
+
+    def stepped(self, feeds: Mapping[str, Array], links: Mapping[str, str]) -> Callable[[], object]:
+        """The same, which hands states on to the next call.
+
+        Args:
+            feeds: with what states begin with; links: output -> the input that it feeds.
+        """
+        given, run = self._given(feeds), self._session.run
+        places = [(self._outputs.index(output), name) for output, name in links.items()]
+
+        def step() -> object:
+            out = run(None, given)
+            for place, name in places:
+                given[name] = out[place]
+            return out
+
+        return step
+
+    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: feeds[name] for name in self._inputs if name in feeds}
+
+
+OURS, THEIRS = "rnnops", "ONNX Runtime"
+Arrays = Mapping[str, Array]
+
+
+def call_times(run: Run, session: Session, feeds: Arrays, constants: Arrays, **options: Any) -> dict[str, float]:
+    """Seconds of a call of each.
+
+    Args:
+        constants: what the file is fed beside what the run is fed; options: of `time_in_turns`.
+    """
+    theirs = session.repeated({**feeds, **constants})
+    return time_in_turns({OURS: lambda: run(feeds), THEIRS: theirs}, **options)
+
+
+def step_times(
+    stream: Stream, session: Session | None, feeds: Arrays, links: Mapping[str, str], constants: Arrays, **options: Any
+) -> dict[str, float]:
+    """Seconds of a step of each; of ours alone without a session.
+
+    Args:
+        feeds: of a step, without states; links: output -> the state that it is; constants, options: as above.
+    """
+    calls: dict[str, Callable[[], object]] = {OURS: lambda: stream(feeds)}
+    if session is not None:
+        calls[THEIRS] = session.stepped({**feeds, **constants, **stream.states}, links)
+    return time_in_turns(calls, **options)
+
+
+MADE_UP = (2, 7, 5, 3)  # the first open size, the second and so on; the last of these is that of all others
+MOST = 2**27  # numbers of a feed
+
+
+@dataclass(frozen=True)
+class ChosenSizes:
+    """What open sizes are.
+
+    Args:
+        shapes: of each input; open: the sizes by their names; made_up: those of them that nobody has said.
+    """
+
+    shapes: dict[str, Shape]
+    open: dict[str, int]
+    made_up: tuple[str, ...]
+
+    def text(self) -> str:
+        """`batch=2 (made up), time=9`."""
+        return ", ".join(f"{name}={size}{' (made up)' * (name in self.made_up)}" for name, size in self.open.items())
+
+
+def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence[int]]) -> ChosenSizes:
+    """Shapes of all inputs.
+
+    Args:
+        inputs: input -> what the file says of its sizes, None for nothing.
+        given: name of an open size -> one number; name of an input of which the file says nothing -> all its sizes.
+
+    Raises OnnxError for other names and numbers, and for an input of which nobody says anything.
+    """
+    check_names(inputs, given)
+    names = names_of_open_sizes(inputs)
+    made_up = tuple(name for name in names if name not in given)
+    numbers = dict(zip(made_up, chain(MADE_UP, repeat(MADE_UP[-1])), strict=False))
+    sizes = {name: numbers[name] if name in numbers else one_size(name, given[name]) for name in names}
+    shapes = {name: shape_of(name, dims, sizes, given) for name, dims in inputs.items()}
+    return ChosenSizes(shapes, sizes, made_up)
+
+
+def check_names(inputs: Mapping[str, Dims | None], given: Collection[str]) -> None:
+    """Raise OnnxError for names that are neither open sizes nor inputs of which the file says nothing."""
+    names = [*names_of_open_sizes(inputs), *(name for name, dims in inputs.items() if dims is None)]
+    if unknown := sorted(set(given) - set(names)):
+        wanted = ", ".join(names) or "none: the file says them all"
+        raise OnnxError("these are no open sizes", wanted=wanted, came=", ".join(unknown))
+
+
+def one_size(name: str, sizes: Sequence[int]) -> int:
+    """The size of that name. Raises OnnxError for several numbers."""
+    if len(sizes) != 1:
+        raise OnnxError(f"'{name}' is one size", wanted="one number", came=list(sizes))
+    return sizes[0]
+
+
+def shape_of(name: str, dims: Dims | None, sizes: Mapping[str, int], given: Mapping[str, Sequence[int]]) -> Shape:
+    """The shape of one input."""
+    if dims is not None:
+        called = open_sizes(name, dims)
+        return tuple(sizes[called[axis]] if axis in called else int(dim or 0) for axis, dim in enumerate(dims))
+    if name not in given:
+        hint = f"Say them all: {name}=1,16 or the like."
+        raise OnnxError("the file says nothing of the sizes of an input", blob=name, hint=hint)
+    return tuple(given[name])
+
+
+def random_feeds(
+    types: Mapping[str, str],
+    shapes: Mapping[str, Shape],
+    ranges: Mapping[str, tuple[float, float]],
+    random: np.random.Generator,
+) -> dict[str, Array]:
+    """Arrays for inputs.
+
+    Args:
+        types: input -> dtype.
+        ranges: input -> lowest and highest number; without it floats are normal and integers 0 or 1.
+
+    Raises OnnxError for a range of what is no input, and for feeds that are too large.
+    """
+    if unknown := sorted(set(ranges) - set(types)):
+        raise OnnxError("ranges of what is no input", wanted=", ".join(types) or "none", came=", ".join(unknown))
+    return {name: random_feed(name, dtype, shapes[name], ranges.get(name), random) for name, dtype in types.items()}
+
+
+def random_feed(
+    name: str, dtype: str, shape: Shape, bounds: tuple[float, float] | None, random: np.random.Generator
+) -> Array:
+    """An array for one input."""
+    if np.prod(shape, dtype=float) > MOST:
+        raise OnnxError("a feed would be too large", blob=name, wanted=f"at most {MOST} numbers", came=list(shape))
+    if dtype in FLOATS:
+        floats = random.normal(size=shape) if bounds is None else random.uniform(*bounds, shape)
+        return np.asarray(floats).astype(dtype)
+    low, high = (0, 1) if bounds is None or dtype == BOOL else (int(bounds[0]), int(bounds[1]))
+    return np.asarray(random.integers(low, high, shape, endpoint=True)).astype(dtype)
+
+
+class HandedOn:
+    """A call whose outputs feed its inputs at the next call.
+
+    Args:
+        call: feeds -> outputs.
+        links: output -> the input that it feeds; initial: what these inputs begin with.
+    """
+
+    def __init__(self, call: Callable[[Arrays], Arrays], links: Mapping[str, str], initial: Arrays) -> None:
+        self._call, self._links = call, links
+        self.states = {name: initial[name] for name in links.values()}
+
+    def __call__(self, feeds: Arrays) -> dict[str, Array]:
+        """The outputs that are no states."""
+        out = dict(self._call({**feeds, **self.states}))
+        self.states = {name: out.pop(output) for output, name in self._links.items()}
+        return out
+
+    def last(self) -> dict[str, Array]:
+        """The states so far, by the outputs that they are."""
+        return {output: self.states[name] for output, name in self._links.items()}
+
+
+def split_steps(feeds: Arrays, axes: Mapping[str, int]) -> list[dict[str, Array]]:
+    """Feeds of one step each; what has no axis of steps is fed at each of them.
+
+    Args:
+        axes: input -> its axis of steps.
+
+    Raises OnnxError where inputs have other numbers of steps.
+    """
+    counts = {feeds[name].shape[axis] for name, axis in axes.items()}
+    if len(counts) != 1:
+        raise OnnxError("inputs have other numbers of steps", wanted="one number", came=sorted(counts))
+    parts = {name: np.split(feeds[name], feeds[name].shape[axis], axis) for name, axis in axes.items()}
+    return [{**feeds, **{name: part[t] for name, part in parts.items()}} for t in range(counts.pop())]
+
+
+def join_steps(steps: Sequence[Array], whole: Array) -> Array:
+    """What steps made, along the axis in which one step differs from the whole; the last where none does."""
+    last = steps[-1]
+    differing = [axis for axis, size in enumerate(whole.shape) if last.ndim != whole.ndim or size != last.shape[axis]]
+    if last.ndim != whole.ndim or len(differing) != 1:
+        return last
+    return np.concatenate(steps, differing[0])
+
+
+def distances_of_steps(steps: Sequence[Arrays], whole: Arrays) -> dict[str, float]:
+    """How far what steps made is from what one call makes of all of them, by output; some may be the last step's."""
+    made = {name: [step[name] for step in steps if name in step] for name in whole}
+    return {name: distance_of(join_steps(made[name], wanted), wanted) for name, wanted in whole.items()}
