@@ -92,7 +92,7 @@ class Reduction:
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductForm:
     """The matrix product of the first two inputs, as `MatMul` has it.
 
     Args:
@@ -115,7 +115,7 @@ class Kernel:
     name: str
 
 
-LoopForm = Pointwise | View | Reduction | Product | Expansion | Kernel
+LoopForm = Pointwise | View | Reduction | ProductForm | Expansion | Kernel
 KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and attributes that it reads
     "gather": (2, ("axis",)),
     "scatter_add": (2, ("axis", "size")),
@@ -253,7 +253,7 @@ def check_form(
         problem = _reduction_problem(form, known, operands) or _missing(schema, base, "reduced_axes", form)
     elif isinstance(form, Expansion):
         problem = _missing(schema, base, "expand", form) or _expand_problem(schema)
-    elif isinstance(form, Product):
+    elif isinstance(form, ProductForm):
         problem = _product_problem(schema, form)
     elif isinstance(form, Kernel):
         problem = _kernel_problem(schema, form)
@@ -414,7 +414,7 @@ def _expand_problem(schema: OpSchema) -> str | None:
     return _arguments_problem(schema.expand, "expand", 1 + _most_inputs(schema)) or None
 
 
-def _product_problem(schema: OpSchema, form: Product) -> str | None:
+def _product_problem(schema: OpSchema, form: ProductForm) -> str | None:
     if form.operands not in ROUNDED:
         return (
             f"Product() has operands as they are, rounded to {', '.join(ROUNDED[1:-1])}, or right ones of int8, "

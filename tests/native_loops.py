@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.compiler.ir.expressions import Call, Constant, Expr, Literal, Load, Name
+from rnnops.compiler.ir.expressions import Expr, Literal, Load, ModuleConstant, Name, ScalarCall
 from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu.llvm_text import rows_text
 from rnnops.compiler.targets.cpu.scalar_definitions import scalar_functions
@@ -69,7 +69,7 @@ def elementwise(function: str, dtype: str, operands: int) -> Callable[..., None]
     """`out[i] = function(x[i], ...)`: called with the result, then the operands."""
     names = [f"x{k}" for k in range(operands)]
     loads = tuple(Load(name, ELEMENT, dtype=dtype) for name in names)
-    value = Call(function, loads, dtype=dtype)
+    value = ScalarCall(function, loads, dtype=dtype)
     row = loop_over(["out", *names], [dtype] * (operands + 1), [Store("out", ELEMENT, value)])
 
     def run(*arrays: Array) -> None:
@@ -82,13 +82,13 @@ def elementwise(function: str, dtype: str, operands: int) -> Callable[..., None]
 def folded(function: str, start: Expr, element: Expr, dtype: str) -> NativeRows:
     """`out[0] = function(... function(start, element), element)` of arrays `x` and `out`."""
     total = Name("total", dtype=dtype)
-    step = Assign("total", Call(function, (total, element), dtype=dtype))
+    step = Assign("total", ScalarCall(function, (total, element), dtype=dtype))
     loop = For("i", ZERO, Name("n"), ONE, (step,))
     body = Assign("total", start), loop, Store("out", ZERO, total)
     memory = [Parameter(name, f"{dtype}*") for name in ("out", "x", "first")]
     return NativeRows((Function("fold", (*memory, Parameter("n")), body),))
 
 
-def number(value: Any, dtype: str) -> Constant:
+def number(value: Any, dtype: str) -> ModuleConstant:
     """A constant."""
-    return Constant("k", np.dtype(dtype).type(value), dtype=dtype)
+    return ModuleConstant("k", np.dtype(dtype).type(value), dtype=dtype)

@@ -19,10 +19,10 @@ import rnnops as ro
 from rnnops.compiler import pipeline
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir import expressions as ir, statements as ir_statements
-from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, Matrix, Pointer, Statement, Store, Vector
+from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, MatrixOperand, Pointer, Statement, Store, Vector
 from rnnops.compiler.ir.statements import Node
 from rnnops.compiler.schedule import plan_step
-from rnnops.compiler.schedule.step_plan import Step
+from rnnops.compiler.schedule.step_plan import LoweredStep
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
 from rnnops.kernels.cpu import folds, parts
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
@@ -95,7 +95,7 @@ def test_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pass_on_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    def double_by_adding(step: Step) -> Step:
+    def double_by_adding(step: LoweredStep) -> LoweredStep:
         """rewrite: `y = Mul(x, 2)`  -->  `y = sum(x, x)`"""
         return replace(step, nodes=tuple(map(_doubled, step.nodes)))
 
@@ -218,7 +218,7 @@ class Walk:
             return parts.at(array, self.value(a.offset))
         if isinstance(a, Vector):
             return parts.vector(array, self.value(a.start), self.value(a.count))
-        if isinstance(a, Matrix):
+        if isinstance(a, MatrixOperand):
             return parts.matrix(array, *map(self.value, (a.start, a.rows, a.stride, a.column, a.columns)))
         assert isinstance(a, Array)
         return array
@@ -227,21 +227,21 @@ class Walk:
         operands = [self.value(part) for part in ir.parts_of(e)]
         if isinstance(e, ir.Literal):
             return e.value
-        if isinstance(e, ir.Name | ir.Constant):
+        if isinstance(e, ir.Name | ir.ModuleConstant):
             return self.known[e.name] if isinstance(e, ir.Name) else e.value
         if isinstance(e, ir.Load):
             return self.known[e.buffer][operands[0]]
-        if isinstance(e, ir.Binary | ir.Comparison):
+        if isinstance(e, ir.BinaryExpr | ir.CompareExpr):
             return OPERATORS[e.operator](*operands)
         if isinstance(e, ir.Logic):
             return (all if e.operator == "and" else any)(operands)
         if isinstance(e, ir.Choice):
             return operands[1] if operands[0] else operands[2]
-        if isinstance(e, ir.Cast):
+        if isinstance(e, ir.CastExpr):
             return np.dtype(e.dtype).type(operands[0])
         if isinstance(e, ir.Negated):
             return not operands[0] if e.dtype == "bool" else -operands[0]
-        assert isinstance(e, ir.Call)
+        assert isinstance(e, ir.ScalarCall)
         return CALLED[e.function](*operands)
 
 

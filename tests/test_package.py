@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from each import check_each
@@ -107,6 +108,25 @@ def assert_imports_go_down(path: Path) -> None:
     for part in imported_parts(ast.parse(path.read_text())):
         assert part in RANK, f"{path.name} imports rnnops.{part}, which has no place in LAYERS"
         assert RANK[part] <= own, f"{path.name} ({part_of(path)}) imports {part}, which lies above it"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_imports_have_no_circles() -> None:
+    """Files that are loaded with each other can be read one after the other; a CycleError names a circle."""
+    trees = {module_of(path): ast.parse(path.read_text()) for path in MODULES}
+    graph: dict[str, set[str]] = {name: set() for name in trees}
+    for name, tree in trees.items():
+        late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+        for node in runtime_imports(tree):
+            if isinstance(node, ast.ImportFrom) and id(node) not in late:
+                module = (node.module or "").replace("rnnops.kernels", "kernels", 1)
+                names = {f"{module}.{alias.name}" for alias in node.names}
+                graph[name] |= (names & trees.keys()) | ({module} if names - trees.keys() else set())
+    TopologicalSorter({name: (found & trees.keys()) - {name} for name, found in graph.items()}).prepare()
 
 
 def test_sizes_and_import_style() -> None:

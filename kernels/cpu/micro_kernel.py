@@ -35,7 +35,7 @@ from llvmlite import ir
 
 from rnnops.kernels.cpu.processor import ARM, host, lanes
 from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I64, Vectors, define, loop_to, strided
-from rnnops.kernels.cpu.words import Part
+from rnnops.kernels.cpu.words import ModulePart
 
 LINE = 64  # bytes
 TILES_AHEAD = 8  # tiles of a block, the last ones, that ask for lines of the next panel
@@ -44,7 +44,7 @@ PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: fe
 
 
 @dataclass(frozen=True)
-class Tile:
+class MicroTile:
     """What a micro-kernel is made for: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
 
     dtype: str
@@ -107,13 +107,13 @@ def tile_rows(width: int) -> int:
     return 8 if width == 512 or host().machine in ARM else 4
 
 
-def tiles(dtype: str, width: int, narrow: bool = False) -> list[Tile]:
+def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
     """All tiles that a product may need; narrow panels are a quarter of a line a vector, and not asked for ahead."""
     count = lanes(width, dtype)
     shapes = [(r, v) for r in range(1, tile_rows(width) + 1) for v in range(1, PANEL_VECTORS + 1)]
-    single = [Tile(dtype, count, r, v, 1, not narrow and 2 * r > tile_rows(width), narrow) for r, v in shapes]
+    single = [MicroTile(dtype, count, r, v, 1, not narrow and 2 * r > tile_rows(width), narrow) for r, v in shapes]
     several = [(r, panels) for r, some in PANELS_AT_ONCE.items() for panels in some]
-    return single + [Tile(dtype, count, r, PANEL_VECTORS, panels, narrow=narrow) for r, panels in several]
+    return single + [MicroTile(dtype, count, r, PANEL_VECTORS, panels, narrow=narrow) for r, panels in several]
 
 
 def micro_kernels(
@@ -137,14 +137,14 @@ def zeros_name(dtype: str) -> str:
     return f"zeros_{dtype}"
 
 
-def block_part(dtype: str, width: int, narrow: bool = False) -> Part:
+def block_part(dtype: str, width: int, narrow: bool = False) -> ModulePart:
     """The function of `define_block` for functions of words."""
-    return Part(_block_name(dtype, width, narrow), _kinds(BLOCK_TYPES))
+    return ModulePart(_block_name(dtype, width, narrow), _kinds(BLOCK_TYPES))
 
 
-def copy_part(dtype: str, width: int, vectors: int) -> Part:
+def copy_part(dtype: str, width: int, vectors: int) -> ModulePart:
     """The function of `define_copy` for functions of words."""
-    return Part(_copy_name(dtype, lanes(width, dtype), vectors), _kinds(COPY_TYPES))
+    return ModulePart(_copy_name(dtype, lanes(width, dtype), vectors), _kinds(COPY_TYPES))
 
 
 def _kinds(types: Iterable[ir.Type]) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def define_block(module: ir.Module, dtype: str, width: int, narrow: bool = False
     return define(module, _block_name(dtype, width, narrow), BLOCK_TYPES, lambda f: _emit_block(f, choices, width))
 
 
-def _emit_block(function: ir.Function, choices: list[Tile], width: int) -> None:
+def _emit_block(function: ir.Function, choices: list[MicroTile], width: int) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     rows, vectors, panels, *rest = function.args
     full = tile_rows(width)
@@ -205,7 +205,7 @@ def _share_ahead(builder: ir.IRBuilder, operands: Operands, index: Any, count: A
     return replace(operands, ahead=ahead, ahead_rate=rate)
 
 
-def _emit_choice(builder: ir.IRBuilder, shape: Iterable[Any], choices: list[Tile], operands: Operands) -> None:
+def _emit_choice(builder: ir.IRBuilder, shape: Iterable[Any], choices: list[MicroTile], operands: Operands) -> None:
     """Calls the tile of this shape (rows, vectors, panels)."""
     key = I64(0)
     for part in shape:
@@ -223,7 +223,7 @@ def _emit_choice(builder: ir.IRBuilder, shape: Iterable[Any], choices: list[Tile
     builder.position_at_end(after)
 
 
-def define_tile(module: ir.Module, tile: Tile) -> ir.Function:
+def define_tile(module: ir.Module, tile: MicroTile) -> ir.Function:
     """A function (*operands) for one tile."""
     return define(module, tile.name, TILE_TYPES, lambda function: _TileBuilder(tile, function).build())
 
@@ -231,7 +231,7 @@ def define_tile(module: ir.Module, tile: Tile) -> ir.Function:
 class _TileBuilder:
     """Emits the body of one tile function; sums are rows of vectors."""
 
-    def __init__(self, tile: Tile, function: ir.Function) -> None:
+    def __init__(self, tile: MicroTile, function: ir.Function) -> None:
         self.tile = tile
         self.operands = Operands(*function.args)
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))

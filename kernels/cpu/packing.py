@@ -25,7 +25,7 @@ from llvmlite import ir
 from rnnops.kernels.cpu.micro_kernel import copy_part
 from rnnops.kernels.cpu.processor import ITEM_SIZES, lanes
 from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I8, I64, define, loop_to
-from rnnops.kernels.cpu.words import Address, Part, copied, zeroed
+from rnnops.kernels.cpu.words import Address, ModulePart, copied, zeroed
 
 SQUARE = 16
 
@@ -112,7 +112,7 @@ def make_packers(dtype: str, width: int) -> dict[str, Callable[..., None]]:
 
 DTYPE = "float32"  # of what is packed
 TYPES = (BYTES, I64, I64, I64, I64, BYTES, I64)
-NARROW = Part("narrow", tuple("ptr" if kind == BYTES else "i64" for kind in TYPES))
+NARROW = ModulePart("narrow", tuple("ptr" if kind == BYTES else "i64" for kind in TYPES))
 
 
 def make_int8_packers(width: int) -> dict[str, Callable[..., None]]:

@@ -60,7 +60,7 @@ SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Processor:
+class TargetProcessor:
     """What code is compiled for: machine, LLVM's name of the processor, features it may use.
 
     Args:
@@ -76,14 +76,14 @@ class Processor:
 
 
 @cache
-def host() -> Processor:
+def host() -> TargetProcessor:
     """The processor that code is made for."""
     demand(room_to_load(0), "ask LLVM for the processor")
     name = os.environ.get(VARIABLE) or NATIVE
     return _native() if name == NATIVE else named(name)
 
 
-def named(name: str) -> Processor:
+def named(name: str) -> TargetProcessor:
     """A processor by its name. Raises DeviceError where LLVM does not know it, or this machine cannot run its code."""
     machine = platform.machine().lower()
     own = _own_features()
@@ -103,7 +103,7 @@ def named(name: str) -> Processor:
             came=llvm.get_host_cpu_name(),
             hint=f"Name one that has less, or leave {VARIABLE} out",
         )
-    return Processor(machine, name, found, chosen=True)
+    return TargetProcessor(machine, name, found, chosen=True)
 
 
 def features_of(name: str, asked: Collection[str]) -> frozenset[str]:
@@ -143,11 +143,11 @@ def _own_features() -> dict[str, bool]:
         return {}
 
 
-def _native() -> Processor:
+def _native() -> TargetProcessor:
     own = _own_features()
     there = frozenset(feature for feature, has in own.items() if has)
     text = llvm.FeatureMap(own).flatten()
-    return Processor(platform.machine().lower(), llvm.get_host_cpu_name(), there, text)
+    return TargetProcessor(platform.machine().lower(), llvm.get_host_cpu_name(), there, text)
 
 
 WIDTHS = (512, 256, 128, 64)
@@ -178,7 +178,7 @@ def _host_width() -> int:
     return width_of(host())
 
 
-def width_of(processor: Processor) -> int:
+def width_of(processor: TargetProcessor) -> int:
     """The widest vectors that the features allow."""
     if processor.machine in X86:
         by_feature = {"avx512f": 512, "avx": 256}
@@ -191,7 +191,7 @@ def has_pairs(width: int) -> bool:
     return width == 512 and host().machine in X86 and "avx512bf16" in host().features
 
 
-def warn_if_hidden(processor: Processor) -> None:
+def warn_if_hidden(processor: TargetProcessor) -> None:
     """Warn where a processor hides behind a baseline name, unless that was asked for."""
     hides = processor.name in BASELINE_NAMES and not processor.chosen
     if processor.machine in X86 and hides and width_of(processor) < 256:

@@ -15,21 +15,21 @@ from llvmlite import ir
 
 from rnnops.kernels.cpu.processor import NUMBERS, PAIRS, lanes
 from rnnops.kernels.cpu.vectors import BYTES, I32, I64, BFloat16, Vectors, define, loop_to
-from rnnops.kernels.cpu.words import Part
+from rnnops.kernels.cpu.words import ModulePart
 
 TYPES = (BYTES, I64, I64, I64, BYTES, I64)
 KINDS = tuple("ptr" if kind == BYTES else "i64" for kind in TYPES)
 UPPER, HALF, QUIET = 0xFFFF0000, 0x7FFF, 0x400000
 
 
-def rows_part(way: str, width: int) -> Part:
+def rows_part(way: str, width: int) -> ModulePart:
     """`rows(source, source_row, rows, k, target, target_row)`: words along rows, each row up to a whole vector."""
-    return Part(f"round_rows_{way}_{width}", KINDS)
+    return ModulePart(f"round_rows_{way}_{width}", KINDS)
 
 
-def columns_part(way: str, width: int) -> Part:
+def columns_part(way: str, width: int) -> ModulePart:
     """`columns(source, source_row, k, columns, target, target_row)`: words down k rows, each row up to a vector."""
-    return Part(f"round_columns_{way}_{width}", KINDS)
+    return ModulePart(f"round_columns_{way}_{width}", KINDS)
 
 
 def define_rounding(module: ir.Module, way: str, width: int) -> None:

@@ -77,7 +77,7 @@ EXTREMA: dict[Any, str] = {min: "slt", max: "sgt"}
 
 
 @dataclass(frozen=True)
-class Instruction:
+class WordInstruction:
     """What Python has no word for.
 
     Args:
@@ -100,7 +100,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Part:
+class ModulePart:
     """A function without result of the same LLVM module that is written elsewhere.
 
     Args:
@@ -134,7 +134,7 @@ class Text:
 
     def export(self, name: str, function: Callable[..., Any]) -> str:
         """Add a function that is called from outside."""
-        self.texts.append(_Writer(self, function, name, exported=True).text())
+        self.texts.append(_FunctionWriter(self, function, name, exported=True).text())
         return name
 
     def inner(self, function: Callable[..., Any]) -> str:
@@ -142,14 +142,14 @@ class Text:
         if function not in self.functions:
             name = f"{function.__name__}.{len(self.functions)}"
             self.functions[function] = name
-            self.texts.append(_Writer(self, function, name, exported=False).text())
+            self.texts.append(_FunctionWriter(self, function, name, exported=False).text())
         return self.functions[function]
 
     def __str__(self) -> str:
         return "\n\n".join([*self.declared, *self.texts]) + "\n"
 
 
-class _Writer:
+class _FunctionWriter:
     """Writes one function; variables lie in memory until LLVM puts them into registers."""
 
     def __init__(self, text: Text, function: Callable[..., Any], name: str, exported: bool) -> None:
@@ -335,9 +335,9 @@ class _Writer:
             return self.extremum(EXTREMA[called], values)
         if isinstance(called, AddressOf):
             return self.op(f'ptrtoint ptr @"{self.module.inner(called.function)}" to i64'), WORD
-        if isinstance(called, Instruction):
+        if isinstance(called, WordInstruction):
             return self.instruction(called, values)
-        if isinstance(called, Part):
+        if isinstance(called, ModulePart):
             kinds = zip(called.kinds, values, strict=True)
             given = ", ".join(f"{kind} {value if kind == WORD else self.pointer(value)}" for kind, value in kinds)
             self.do(f'call void @"{called.name}"({given})')
@@ -356,7 +356,7 @@ class _Writer:
             return "", result
         return self.op(call), result
 
-    def instruction(self, one: Instruction, values: Sequence[str]) -> tuple[str, str]:
+    def instruction(self, one: WordInstruction, values: Sequence[str]) -> tuple[str, str]:
         self.module.declared.update(dict.fromkeys(one.outside))
         pointers = {f"p{i}": self.pointer(v) for i, v in enumerate(values) if f"{{p{i}}}" in " ".join(one.lines)}
         self.count += 1
@@ -384,24 +384,24 @@ class _Writer:
         return SyntaxError(f"{self.tree.name}, line {line}: {ast.unparse(node)!r} has no meaning for words")
 
 
-STATEMENTS: dict[type[ast.stmt], Callable[[_Writer, Any], None]] = {
-    ast.Assign: _Writer.assign,
-    ast.AugAssign: _Writer.change,
-    ast.Expr: _Writer.do_call,
-    ast.If: _Writer.test,
-    ast.While: _Writer.repeat,
-    ast.For: _Writer.loop,
-    ast.Return: _Writer.leave,
+STATEMENTS: dict[type[ast.stmt], Callable[[_FunctionWriter, Any], None]] = {
+    ast.Assign: _FunctionWriter.assign,
+    ast.AugAssign: _FunctionWriter.change,
+    ast.Expr: _FunctionWriter.do_call,
+    ast.If: _FunctionWriter.test,
+    ast.While: _FunctionWriter.repeat,
+    ast.For: _FunctionWriter.loop,
+    ast.Return: _FunctionWriter.leave,
 }
-EXPRESSIONS: dict[type[ast.expr], Callable[[_Writer, Any], tuple[str, str]]] = {
-    ast.Constant: _Writer.literal,
-    ast.Name: _Writer.known_name,
-    ast.BinOp: _Writer.binary,
-    ast.UnaryOp: _Writer.unary,
-    ast.Compare: _Writer.compare,
-    ast.BoolOp: _Writer.logic,
-    ast.IfExp: _Writer.choice,
-    ast.Call: _Writer.call,
+EXPRESSIONS: dict[type[ast.expr], Callable[[_FunctionWriter, Any], tuple[str, str]]] = {
+    ast.Constant: _FunctionWriter.literal,
+    ast.Name: _FunctionWriter.known_name,
+    ast.BinOp: _FunctionWriter.binary,
+    ast.UnaryOp: _FunctionWriter.unary,
+    ast.Compare: _FunctionWriter.compare,
+    ast.BoolOp: _FunctionWriter.logic,
+    ast.IfExp: _FunctionWriter.choice,
+    ast.Call: _FunctionWriter.call,
 }
 
 
@@ -436,26 +436,26 @@ def _pause() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ("fence seq_cst",), ()
 
 
-def copied(size: int) -> Instruction:
+def copied(size: int) -> WordInstruction:
     """`copy(target, source)` of a number of `size` bytes."""
     kind = f"i{8 * size}"
     lines = f"%c{{n}} = load {kind}, ptr {{p1}}, align {size}", f"store {kind} %c{{n}}, ptr {{p0}}, align {size}"
-    return Instruction(lines, "void", partial(_copy, size))
+    return WordInstruction(lines, "void", partial(_copy, size))
 
 
-def zeroed(size: int) -> Instruction:
+def zeroed(size: int) -> WordInstruction:
     """`zero(address)`: a number of `size` bytes becomes zero."""
-    return Instruction((f"store i{8 * size} 0, ptr {{p0}}, align {size}",), "void", partial(_store, size, number=0))
+    return WordInstruction((f"store i{8 * size} 0, ptr {{p0}}, align {size}",), "void", partial(_store, size, number=0))
 
 
-def room(count: int) -> Instruction:
+def room(count: int) -> WordInstruction:
     """The address of `count` bytes on the stack, of cache lines of their own; they go when the caller returns."""
-    return Instruction((f"alloca [{count} x i8], align 64",), "ptr", only_compiled, entry=True)
+    return WordInstruction((f"alloca [{count} x i8], align 64",), "ptr", only_compiled, entry=True)
 
 
-def address_of(name: str) -> Instruction:
+def address_of(name: str) -> WordInstruction:
     """The address of something of the same module."""
-    return Instruction((f'ptrtoint ptr @"{name}" to i64',), "i64", only_compiled)
+    return WordInstruction((f'ptrtoint ptr @"{name}" to i64',), "i64", only_compiled)
 
 
 def _copy_bytes(target: int, source: int, count: int) -> None:
@@ -467,51 +467,53 @@ def _clear_bytes(target: int, count: int) -> None:
 
 
 GIVE = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
-copy_bytes = Instruction(  # target, source, how many
+copy_bytes = WordInstruction(  # target, source, how many
     ("call void @llvm.memcpy.p0.p0.i64(ptr {p0}, ptr {p1}, i64 {2}, i1 false)",),
     "void",
     _copy_bytes,
     ("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",),
 )
-clear_bytes = Instruction(  # target, how many
+clear_bytes = WordInstruction(  # target, how many
     ("call void @llvm.memset.p0.i64(ptr {p0}, i8 0, i64 {1}, i1 false)",),
     "void",
     _clear_bytes,
     ("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",),
 )
-loaded = Instruction(("load i64, ptr {p0}",), "i64", partial(_load, WORD_BYTES))  # the number at an address
-loaded_int32 = Instruction(("%c{n} = load i32, ptr {p0}", "sext i32 %c{n} to i64"), "i64", partial(_load, 4))
-stored = Instruction(("store i64 {1}, ptr {p0}",), "void", partial(_store, WORD_BYTES))  # a number is put there
-seen = Instruction(("load atomic i64, ptr {p0} acquire, align 8",), "i64", only_compiled)  # with all written before it
-shown = Instruction(("store atomic i64 {1}, ptr {p0} release, align 8",), "void", only_compiled)  # after all else
-added = Instruction(("atomicrmw add ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)  # what was there before
-exchanged = Instruction(("atomicrmw xchg ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)
+loaded = WordInstruction(("load i64, ptr {p0}",), "i64", partial(_load, WORD_BYTES))  # the number at an address
+loaded_int32 = WordInstruction(("%c{n} = load i32, ptr {p0}", "sext i32 %c{n} to i64"), "i64", partial(_load, 4))
+stored = WordInstruction(("store i64 {1}, ptr {p0}",), "void", partial(_store, WORD_BYTES))  # a number is put there
+seen = WordInstruction(
+    ("load atomic i64, ptr {p0} acquire, align 8",), "i64", only_compiled
+)  # with all written before it
+shown = WordInstruction(("store atomic i64 {1}, ptr {p0} release, align 8",), "void", only_compiled)  # after all else
+added = WordInstruction(("atomicrmw add ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)  # what was there before
+exchanged = WordInstruction(("atomicrmw xchg ptr {p0}, i64 {1} seq_cst",), "i64", only_compiled)
 compared = (
-    Instruction(  # what was at an address before a new number was put there, which is done only if it was the old
+    WordInstruction(  # what was at an address before a new number was put there, which is done only if it was the old
         ("%c{n} = cmpxchg ptr {p0}, i64 {1}, i64 {2} seq_cst seq_cst", "extractvalue {{ i64, i1 }} %c{n}, 0"),
         "i64",
         only_compiled,
     )
 )
-paused = Instruction(*_pause()[:1], "void", only_compiled, _pause()[1])  # for some ten nanoseconds
-give_processor = Instruction((f"call i32 @{GIVE}()",), "i32", only_compiled, (f"declare i32 @{GIVE}()",))
+paused = WordInstruction(*_pause()[:1], "void", only_compiled, _pause()[1])  # for some ten nanoseconds
+give_processor = WordInstruction((f"call i32 @{GIVE}()",), "i32", only_compiled, (f"declare i32 @{GIVE}()",))
 # The interpreter's portable locks: whoever calls these needs no lock of the interpreter.
-acquire_lock = Instruction(
+acquire_lock = WordInstruction(
     ("call i32 @PyThread_acquire_lock(ptr {p0}, i32 1)",),
     "i32",
     only_compiled,
     ("declare i32 @PyThread_acquire_lock(ptr, i32)",),
 )
-release_lock = Instruction(
+release_lock = WordInstruction(
     ("call void @PyThread_release_lock(ptr {p0})",),
     "void",
     only_compiled,
     ("declare void @PyThread_release_lock(ptr)",),
 )
-call_driver = Instruction(  # function, rank, threads, words
+call_driver = WordInstruction(  # function, rank, threads, words
     ("call void {p0}(i64 {1}, i64 {2}, ptr {p3})",), "void", only_compiled
 )
-call_count = Instruction(("call i32 {p0}()",), "i32", only_compiled)  # of `omp_get_thread_num` and its like
-call_parallel = Instruction(  # GOMP_parallel, region, job, threads
+call_count = WordInstruction(("call i32 {p0}()",), "i32", only_compiled)  # of `omp_get_thread_num` and its like
+call_parallel = WordInstruction(  # GOMP_parallel, region, job, threads
     ("%c{n} = trunc i64 {3} to i32", "call void {p0}(ptr {p1}, ptr {p2}, i32 %c{n}, i32 0)"), "void", only_compiled
 )

@@ -23,7 +23,7 @@ from rnnops.kernels.cuda.tensor_cores import (
     ROWS,
     SUMS,
     WARP,
-    Instruction,
+    MmaInstruction,
     bits,
     keep_fragments,
     no_sums,
@@ -44,7 +44,7 @@ class Compared:
         error: of products of fractions, relative to the sum of absolute values.
     """
 
-    instruction: Instruction
+    instruction: MmaInstruction
     whole: int
     error: float
 
@@ -63,7 +63,7 @@ def compare_tensor_cores(seed: int = 0) -> list[Compared]:
     return [_compared(instruction, np.random.default_rng(seed)) for instruction in INSTRUCTIONS.values()]
 
 
-def _compared(instruction: Instruction, random: Any) -> Compared:
+def _compared(instruction: MmaInstruction, random: Any) -> Compared:
     rows, columns = (ROWS, CHUNK), (CHUNK, TILES * COLUMNS)
     whole = [random.integers(-8, 9, size).astype(np.float32) for size in (rows, columns)]
     wrong = int((_product(instruction, *whole) != whole[0] @ whole[1]).sum())
@@ -72,7 +72,7 @@ def _compared(instruction: Instruction, random: Any) -> Compared:
     return Compared(instruction, wrong, float((np.abs(_product(instruction, a, b) - exact) / size).max()))
 
 
-def _product(instruction: Instruction, a: Any, b: Any) -> Any:
+def _product(instruction: MmaInstruction, a: Any, b: Any) -> Any:
     """`A [16, 16] @ B [16, columns]` as the device computes it."""
     weights = bits(instruction, b.T.reshape(TILES, COLUMNS, CHUNK)).reshape(-1)
     sums = np.zeros((SUMS * TILES, WARP), np.float32)

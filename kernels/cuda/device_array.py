@@ -28,7 +28,7 @@ import numpy as np
 from rnnops.kernels.cuda.exchange import CUDA, borrowed, capsule
 from rnnops.kernels.cuda.facade import current_device, kernel, launch
 from rnnops.kernels.cuda.lenders import current_lender, refuse_in_graph
-from rnnops.kernels.cuda.memory import Memory, clear, copy_in, copy_out, current_stream
+from rnnops.kernels.cuda.memory import MemoryPiece, clear, copy_in, copy_out, current_stream
 from rnnops.kernels.cuda.move import add_up, move
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, synchronize
@@ -46,7 +46,7 @@ class DeviceArray(TwinArray):
         twin: a view of the memory's frame.
     """
 
-    memory: Memory
+    memory: MemoryPiece
     where: ClassVar[str] = "the CUDA device"
 
     @property
@@ -225,7 +225,7 @@ def _same_place(a: DeviceArray, b: DeviceArray) -> bool:
 def empty(shape: tuple[int, ...], dtype: Any) -> DeviceArray:
     """A new array; in the simulator full of bytes that make NaN."""
     kind = np.dtype(dtype)
-    memory = Memory(prod(shape) * kind.itemsize)
+    memory = MemoryPiece(prod(shape) * kind.itemsize)
     return DeviceArray(memory, memory.frame.view(kind).reshape(shape))
 
 

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cuda.memory import Memory, current_stream, in_stream
+from rnnops.kernels.cuda.memory import MemoryPiece, current_stream, in_stream
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import LEGACY_STREAM, address_of, stream_of
 
@@ -164,7 +164,7 @@ class Taken:
         return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": self.strides, "stream": None}
 
 
-def borrowed(array: Any) -> tuple[Memory, Any]:
+def borrowed(array: Any) -> tuple[MemoryPiece, Any]:
     """Another library's memory, and a twin of its array. Raises TypeError for what is no array of a CUDA device."""
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
@@ -229,7 +229,7 @@ def _through_dlpack(array: Any) -> tuple[Any, Any]:
     return found, found.interface()
 
 
-def _borrowed(array: Any, interface: Any) -> tuple[Memory, Any]:
+def _borrowed(array: Any, interface: Any) -> tuple[MemoryPiece, Any]:
     if interface.get("mask") is not None:
         raise TypeError("an array with a mask")
     lacking = [key for key in ("shape", "typestr", "data") if key not in interface]
@@ -240,7 +240,7 @@ def _borrowed(array: Any, interface: Any) -> tuple[Memory, Any]:
     if not pointer and prod(shape):
         raise TypeError(f"a __cuda_array_interface__ with no address for {prod(shape)} elements")
     strides = interface.get("strides")
-    memory = Memory(_span(shape, kind.itemsize, strides), array, pointer)
+    memory = MemoryPiece(_span(shape, kind.itemsize, strides), array, pointer)
     memory.frame.flags.writeable = not read_only
     memory.writer = _writer(interface.get("stream"))
     return memory, np.ndarray(shape, kind, memory.frame, 0, strides)

@@ -36,7 +36,7 @@ KNOWN = 256  # numbers of a driver that are on the device, some two hundred byte
 SEEN, PLAIN = "seen", "plain"
 
 
-class Recorded:
+class RecordedGraph:
     """A recorded run."""
 
     def __init__(self, run: ScanRun, sizes: Any) -> None:
@@ -72,7 +72,7 @@ class Replays:
         """
         few = self.launches is not None and self.launches < LEAST
         found = PLAIN if few else self._found(run, sizes, stream)
-        if isinstance(found, Recorded):
+        if isinstance(found, RecordedGraph):
             found.start(sizes, stream)
         else:
             self.launches = max(self.launches or 0, run.start(self._on_device(sizes, stream), stream))
@@ -103,7 +103,7 @@ class Replays:
     def _recorded(self, run: ScanRun, sizes: Any) -> Any:
         """A recorded run; `PLAIN` where none can be had, with the reason."""
         try:
-            found = Recorded(run, sizes)
+            found = RecordedGraph(run, sizes)
         except Exception as error:  # of CuPy, cuBLAS and the driver: what they do not record, they launch
             self.refused = f"{type(error).__name__}: {error}"
             return PLAIN

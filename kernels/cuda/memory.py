@@ -98,7 +98,7 @@ def _is_ordered() -> bool:
     return getattr(_STATE, "ordered", True)
 
 
-class Memory:
+class MemoryPiece:
     """A piece of the device's memory.
 
     Args:

@@ -39,7 +39,7 @@ SIMULATED = bool(config.ENABLE_CUDASIM)
 
 def hasten_launches() -> None:
     """Let the simulator run kernels as is written here."""
-    simulator.BlockManager = Block
+    simulator.BlockManager = SimulatedBlock
     simulator.swapped_cuda_module = SwappedModules()
     simulator.FakeCUDAKernel.__call__ = call_of(simulator.FakeCUDAKernel.__call__)
 
@@ -63,10 +63,12 @@ def plain(argument: Any) -> Any:
     return argument._ary if isinstance(argument, FakeCUDAArray) else argument
 
 
-class Lane(simulator.BlockThread):
+class SimulatedLane(simulator.BlockThread):
     """A thread of a block, which waits without being polled."""
 
-    def __init__(self, work: Any, block: Block, place: tuple[int, ...], index: tuple[int, ...], debug: bool) -> None:
+    def __init__(
+        self, work: Any, block: SimulatedBlock, place: tuple[int, ...], index: tuple[int, ...], debug: bool
+    ) -> None:
         super().__init__(work, block, place, index, debug)
         self.opened = threading.Lock()
         self.opened.acquire()
@@ -86,20 +88,20 @@ class Lane(simulator.BlockThread):
             raise RuntimeError("another thread of the block has failed")
 
 
-class Block(simulator.BlockManager):
+class SimulatedBlock(simulator.BlockManager):
     """The threads of a block; a barrier opens when all that have not ended have come to it."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._changing = threading.Lock()
-        self._waiting: list[Lane] = []
-        self._lanes: list[Lane] = []
-        self._running, self._failed = 0, list[Lane]()
+        self._waiting: list[SimulatedLane] = []
+        self._lanes: list[SimulatedLane] = []
+        self._running, self._failed = 0, list[SimulatedLane]()
 
     def run(self, place: tuple[int, ...], *arguments: Any) -> None:
         """Run all threads of a block to their ends. Raises what the first one raises that fails."""
         work = partial(self._f, *map(plain, arguments))
-        self._lanes = [Lane(work, self, place, index, self._debug) for index in np.ndindex(*self._block_dim)]
+        self._lanes = [SimulatedLane(work, self, place, index, self._debug) for index in np.ndindex(*self._block_dim)]
         self._running = len(self._lanes)
         for lane in self._lanes:
             lane.start()
@@ -109,13 +111,13 @@ class Block(simulator.BlockManager):
             error, trace = lane.exception
             raise error.with_traceback(trace)
 
-    def arrived(self, lane: Lane) -> None:
+    def arrived(self, lane: SimulatedLane) -> None:
         """A thread waits at a barrier."""
         with self._changing:
             self._waiting.append(lane)
             self._open()
 
-    def ended(self, lane: Lane) -> None:
+    def ended(self, lane: SimulatedLane) -> None:
         """A thread is over; where it has failed, others end at their barriers."""
         with self._changing:
             self._running -= 1

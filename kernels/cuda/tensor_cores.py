@@ -85,7 +85,7 @@ SUMS = 4  # numbers of C that a lane holds
 
 
 @dataclass(frozen=True)
-class Instruction:
+class MmaInstruction:
     """A kind of `mma.sync` with sums in float32.
 
     Args:
@@ -142,13 +142,13 @@ def place_in_c(lane: int, number: int) -> tuple[int, int]:
     return group + 8 * (number // 2), 2 * member + number % 2
 
 
-TFLOAT32 = Instruction("tfloat32", "tf32", 8, 11)
-BFLOAT16 = Instruction("bfloat16", "bf16", 16, 8)
-FLOAT16 = Instruction("float16", "f16", 16, 11)
+TFLOAT32 = MmaInstruction("tfloat32", "tf32", 8, 11)
+BFLOAT16 = MmaInstruction("bfloat16", "bf16", 16, 8)
+FLOAT16 = MmaInstruction("float16", "f16", 16, 11)
 INSTRUCTIONS = {one.precision: one for one in (TFLOAT32, BFLOAT16, FLOAT16)}
 
 
-def multiplied(instruction: Instruction, a: Any, b: Any, c: Any) -> Any:
+def multiplied(instruction: MmaInstruction, a: Any, b: Any, c: Any) -> Any:
     """What all lanes hold of `A @ B + C` afterwards: float32 [32, 4].
 
     Args:
@@ -170,7 +170,7 @@ def multiplied(instruction: Instruction, a: Any, b: Any, c: Any) -> Any:
     return np.array([[found[place_in_c(lane, number)] for number in range(SUMS)] for lane in range(WARP)])
 
 
-def elements(instruction: Instruction, words: Any) -> Any:
+def elements(instruction: MmaInstruction, words: Any) -> Any:
     """The numbers in registers, the lower half of a register first, as float64; tf32 ends at its last bit."""
     words = np.ascontiguousarray(words, np.uint32)
     if instruction is TFLOAT32:
@@ -181,7 +181,7 @@ def elements(instruction: Instruction, words: Any) -> Any:
     return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
-def bits(instruction: Instruction, x: Any) -> Any:
+def bits(instruction: MmaInstruction, x: Any) -> Any:
     """The bits of float32 numbers rounded to a precision: uint32 for tf32, uint16 for the others.
 
     To the nearest number, of two that are as near to the one that is larger in size for tf32 (`cvt.rna`), to the even
@@ -199,7 +199,7 @@ def bits(instruction: Instruction, x: Any) -> Any:
     return np.where(np.isnan(x), np.uint32(0x7FFF), nearest).astype(np.uint16)
 
 
-def values(instruction: Instruction, pattern: Any) -> Any:
+def values(instruction: MmaInstruction, pattern: Any) -> Any:
     """The float32 numbers that bits stand for."""
     pattern = np.asarray(pattern)
     if instruction is FLOAT16:
@@ -278,13 +278,13 @@ CONVERT_TWO = {BFLOAT16: "cvt.rn.bf16x2.f32", FLOAT16: "cvt.rn.f16x2.f32"}
 
 if SIMULATED:
 
-    def _round_of(instruction: Instruction) -> Any:
+    def _round_of(instruction: MmaInstruction) -> Any:
         return lambda x: values(instruction, bits(instruction, x))[()]
 
-    def _bits_of(instruction: Instruction) -> Any:
+    def _bits_of(instruction: MmaInstruction) -> Any:
         return lambda x: bits(instruction, x)[()]
 
-    def _left_of(instruction: Instruction) -> Any:
+    def _left_of(instruction: MmaInstruction) -> Any:
         def left(staged: Any, row: int, last: int, pitch: int, k: int, total: Any) -> tuple[Any, ...]:
             words: list[Any] = []
             for first in range(row, row + ROWS * len(total), ROWS):
@@ -296,7 +296,7 @@ if SIMULATED:
 
         return left
 
-    def _multiply_of(instruction: Instruction) -> Any:
+    def _multiply_of(instruction: MmaInstruction) -> Any:
         def multiply(total: Any, left: tuple[Any, ...], kept: Any, place: int) -> tuple[Any, ...]:
             sums = np.array(total, np.float32).reshape(len(total), -1, SUMS)
             starts = [place + tile * OF_TILE for tile in range(sums.shape[1])]
@@ -311,7 +311,7 @@ if SIMULATED:
         for number, one in enumerate(chain.from_iterable(total)):
             sums[first + number * WARP] = one
 
-    def _together(instruction: Instruction, brought: list[Any]) -> list[tuple[Any, ...]]:
+    def _together(instruction: MmaInstruction, brought: list[Any]) -> list[tuple[Any, ...]]:
         """All lanes' sums after all instructions of a chunk."""
         left, right, total = (np.array(parts) for parts in zip(*brought, strict=True))
         for rows, tile in np.ndindex(total.shape[1:3]):
@@ -323,7 +323,7 @@ if SIMULATED:
 else:
     WORD, HALF, SINGLE = ir.IntType(32), ir.IntType(16), ir.FloatType()
 
-    def _round_of(instruction: Instruction) -> Any:
+    def _round_of(instruction: MmaInstruction) -> Any:
         @intrinsic
         def rounded(_context: Any, x: Any) -> Any:
             def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -338,7 +338,7 @@ else:
 
         return rounded
 
-    def _bits_of(instruction: Instruction) -> Any:
+    def _bits_of(instruction: MmaInstruction) -> Any:
         kind = types.uint32 if instruction is TFLOAT32 else types.uint16
 
         @intrinsic
@@ -350,7 +350,7 @@ else:
 
         return pattern
 
-    def _left_of(instruction: Instruction) -> Any:
+    def _left_of(instruction: MmaInstruction) -> Any:
         vector, count = ir.VectorType(SINGLE, OF_LANE), 2 * OF_LANE // instruction.packed
 
         @intrinsic
@@ -374,7 +374,7 @@ else:
 
         return left
 
-    def _multiply_of(instruction: Instruction) -> Any:
+    def _multiply_of(instruction: MmaInstruction) -> Any:
         packed = ir.VectorType(WORD, OF_LANE // instruction.packed)
 
         @intrinsic
@@ -410,7 +410,7 @@ else:
 
         return types.void(total, sums, types.intp), code
 
-    def _mma(builder: Any, instruction: Instruction, operands: list[Any]) -> list[Any]:
+    def _mma(builder: Any, instruction: MmaInstruction, operands: list[Any]) -> list[Any]:
         sums = ", ".join(f"${i}" for i in range(SUMS))
         a, b, c = (", ".join(f"${i}" for i in range(*ends)) for ends in ((4, 8), (8, 10), (10, 14)))
         text = f"{instruction.name} {{{sums}}}, {{{a}}}, {{{b}}}, {{{c}}};"
@@ -419,14 +419,14 @@ else:
         found = builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), operands, attrs=("convergent",))
         return [builder.extract_value(found, i) for i in range(SUMS)]
 
-    def _register(builder: Any, instruction: Instruction, numbers: list[Any]) -> Any:
+    def _register(builder: Any, instruction: MmaInstruction, numbers: list[Any]) -> Any:
         """Neighbouring numbers in a register, the first one below."""
         if instruction is TFLOAT32:
             return _bits(builder, instruction, numbers[0])
         text = f"{CONVERT_TWO[instruction]} $0, $1, $2;"
         return builder.call(ir.InlineAsm(ir.FunctionType(WORD, [SINGLE, SINGLE]), text, "=r,f,f"), numbers[::-1])
 
-    def _bits(builder: Any, instruction: Instruction, number: Any) -> Any:
+    def _bits(builder: Any, instruction: MmaInstruction, number: Any) -> Any:
         result, constraint = (WORD, "=r") if instruction is TFLOAT32 else (HALF, "=h")
         kind = ir.FunctionType(result, [SINGLE])
         return builder.call(ir.InlineAsm(kind, f"{CONVERT[instruction]} $0, $1;", f"{constraint},f"), [number])

@@ -15,7 +15,7 @@ from rnnops.checkpoints.cuts import find_cuts, minimum_cut
 from rnnops.checkpoints.policy import ALL, MEMORY, SEGMENTS, SPEED, Policy
 from rnnops.errors import NoBottleneckError
 from rnnops.interpreter import Program
-from rnnops.loops import PRODUCTS, Product, View
+from rnnops.loops import PRODUCTS, ProductForm, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.schema import Call, form_of, schema_of
@@ -149,7 +149,7 @@ def _sums_and_products(program: Program, free: Collection[str]) -> set[str]:
 def _redone_by_speed(call: Call) -> bool:
     """Whether a call is no product, nor a net in itself."""
     form = form_of(call)
-    return not (isinstance(form, Product) or call.op.type in PRODUCTS or call.op.holds_net)
+    return not (isinstance(form, ProductForm) or call.op.type in PRODUCTS or call.op.holds_net)
 
 
 def backward_net(program: Program, gradient: GradientNet, residuals: Residuals) -> Net:

@@ -17,7 +17,7 @@ from rnnops.cli.export import WEIGHTS, add_export, export, read_export_options
 from rnnops.cli.hints import in_options
 from rnnops.cli.language_model import DTYPES, Settings, option
 from rnnops.cli.onnx_command import add_onnx, onnx, read_onnx_options
-from rnnops.cli.session import Options
+from rnnops.cli.session import TrainOptions
 from rnnops.cli.train import train
 from rnnops.compiler import DEVICES
 from rnnops.errors import RnnopsError
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def read_options(given: dict[str, Any]) -> Options:
+def read_options(given: dict[str, Any]) -> TrainOptions:
     """Options from parsed arguments; settings that were not given are left to the defaults or the checkpoint."""
     names = [field.name for field in fields(Settings)]
     settings = {name: given[name] for name in names if given[name] is not None}
@@ -61,7 +61,7 @@ def read_options(given: dict[str, Any]) -> Options:
     limit = others.pop("time_limit")
     if limit is None and others["steps"] is None:
         limit = DEFAULT_TIME_LIMIT
-    return Options(**{**others, "text": tuple(others["text"])}, settings=settings, time_limit=limit or None)
+    return TrainOptions(**{**others, "text": tuple(others["text"])}, settings=settings, time_limit=limit or None)
 
 
 def _parser() -> argparse.ArgumentParser:

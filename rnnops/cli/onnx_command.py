@@ -19,7 +19,7 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.onnx import OnnxModel
-    from rnnops.onnx.outline import Layer, Outline, Tensors, Value
+    from rnnops.onnx.outline import Outline, OutlineLayer, TensorCounts, Value
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
     from rnnops.cli import onnx_file, onnx_runs
@@ -99,7 +99,7 @@ def value_row(value: Value) -> tuple[str, str]:
     return plain(value.name), f"{value.dtype} [{sizes}]"
 
 
-def layer_row(layer: Layer) -> tuple[str, ...]:
+def layer_row(layer: OutlineLayer) -> tuple[str, ...]:
     """A recurrence: layer, kind, direction, sizes, weights, node and branch."""
     weights = "" if layer.weights is None else f"{layer.weights:,} weights"
     where = " in ".join((f"'{layer.name}'", *reversed(layer.places)))
@@ -107,7 +107,7 @@ def layer_row(layer: Layer) -> tuple[str, ...]:
     return (f"layer {layer.number}", *map(plain, cells[:3]), *cells[3:])
 
 
-def tensors_row(tensors: Tensors) -> tuple[str, ...]:
+def tensors_row(tensors: TensorCounts) -> tuple[str, ...]:
     """Tensors of one dtype."""
     count = "1 tensor" if tensors.tensors == 1 else f"{tensors.tensors:,} tensors"
     return tensors.dtype, f"{tensors.numbers:,} numbers in {count}", in_bytes(tensors.nbytes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rnnops.cli.corpus import Corpus
 from rnnops.cli.evaluate import Score
-from rnnops.cli.session import Session
+from rnnops.cli.session import TrainingSession
 from rnnops.errors import RnnopsError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def print_text(corpus: Corpus) -> None:
     show(f"characters: {sizes}")
 
 
-def print_model(session: Session) -> None:
+def print_model(session: TrainingSession) -> None:
     """Say what is trained."""
     step = session.trainer.model.step_count
     show(f"model: {model_text(session)}, {parameter_count(session):,} parameters")
@@ -46,7 +46,7 @@ def print_model(session: Session) -> None:
         show(f"resumed: step {step:,}, {session.trainer.characters:,} characters seen")
 
 
-def print_training(session: Session, reason: str) -> None:
+def print_training(session: TrainingSession, reason: str) -> None:
     """Say what was done."""
     trainer, compiling = session.trainer, session.compiling.seconds
     characters, seconds = trainer.characters, trainer.state.seconds
@@ -79,7 +79,7 @@ def print_sample(text: str, temperature: float) -> None:
     show(f"\nsample of {len(text):,} characters at temperature {temperature:g}:\n{text}")
 
 
-def model_text(session: Session) -> str:
+def model_text(session: TrainingSession) -> str:
     """`gru, 2 layers of 128`, and what products are rounded to, where they are."""
     settings = session.settings
     products = "" if settings.precision == "float32" else f", products of {settings.precision}"
@@ -87,7 +87,7 @@ def model_text(session: Session) -> str:
     return f"{settings.cell}, {layers} of {settings.hidden}{products}"
 
 
-def parameter_count(session: Session) -> int:
+def parameter_count(session: TrainingSession) -> int:
     return sum(array.size for array in session.trainer.model.arrays.values())
 
 

@@ -81,7 +81,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Options:
+class TrainOptions:
     """The command line of `rnnops train`.
 
     Args:
@@ -111,7 +111,7 @@ class Options:
 
 
 @dataclass
-class Session:
+class TrainingSession:
     """A run that is ready to train.
 
     Args:
@@ -145,7 +145,7 @@ class Session:
             self.save()
 
 
-def open_session(options: Options, tell: Callable[[Corpus], None]) -> Session:
+def open_session(options: TrainOptions, tell: Callable[[Corpus], None]) -> TrainingSession:
     """Read the checkpoint to resume, or start anew; read the text and build the model.
 
     Args:
@@ -162,15 +162,15 @@ def open_session(options: Options, tell: Callable[[Corpus], None]) -> Session:
     corpus = _read(source)
     tell(corpus)
     model = _model(settings, corpus, options)
-    return Session(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
+    return TrainingSession(settings, source, corpus, Trainer(model, corpus), _compute_tables(corpus), options.save)
 
 
-def _model(settings: Settings, corpus: Corpus, options: Options) -> LanguageModel:
+def _model(settings: Settings, corpus: Corpus, options: TrainOptions) -> LanguageModel:
     limit_product_threads((options.threads or 1) if settings.device == "reference" else 1)
     return LanguageModel(settings, len(corpus.alphabet), options.recompute, options.threads)
 
 
-def _resumed(options: Options, saved: states.Saved, tell: Callable[[Corpus], None]) -> Session:
+def _resumed(options: TrainOptions, saved: states.Saved, tell: Callable[[Corpus], None]) -> TrainingSession:
     _check_own_cell(options, saved.settings)
     check_agreement(saved.settings, options.settings)
     paths = _absolute(options.text) or saved.source.paths
@@ -182,10 +182,10 @@ def _resumed(options: Options, saved: states.Saved, tell: Callable[[Corpus], Non
     model = _model(saved.settings, corpus, options)
     trainer = Trainer(model, corpus, saved.restore(model))
     tables = _known(saved.baselines) if saved.baselines else _compute_tables(corpus)
-    return Session(saved.settings, source, corpus, trainer, tables, options.save or saved.path)
+    return TrainingSession(saved.settings, source, corpus, trainer, tables, options.save or saved.path)
 
 
-def _check_own_cell(options: Options, settings: Settings) -> None:
+def _check_own_cell(options: TrainOptions, settings: Settings) -> None:
     """A file's word alone never decides which code is run."""
     if is_own(settings.cell) and "cell" not in options.settings:
         hint = f"Give --cell {settings.cell} again: code is imported only where the command line names it."

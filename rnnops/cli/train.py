@@ -8,12 +8,12 @@ from rnnops.cli import report
 from rnnops.cli.language_model import SettingsError
 from rnnops.cli.progress import Progress, show_progress
 from rnnops.cli.report import check_plot, save_learning_curve
-from rnnops.cli.session import Clock, Options, Session, StopSignals, open_session
+from rnnops.cli.session import Clock, StopSignals, TrainingSession, TrainOptions, open_session
 
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
 
 
-def train(options: Options, started: float | None = None) -> int:
+def train(options: TrainOptions, started: float | None = None) -> int:
     """Train, save, evaluate, sample and plot as the options say; return the exit code."""
     if options.plot is not None:
         check_plot(options.plot)
@@ -30,7 +30,7 @@ def train(options: Options, started: float | None = None) -> int:
     return 0
 
 
-def train_until(session: Session, options: Options, clock: Clock, signals: StopSignals) -> str:
+def train_until(session: TrainingSession, options: TrainOptions, clock: Clock, signals: StopSignals) -> str:
     """Train until something says stop, and say what did."""
     trainer = session.trainer
     size = trainer.streams.characters_per_window
@@ -50,7 +50,7 @@ def train_until(session: Session, options: Options, clock: Clock, signals: StopS
     return "after the last step"
 
 
-def finish(session: Session, options: Options) -> None:
+def finish(session: TrainingSession, options: TrainOptions) -> None:
     """Print the held-out figure beside the tables' and a sample, and draw the curves."""
     trainer = session.trainer
     _compile_evaluation(session)
@@ -67,14 +67,14 @@ def finish(session: Session, options: Options) -> None:
         report.show(f"curves: {options.plot}")
 
 
-def _check_weights(session: Session, options: Options) -> None:
+def _check_weights(session: TrainingSession, options: TrainOptions) -> None:
     settings = session.settings
     if options.weights and (settings.dtype, settings.precision) != ("float32", "float32"):
         came = f"--dtype {settings.dtype} --precision {settings.precision}"
         raise SettingsError(f"--weights {options.weights} is for float32 alone", wanted="both float32", came=came)
 
 
-def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
+def _timed_step(session: TrainingSession, clock: Clock, progress: Progress) -> float:
     """One step of training and, where it is time, a point of the held-out curve."""
     state, began, compiled = session.trainer.state, time.monotonic(), session.compiling.seconds
     bits = session.compiling.run("a step of training", session.trainer.step)
@@ -86,22 +86,22 @@ def _timed_step(session: Session, clock: Clock, progress: Progress) -> float:
     return bits
 
 
-def _timed_point(session: Session, clock: Clock) -> float:
+def _timed_point(session: TrainingSession, clock: Clock) -> float:
     began = time.monotonic()
     score = session.trainer.record_held_out()
     clock.expect_evaluation((time.monotonic() - began) * len(session.corpus.held_out) / score.characters)
     return score.bits
 
 
-def _compile_evaluation(session: Session) -> None:
+def _compile_evaluation(session: TrainingSession) -> None:
     session.compiling.ahead("the evaluation", session.trainer.prepare_evaluation)
 
 
-def _compile_sampling(session: Session) -> None:
+def _compile_sampling(session: TrainingSession) -> None:
     session.compiling.ahead("the sampling", lambda: session.trainer.sample(1, temperature=0.0))
 
 
-def _prepare_end(session: Session, options: Options, clock: Clock) -> None:
+def _prepare_end(session: TrainingSession, options: TrainOptions, clock: Clock) -> None:
     """Compile what the end runs, and tell the clock what its evaluation will take, from one window of it."""
     if clock.limit is None:
         return
@@ -113,6 +113,6 @@ def _prepare_end(session: Session, options: Options, clock: Clock) -> None:
     clock.expect_evaluation((time.monotonic() - began) * len(session.corpus.held_out) / score.characters)
 
 
-def _closing_seconds(options: Options) -> float:
+def _closing_seconds(options: TrainOptions) -> float:
     plot = PLOT_SECONDS if options.plot is not None else 0.0
     return OTHER_SECONDS + plot + SAMPLE_SECONDS * options.sample

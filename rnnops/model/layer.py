@@ -27,7 +27,7 @@ OWNERS = ("rnnops.model.layer", "rnnops.model.model")  # whose attributes subcla
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenLayer:
     """A layer that was written into a net: its name, its kind, and the types of what came out."""
 
     name: str
@@ -57,7 +57,7 @@ class Writing:
 
     names: LayerNames
     training: bool
-    written: list[Written] = field(default_factory=list)
+    written: list[WrittenLayer] = field(default_factory=list)
 
 
 _WRITING: ContextVar[Writing | None] = ContextVar("writing", default=None)
@@ -128,7 +128,7 @@ class Layer(ABC):
         result = self.forward(*inputs, **options)
         if writing is not None:
             outputs = tuple(blob.type for blob in blobs_of(result))
-            writing.written.insert(place, Written(name, type(self).__name__, outputs))
+            writing.written.insert(place, WrittenLayer(name, type(self).__name__, outputs))
         return result
 
     @property

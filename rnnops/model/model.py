@@ -27,16 +27,16 @@ from rnnops.compiler.report.memory_table import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
 from rnnops.model.arguments import Arguments, arguments_of, takes
-from rnnops.model.layer import Layer, LayerNames, Written, being_written, blobs_of, layers_in, name_layers
+from rnnops.model.layer import Layer, LayerNames, WrittenLayer, being_written, blobs_of, layers_in, name_layers
 from rnnops.model.optimizers import Optimizer
-from rnnops.model.store import HOST, OPTIMIZER, Arrays, Store, by_dotted_names, dotted, home_of
+from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_names, dotted, home_of
 from rnnops.model.tracing import LOSS, Graph, Graphs, minimize
 from rnnops.types import FLOATS, dtype_name
 
 HEAD = ("layer", "kind", "output", "parameters")
 
 
-def summary(name: str, layers: Iterable[tuple[str, Layer]], compiled: Mapping[str, Graph], store: Store) -> str:
+def summary(name: str, layers: Iterable[tuple[str, Layer]], compiled: Mapping[str, Graph], store: ArrayStore) -> str:
     """Tables of a compiled model; of one that is not, the names of its layers."""
     if not compiled:
         listed = "".join(f"\n  {dotted(path)}: {type(layer).__name__}" for path, layer in layers)
@@ -64,12 +64,12 @@ def _owner(parameter: str, layers: Iterable[str]) -> str | None:
     return max((name for name in layers if parameter.startswith(f"{name}/")), key=len, default=None)
 
 
-def _types(one: Written) -> str:
+def _types(one: WrittenLayer) -> str:
     first, more = str(one.outputs[0] or "?") if one.outputs else "", len(one.outputs) - 1
     return f"{first} and {more} more" if more > 0 else first
 
 
-def _bytes(compiled: Mapping[str, Graph], store: Store) -> Iterator[str]:
+def _bytes(compiled: Mapping[str, Graph], store: ArrayStore) -> Iterator[str]:
     """What is held, and what the passes of each function allocate when they need most."""
     yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
@@ -121,7 +121,7 @@ class Model(Layer):
                [7.]], dtype=float32)
     """
 
-    _store: Store
+    _store: ArrayStore
     _graphs: Graphs | None
     _compiled: dict[str, Graph]  # by function, for the inputs that `compile` was given
     _seed: int
@@ -130,13 +130,13 @@ class Model(Layer):
     def __new__(cls, *args: Any, **kwargs: Any) -> Model:
         """Start empty, so that a subclass need not call `super().__init__()`."""
         model = super().__new__(cls)
-        model._store, model._graphs, model._compiled = Store(cls.__name__), None, {}
+        model._store, model._graphs, model._compiled = ArrayStore(cls.__name__), None, {}
         model._seed, model._trains = 0, True
         return model
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, which have the same arrays and are to be compiled again."""
-        store = Store(self._store.model)
+        store = ArrayStore(self._store.model)
         store.held = self._store.held.at(HOST)
         return {**vars(self), "_graphs": None, "_compiled": {}, "_store": store}
 

@@ -372,7 +372,7 @@ class Held:
                 raise ModelError("freeze= names no parameter", net=model, wanted=wanted, came=repr(pattern))
 
 
-class Store:
+class ArrayStore:
     """Starts empty.
 
     Args:

@@ -22,7 +22,7 @@ from rnnops.compiler.pipeline import PlanCache
 from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
 from rnnops.errors import ModelError
 from rnnops.model.arguments import Arguments, Placeholder, as_placeholder, leaves, mapped, unique
-from rnnops.model.layer import LayerNames, Written, sizes_of, writing
+from rnnops.model.layer import LayerNames, WrittenLayer, sizes_of, writing
 from rnnops.net import Net
 from rnnops.types import Array, Type, is_float
 
@@ -30,7 +30,7 @@ LOSS, OUTPUT = "loss", "output"
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedFunction:
     """A function as a net.
 
     Args:
@@ -42,7 +42,7 @@ class Traced:
 
     net: Net
     structure: Any
-    written: tuple[Written, ...]
+    written: tuple[WrittenLayer, ...]
     dtype: str
 
     @property
@@ -61,7 +61,7 @@ def trace(
     training: bool,
     name: str,
     dtype: str,
-) -> Traced:
+) -> TracedFunction:
     """Call a function with blobs.
 
     Args:
@@ -82,7 +82,7 @@ def trace(
             wanted = "a blob, or tuples, lists and dicts of blobs"
             raise ModelError("a model returns its blobs", net=name, wanted=wanted, came=repr(blob)[:80])
         net.outputs(**{key: blob})
-    return Traced(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(now.written), dtype)
+    return TracedFunction(_without_sizes(net), mapped(returned, lambda key, _: key, OUTPUT), tuple(now.written), dtype)
 
 
 def minimize(loss: Blob) -> Blob:
@@ -115,7 +115,7 @@ class Graph:
         run: shared by all shapes for which the same ops were written; it keeps plans by shape.
     """
 
-    traced: Traced
+    traced: TracedFunction
     run: Run
     types: Mapping[str, Type]
 

@@ -23,9 +23,9 @@ from rnnops.model import Model
 from rnnops.net import Net
 from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
-from rnnops.onnx.export_scan import ScanWriter, is_final_squeeze
-from rnnops.onnx.find_layers import Layer, find_layers, find_preset, write_preset
-from rnnops.onnx.open_sizes import Dims, Sizes
+from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
+from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
+from rnnops.onnx.open_sizes import Dims, MadeUpSizes
 from rnnops.onnx.package import (
     NEWEST_OPSET,
     GraphProto,
@@ -70,7 +70,7 @@ class Typed:
     net: Net
     calls: tuple[Call, ...]
     types: tuple[dict[str, Type], dict[str, Type]]
-    sizes: Sizes
+    sizes: MadeUpSizes
     float_dtype: str
 
 
@@ -80,15 +80,15 @@ def typed(net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
     Raises TypeRuleError where shapes do not fit the net.
     """
     try:
-        return typed_with(Sizes(), net, shapes, float_dtype)
+        return typed_with(MadeUpSizes(), net, shapes, float_dtype)
     except RnnopsError:
         for first in SMALL:
             with suppress(RnnopsError):
-                return typed_with(Sizes(first, (2, 2)), net, shapes, float_dtype)
+                return typed_with(MadeUpSizes(first, (2, 2)), net, shapes, float_dtype)
         raise
 
 
-def typed_with(sizes: Sizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
+def typed_with(sizes: MadeUpSizes, net: Net, shapes: Mapping[str, Dims], float_dtype: str) -> Typed:
     """Infer all types twice."""
     calls = []
     types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
@@ -104,7 +104,7 @@ def typed_with(sizes: Sizes, net: Net, shapes: Mapping[str, Dims], float_dtype: 
     return Typed(net, calls[0], types, sizes, float_dtype)
 
 
-def inferred(net: Net, types: Mapping[str, Type], sizes: Sizes, float_dtype: str) -> dict[str, Call]:
+def inferred(net: Net, types: Mapping[str, Type], sizes: MadeUpSizes, float_dtype: str) -> dict[str, Call]:
     """All calls of a net. Raises what they raise, with a hint where sizes are made up."""
     try:
         return infer(net, types, float_dtype)
@@ -172,7 +172,7 @@ def write_calls(writer: GraphWriter, net: Net, calls: Sequence[Call]) -> None:
             write_op(writer, call)
 
 
-def write_layer(writer: GraphWriter, call: Call, layer: Layer) -> None:
+def write_layer(writer: GraphWriter, call: Call, layer: FoundLayer) -> None:
     """Write an LSTM, GRU or RNN that was found; its weights say the hidden size, but some runtimes want to read it."""
     inputs, outputs = ([writer.name(name) if name else "" for name in names] for names in (layer.inputs, layer.outputs))
     hidden = call.output_types[0].shape[-1]
@@ -184,7 +184,7 @@ def write_recurrence(writer: GraphWriter, call: Call, finals: Mapping[str, str])
     """Write a recurrence as the op that its preset is, else as a Scan."""
     preset = find_preset(Recurrence(call.op, call.net), call)
     if preset is None:
-        ScanWriter(writer, call, write_calls, finals).write()
+        OnnxScanWriter(writer, call, write_calls, finals).write()
     else:
         write_preset(writer, call, preset)
 

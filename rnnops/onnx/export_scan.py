@@ -26,7 +26,7 @@ INT32 = element_type("int32")
 WriteCalls = Callable[[GraphWriter, Net, Sequence[Call]], None]
 
 
-class ScanWriter:
+class OnnxScanWriter:
     """Writes one recurrence.
 
     Args:

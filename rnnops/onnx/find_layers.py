@@ -28,7 +28,7 @@ from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
 from rnnops.onnx.node import KINDS as ATTRIBUTE_KINDS, Node
-from rnnops.onnx.open_sizes import Probes, Sizes
+from rnnops.onnx.open_sizes import MadeUpSizes, Probes
 from rnnops.onnx.package import NEWEST_OPSET
 from rnnops.onnx.read_graph import result_names
 from rnnops.op import Op
@@ -42,7 +42,7 @@ TRAINING_ONLY = ("recompute", "outputs_with_grads", "forward_only")
 
 
 @dataclass
-class Layer:
+class FoundLayer:
     """Ops of a net that are one node.
 
     Args:
@@ -58,7 +58,7 @@ class Layer:
     anchor: str
 
 
-def find_layers(net: Net) -> list[Layer]:
+def find_layers(net: Net) -> list[FoundLayer]:
     """All such groups of ops, none of which shares an op with another."""
     index, found = Index(net), []
     taken: set[str] = set()
@@ -99,7 +99,9 @@ class Guess:
         inputs = [blob if port in self.given else None for port, blob in places.items()]
         attributes = {name: (ATTRIBUTE_KINDS[kind], value) for name, (kind, value) in self.attributes.items()}
         states = len(CELL_KINDS[self.op].states)
-        node = Node(self.op, NEWEST_OPSET, attributes, net, [True] * (1 + states), Probes(Sizes(), "float32"), inputs)
+        node = Node(
+            self.op, NEWEST_OPSET, attributes, net, [True] * (1 + states), Probes(MadeUpSizes(), "float32"), inputs
+        )
         results = result_names(node, list(recurrent_layer(node)), [f"result {i}" for i in range(1 + states)])
         net.outputs(*map(net.blob, results))
         return prune(net), {port: places[port].name for port in self.given}, list(results)
@@ -162,7 +164,7 @@ def given_inputs(index: Index, op: Op) -> frozenset[str]:
     return frozenset(given)
 
 
-def match(index: Index, guess: Guess, anchor: Op) -> Layer | None:
+def match(index: Index, guess: Guess, anchor: Op) -> FoundLayer | None:
     """The layer that a guess describes, found around a recurrence, or None."""
     try:
         pattern, ports, results = guess.pattern()
@@ -215,7 +217,7 @@ class Matching:
                 return True
         return False
 
-    def layer(self, guess: Guess, ports: Mapping[str, str], outputs: Sequence[str]) -> Layer | None:
+    def layer(self, guess: Guess, ports: Mapping[str, str], outputs: Sequence[str]) -> FoundLayer | None:
         """The layer, unless somebody else reads what is inside it."""
         members = {op.key for op in self.ops.values()}
         inner = {name for op in self.ops.values() for name in op.outputs if name} - set(outputs)
@@ -225,7 +227,7 @@ class Matching:
         inputs = [self.blobs.get(ports[port], "") if port in ports else "" for port in PORTS]
         recurrences = [op.key for op in self.index.net.ops if op.key in members and op.type == "RecurrentNetwork"]
         attributes = {name: value for name, (_, value) in guess.attributes.items()}
-        return Layer(guess.op, attributes, inputs, list(outputs), members, recurrences[-1])
+        return FoundLayer(guess.op, attributes, inputs, list(outputs), members, recurrences[-1])
 
     def _unify_blob(self, own: str, name: str) -> bool:
         if own in self.blobs or not own:

@@ -151,7 +151,7 @@ def put_functions_in_place(model: ModelProto) -> None:
             problem = f"its function '{function.name}' is of another op set"
             raise OnnxError(problem, wanted=sorted(versions), came=sorted(own))
     check_count(NodeCount(functions).of(model.graph.node))
-    Places(functions, set(prefixes(names_in(model.graph)))).fill(model.graph)
+    FunctionInliner(functions, set(prefixes(names_in(model.graph)))).fill(model.graph)
 
 
 def key_of(proto: Any, name: str) -> Key:
@@ -228,7 +228,7 @@ def check_call(key: Key, inside: Sequence[Key]) -> None:
 
 
 @dataclass
-class Places:
+class FunctionInliner:
     """Puts functions in place.
 
     Args:
@@ -263,7 +263,7 @@ class Places:
         """The nodes of a function under the names of a call."""
         check_call(key, self.inside)
         function = self.functions[key]
-        call = Call(node, function, self._prefix(node))
+        call = FunctionCall(node, function, self._prefix(node))
         self.taken.update(prefixes(map(call.named, names_made(function.node))))
         self.inside.append(key)
         found = [new for inner in function.node for new in self._nodes(call.placed(inner))]
@@ -280,7 +280,7 @@ class Places:
         return prefix
 
 
-class Call:
+class FunctionCall:
     """A call of a function: what its names and attributes stand for."""
 
     def __init__(self, node: NodeProto, function: Any, prefix: str) -> None:

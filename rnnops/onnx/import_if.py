@@ -236,7 +236,7 @@ FAR = 2**62  # beyond any end
 
 
 @dataclass(frozen=True)
-class Part:
+class SequencePart:
     """Some elements of a sequence.
 
     Args:
@@ -247,7 +247,7 @@ class Part:
     is_run: bool = False
 
 
-Parts: TypeAlias = tuple[Part, ...]
+Parts: TypeAlias = tuple[SequencePart, ...]
 
 
 def read_sequence(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tuple[int, Any]]) -> None:
@@ -282,7 +282,7 @@ def construct(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -
     """The inputs as elements."""
     for name in proto.input:
         reader.blob(name)
-    return tuple(Part(name) for name in proto.input)
+    return tuple(SequencePart(name) for name in proto.input)
 
 
 def insert(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
@@ -291,10 +291,10 @@ def insert(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> P
     reader.blob(proto.input[1])
     place = place_of(reader, proto, 2, len(parts))
     if place is None:
-        return (*parts, Part(proto.input[1]))
+        return (*parts, SequencePart(proto.input[1]))
     check_place(parts, place, len(parts) + 1, proto)
     at = place + len(parts) if place < 0 else place
-    return (*parts[:at], Part(proto.input[1]), *parts[at:])
+    return (*parts[:at], SequencePart(proto.input[1]), *parts[at:])
 
 
 def erase(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
@@ -379,7 +379,7 @@ def concat(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> P
     return names[0] if len(names) == 1 else appended(reader, f"{name}/all", "Concat", names, axis=axis % rank)
 
 
-def rank_of(reader: GraphReader, part: Part) -> int:
+def rank_of(reader: GraphReader, part: SequencePart) -> int:
     """The number of axes of an element."""
     known = reader.known(reader.blob(part.name).name)
     if known is None or known[0].rank < part.is_run:
@@ -387,14 +387,14 @@ def rank_of(reader: GraphReader, part: Part) -> int:
     return known[0].rank - part.is_run
 
 
-def stacked(reader: GraphReader, part: Part, axis: int, hint: str) -> str:
+def stacked(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
     """The elements of a part along a new axis."""
     if not part.is_run:
         return with_axis(reader, part.name, axis, hint)
     return moved(reader, part, axis, hint)
 
 
-def moved(reader: GraphReader, part: Part, axis: int, hint: str) -> str:
+def moved(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
     """A run whose first axis is this one."""
     if axis == 0:
         return part.name
@@ -402,7 +402,7 @@ def moved(reader: GraphReader, part: Part, axis: int, hint: str) -> str:
     return appended(reader, f"{hint}/moved", "Transpose", [part.name], perm=perm)
 
 
-def joined(reader: GraphReader, part: Part, axis: int, hint: str) -> str:
+def joined(reader: GraphReader, part: SequencePart, axis: int, hint: str) -> str:
     """The elements of a part along an axis that they have."""
     if not part.is_run:
         return part.name
@@ -419,7 +419,7 @@ def joined(reader: GraphReader, part: Part, axis: int, hint: str) -> str:
 
 def split(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Parts | str:
     """Pieces of an array along an axis."""
-    name, rank = proto.input[0], rank_of(reader, Part(proto.input[0]))
+    name, rank = proto.input[0], rank_of(reader, SequencePart(proto.input[0]))
     axis, keeps = given.get("axis", 0), given.get("keepdims", 1)
     if not isinstance(axis, int) or not -rank <= axis < rank or keeps not in (0, 1):
         raise OnnxError("the axis is out of range", wanted=f"{-rank} to {rank - 1}", came=axis)
@@ -430,7 +430,7 @@ def split(reader: GraphReader, proto: NodeProto, given: Mapping[str, Any]) -> Pa
         raise OnnxError("sizes of pieces that are not known before a run are not supported", blob=proto.input[1])
     if sizes.ndim == 0 and sizes.item() == 1:
         steps = first_axis(reader, name, axis, rank, proto.output[0])
-        return (Part(with_axis(reader, steps, axis + 1, proto.output[0]) if keeps else steps, True),)
+        return (SequencePart(with_axis(reader, steps, axis + 1, proto.output[0]) if keeps else steps, True),)
     return pieces(reader, name, axis, list_of_sizes(reader, name, axis, sizes), proto.output[0])
 
 
@@ -465,7 +465,7 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
     else:
         node = helper.make_node("Split", [name], names, axis=axis, split=sizes)
     reader.read_node(node)
-    return tuple(map(Part, names))
+    return tuple(map(SequencePart, names))
 
 
 def parts_of(reader: GraphReader, proto: NodeProto) -> Parts:

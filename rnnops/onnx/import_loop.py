@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.import_if import Part, Parts, appended, own_names, renamed
+from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read
-from rnnops.onnx.loop_elements import TRIP, Around, Sum
+from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.loop_trips import LoopSteps, Trips
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
@@ -47,7 +47,7 @@ def read_loop(reader: GraphReader, proto: NodeProto, attributes: Mapping[str, tu
 
 
 @dataclass
-class Carried:
+class CarriedValue:
     """A carried value that is a state: its name in the body, its first value, its next one, what it is afterwards."""
 
     name: str
@@ -69,7 +69,7 @@ class Plan:
 
     nodes: list[NodeProto]
     names: dict[str, str]
-    states: list[Carried] = field(default_factory=list)
+    states: list[CarriedValue] = field(default_factory=list)
     scanned: list[tuple[str, str]] = field(default_factory=list)
     reads: dict[str, Read] = field(default_factory=dict)
     collected: list[tuple[str, str, str]] = field(default_factory=list)
@@ -104,14 +104,14 @@ class LoopReader:
         """Append what the Loop becomes."""
         counted = Trips(self.body, self.around, self.proto.input[0], self.proto.input[1])
         trips = counted.number()
-        self.body.look_closer(Sum(trips) if isinstance(trips, int) else counted.most)
+        self.body.look_closer(LinearSum(trips) if isinstance(trips, int) else counted.most)
         plan = self._plan()
         rows = self._rows(plan)
         self._take_steps(plan, rows)
         if plan.states or plan.scanned:
             self._write(plan, rows, trips)
         for sequence, start, every in plan.collected:
-            self.reader.add_sequence(sequence, (*self._parts(start), Part(every, is_run=True)))
+            self.reader.add_sequence(sequence, (*self._parts(start), SequencePart(every, is_run=True)))
         for name in self.carried:
             self._write_final(name, trips)
 
@@ -129,7 +129,7 @@ class LoopReader:
         states = [name for name in self.carried if name not in (*self.body.unchanged, *self.body.counters, *sequences)]
         wanted = self._states_read(states, [own for own, _ in plan.scanned])
         plan.states = [
-            Carried(name, self.body.initial[name], self.body.results[name], self.finals[name])
+            CarriedValue(name, self.body.initial[name], self.body.results[name], self.finals[name])
             for name in states
             if name in wanted
         ]
@@ -205,7 +205,7 @@ class LoopReader:
             return (kind := Type(value.dtype.name, value.shape)), kind
         return self.reader.known(self.reader.blob(name).name)
 
-    def _is_known(self, place: Sum) -> bool:
+    def _is_known(self, place: LinearSum) -> bool:
         """Whether a place is known before a run, but for the trip's number."""
         return all(self.reader.unknown_source(name) is None for name in place.factors if name != TRIP)
 

@@ -39,7 +39,7 @@ def moving_slice(node: Node) -> Blob | None:
     names = node.reader.names
     if len(names) < 3 or node.known_value(1) is not None or node.reader.around.unknown_source(names[1]) is None:
         return None
-    found = Places(node, Around(node.reader.around, "Slice"))
+    found = SliceFinder(node, Around(node.reader.around, "Slice"))
     starts, lengths, axes = found.starts(), found.lengths(), node.known_value(3)
     if starts is None or lengths is None or len(starts) != len(lengths) or (axes is None and node.has(3)):
         return None
@@ -67,7 +67,7 @@ def before_the_end(start: Blob, length: int) -> Blob:
 
 
 @dataclass
-class Places:
+class SliceFinder:
     """Finds where a Slice begins and how much it takes.
 
     Args:

@@ -39,7 +39,7 @@ NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclass(frozen=True)
-class Way:
+class ResizeMode:
     """How to resize: the attributes of a Resize.
 
     Args:
@@ -76,7 +76,7 @@ class Taps:
         return found
 
 
-def taps_of(way: Way, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Taps:
+def taps_of(way: ResizeMode, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Taps:
     """The taps of an axis.
 
     Args:
@@ -101,7 +101,7 @@ def taps_of(way: Way, size: int, wanted: int, scale: float, region: tuple[float,
     return Taps(np.clip(places, 0, size - 1).astype(np.int64), weights, outside)
 
 
-def kernel(way: Way, distance: Array) -> Array:
+def kernel(way: ResizeMode, distance: Array) -> Array:
     """The weight of an element so far away."""
     if way.mode == "linear":
         return np.maximum(1.0 - distance, 0.0)
@@ -133,7 +133,7 @@ OPEN_TRANSFORMS = ("half_pixel", "asymmetric", "align_corners")
 Target = float | tuple[Blob, int]  # a scale, or the list of sizes and the place in it
 
 
-def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way: Way) -> Blob:
+def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way: ResizeMode) -> Blob:
     """Resize an axis. Raises OnnxError for a way that needs fixed sizes.
 
     The element i of the result lies at `above / below` of the axis, two integers.
@@ -156,7 +156,7 @@ def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way:
     return left * (1.0 - weight) + right * weight
 
 
-def check_way(node: Node, x: Blob, target: Target, way: Way) -> None:
+def check_way(node: Node, x: Blob, target: Target, way: ResizeMode) -> None:
     """Raise OnnxError for what integer arithmetic on sizes does not do."""
     fits = (
         way.mode in ("nearest", "linear") and way.transform in OPEN_TRANSFORMS and not way.antialias and not way.exclude
@@ -171,7 +171,7 @@ def check_way(node: Node, x: Blob, target: Target, way: Way) -> None:
         )
 
 
-def fraction(way: Way, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
+def fraction(way: ResizeMode, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
     """Where elements lie between those of the axis before, as numerators and a denominator above 0."""
     if way.transform == "asymmetric":
         return i * size, max_(wanted, 1)
@@ -180,7 +180,7 @@ def fraction(way: Way, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
     return (i * 2 + 1) * size - wanted, max_(wanted * 2, 1)
 
 
-def nearest(way: Way, above: Blob, below: Blob, size: Blob) -> Blob:
+def nearest(way: ResizeMode, above: Blob, below: Blob, size: Blob) -> Blob:
     """The nearest place; halves go down, or up."""
     if way.nearest == "floor":
         found = floor_of(above, below)
@@ -248,12 +248,12 @@ def upsample(node: Node) -> Sequence[Blob]:
         node.fail("the mode or the scales make no sense", wanted=f"{rank} positive scales", came=list(given))
     if mode == "nearest" and min(given, default=1.0) < 1:
         node.fail("which element is the nearest where an axis shrinks is not agreed on before op set 11")
-    way = Way(mode, "asymmetric", "floor")
+    way = ResizeMode(mode, "asymmetric", "floor")
     pairs: Targets = {axis: (None, float(scale)) for axis, scale in enumerate(given)}
     return (resized(node, x, pairs, way, {}, 0.0),)
 
 
-def way_of(node: Node) -> Way:
+def way_of(node: Node) -> ResizeMode:
     """The attributes. Raises OnnxError for words that are unknown."""
     mode = node.attr("mode", "string", "nearest")
     transform = node.attr("coordinate_transformation_mode", "string", "half_pixel")
@@ -263,7 +263,7 @@ def way_of(node: Node) -> Way:
         node.fail("it resizes in a way that is unknown", came=f"{mode}, {transform}, {nearest}")
     if mode == "nearest" and antialias:
         node.fail("antialias goes with kernels", wanted="mode 'linear' or 'cubic'", came=mode)
-    return Way(MODES[mode], transform, nearest, node.attr("cubic_coeff_a", "float", -0.75), antialias, exclude)
+    return ResizeMode(MODES[mode], transform, nearest, node.attr("cubic_coeff_a", "float", -0.75), antialias, exclude)
 
 
 def known_list(node: Node, i: int, count: int) -> list[float] | None:
@@ -308,7 +308,7 @@ def targets(
     return [(int(ratio * int(dim or 0) + 0.5), ratio) for dim in dims]
 
 
-def regions(node: Node, axes: Sequence[int], way: Way) -> Region:
+def regions(node: Node, axes: Sequence[int], way: ResizeMode) -> Region:
     """What part of each axis is resized."""
     if way.transform != "tf_crop_and_resize":
         return {}
@@ -318,7 +318,7 @@ def regions(node: Node, axes: Sequence[int], way: Way) -> Region:
     return {axis: (float(value[i]), float(value[i + len(axes)])) for i, axis in enumerate(axes)}
 
 
-def resized(node: Node, x: Blob, pairs: Targets, way: Way, region: Region, value: float) -> Blob:
+def resized(node: Node, x: Blob, pairs: Targets, way: ResizeMode, region: Region, value: float) -> Blob:
     """An array resized along axes, one after the other."""
     known, y = node.known(x), x
     dims = fixed_dims(known) if known else ()
@@ -371,7 +371,7 @@ def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any,
     return y if axis == rank - 1 else transpose(y, [perm.index(i) for i in range(rank)])
 
 
-def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: Way) -> Blob:
+def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: ResizeMode) -> Blob:
     """Sizes that follow from shapes, which the file leaves open."""
     if node.attr("keep_aspect_ratio_policy", "string", "stretch") != "stretch":
         node.fail(

@@ -36,7 +36,7 @@ Function: TypeAlias = Callable[[Blob, float, float], Blob]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ActivationKind:
     """A function of x, alpha and beta, and the defaults of those that it takes.
 
     Args:
@@ -50,17 +50,17 @@ class Kind:
 
 
 KINDS = {
-    "Affine": Kind(lambda x, a, b: x * a + b, 1.0, 0.0, must=True),
-    "Elu": Kind(lambda x, a, b: elu(x, a), 1.0),
-    "HardSigmoid": Kind(lambda x, a, b: hard_sigmoid(x, a, b), 0.2, 0.5),
-    "LeakyRelu": Kind(lambda x, a, b: leaky_relu(x, a), 0.01),
-    "Relu": Kind(lambda x, a, b: relu(x)),
-    "ScaledTanh": Kind(lambda x, a, b: tanh(x * b) * a, 1.0, 1.0, must=True),
-    "Sigmoid": Kind(lambda x, a, b: sigmoid(x)),
-    "Softplus": Kind(lambda x, a, b: softplus(x)),
-    "Softsign": Kind(lambda x, a, b: softsign(x)),
-    "Tanh": Kind(lambda x, a, b: tanh(x)),
-    "ThresholdedRelu": Kind(lambda x, a, b: where(greater_or_equal(x, a), x, 0.0), 1.0),
+    "Affine": ActivationKind(lambda x, a, b: x * a + b, 1.0, 0.0, must=True),
+    "Elu": ActivationKind(lambda x, a, b: elu(x, a), 1.0),
+    "HardSigmoid": ActivationKind(lambda x, a, b: hard_sigmoid(x, a, b), 0.2, 0.5),
+    "LeakyRelu": ActivationKind(lambda x, a, b: leaky_relu(x, a), 0.01),
+    "Relu": ActivationKind(lambda x, a, b: relu(x)),
+    "ScaledTanh": ActivationKind(lambda x, a, b: tanh(x * b) * a, 1.0, 1.0, must=True),
+    "Sigmoid": ActivationKind(lambda x, a, b: sigmoid(x)),
+    "Softplus": ActivationKind(lambda x, a, b: softplus(x)),
+    "Softsign": ActivationKind(lambda x, a, b: softsign(x)),
+    "Tanh": ActivationKind(lambda x, a, b: tanh(x)),
+    "ThresholdedRelu": ActivationKind(lambda x, a, b: where(greater_or_equal(x, a), x, 0.0), 1.0),
 }
 BY_LOWER_NAME = {name.lower(): name for name in KINDS}
 
@@ -245,7 +245,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 @dataclass
-class Layer:
+class RnnNode:
     """A node's attributes and inputs under their names; `weights` etc. hold one blob for each direction."""
 
     node: Node
@@ -258,7 +258,7 @@ class Layer:
     linear_before_reset: bool
 
 
-def read_layer(node: Node) -> Layer:
+def read_layer(node: Node) -> RnnNode:
     """Attributes of the node, checked."""
     kind, direction = CELL_KINDS[node.op], node.attr("direction", "string", "forward")
     if direction not in DIRECTIONS:
@@ -271,7 +271,7 @@ def read_layer(node: Node) -> Layer:
         node.fail("wrong number of activations", wanted=len(kind.activations) * len(directions), came=len(names))
     numbers = [node.attr(f"activation_{name}", "floats", ()) for name in ("alpha", "beta")]
     node.attr("hidden_size", "int")  # the weights say it
-    return Layer(
+    return RnnNode(
         node,
         kind,
         directions,
@@ -305,12 +305,12 @@ def check_ranks(node: Node) -> None:
             node.fail(f"input {i} has a wrong number of axes", wanted=rank, came=known[0].rank)
 
 
-def joined(layer: Layer, blobs: Sequence[Blob], axis: int) -> Blob:
+def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:
     """Results of all directions, side by side."""
     return blobs[0] if len(blobs) == 1 else concat(list(blobs), axis=axis)
 
 
-def weights_by_direction(layer: Layer) -> list[dict[str, Blob]]:
+def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
     """For each direction, what its cell reads beside x, under the cell's names, and its initial states."""
     node, linear = layer.node, layer.linear_before_reset
     parts = [
@@ -324,7 +324,7 @@ def weights_by_direction(layer: Layer) -> list[dict[str, Blob]]:
     return parts
 
 
-def cut(layer: Layer, blob: Blob) -> list[Blob]:
+def cut(layer: RnnNode, blob: Blob) -> list[Blob]:
     """A blob with a leading axis for directions: one blob for each, without it."""
     pieces = split(blob, len(layer.directions), axis=0) if len(layer.directions) > 1 else (blob,)
     return [squeeze(piece, [0]) for piece in pieces]
@@ -339,19 +339,19 @@ def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
     return {"w": w, "r_zr": concat([z, reset], axis=-1), "r_g": candidate}
 
 
-def biases(layer: Layer, b: Blob) -> dict[str, Blob]:
+def biases(layer: RnnNode, b: Blob) -> dict[str, Blob]:
     """Input and recurrent bias, added up where both are added to the same thing."""
     w_b, r_b = split(b, 2, axis=-1)
     return {"b": w_b, "rb": r_b} if layer.linear_before_reset else {"b": w_b + r_b}
 
 
-def peepholes(layer: Layer, p: Blob) -> dict[str, Blob]:
+def peepholes(layer: RnnNode, p: Blob) -> dict[str, Blob]:
     """Peephole weights; a forget gate that follows from the input gate has none."""
     p_i, p_o, p_f = split(p, 3, axis=-1)
     return {"p_i": p_i, "p_o": p_o} if layer.input_forget else {"p_i": p_i, "p_o": p_o, "p_f": p_f}
 
 
-def states_by_direction(layer: Layer) -> list[list[Blob]]:
+def states_by_direction(layer: RnnNode) -> list[list[Blob]]:
     """For each direction its initial states, `[1, N, H]`, or zeros `[H]`."""
     node, count = layer.node, len(layer.directions)
     by_state = []
@@ -365,7 +365,7 @@ def states_by_direction(layer: Layer) -> list[list[Blob]]:
     return [list(states) for states in zip(*by_state, strict=True)]
 
 
-def direction(layer: Layer, k: int, x: Blob, part: dict[str, Blob], states: list[Blob]) -> tuple[Blob, ...]:
+def direction(layer: RnnNode, k: int, x: Blob, part: dict[str, Blob], states: list[Blob]) -> tuple[Blob, ...]:
     """The recurrence of one direction: all steps of the output, then the last value of each state."""
     kind, lengths = layer.kind, layer.node.optional(4)
     count = len(kind.activations)

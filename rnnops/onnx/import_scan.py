@@ -82,7 +82,7 @@ def scan(node: Node) -> Sequence[Blob]:
     if not direct:
         states = [unsqueeze(blob, [0]) for blob in states]
         sequences = [unsqueeze(blob, [1]) for blob in sequences]
-    step = Step(node, form, states, sequences, direct)
+    step = ScanStep(node, form, states, sequences, direct)
     results = step.run()
     rows = 2 * form.states
     lasts = [squeeze(result, [0]) for result in results[1:rows:2]]
@@ -136,7 +136,7 @@ def has_common_rows(node: Node, states: Sequence[Blob], sequences: Sequence[Blob
 
 
 @dataclass
-class Step:
+class ScanStep:
     """The recurrence of a Scan; states and sequences have rows."""
 
     node: Node

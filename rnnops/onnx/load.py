@@ -38,7 +38,7 @@ from rnnops.onnx.package import (
     ValueInfoProto,
     onnx_opset_version,
 )
-from rnnops.onnx.read_graph import GraphReader, Model
+from rnnops.onnx.read_graph import GraphModel, GraphReader
 from rnnops.onnx.tensors import HALVES, LIMITS, OWN_DOMAINS, element_dtype, graphs_of, nodes_of, op_name, read_beside
 from rnnops.scopes import absolute_names, check_name
 from rnnops.types import FLOATS, Array
@@ -256,12 +256,12 @@ def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, objec
         sizes: those that were fixed, of which errors tell.
     """
     graph = proto.graph
-    model = Model(RULES, opset, float_dtype_of(graph))
+    model = GraphModel(RULES, opset, float_dtype_of(graph))
     with with_hints(dims_of_inputs(graph), sizes, model.branches):
         return read_graph(graph, model, constants)
 
 
-def read_graph(graph: GraphProto, model: Model, constants: Mapping[str, object]) -> OnnxModel:
+def read_graph(graph: GraphProto, model: GraphModel, constants: Mapping[str, object]) -> OnnxModel:
     """A graph as a net, with what comes with it."""
     reader = GraphReader(model, Net(check_name(graph.name or "model", "net")), taken=names_of(graph))
     reader.constants.update(fixed_inputs(graph, constants, model.float_dtype))

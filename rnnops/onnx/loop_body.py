@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rnnops.onnx.import_if import all_inputs
-from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, Sum, combined, each, is_far, is_number, whole
+from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, LinearSum, combined, each, is_far, is_number, whole
 from rnnops.onnx.node import attributes_of, constant_value
 from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
@@ -32,9 +32,9 @@ class Cut:
     """What a Slice takes along one axis."""
 
     axis: int
-    start: Sum
-    end: Sum
-    step: Sum
+    start: LinearSum
+    end: LinearSum
+    step: LinearSum
 
     @property
     def moves(self) -> bool:
@@ -44,17 +44,17 @@ class Cut:
     @property
     def is_one(self) -> bool:
         """Whether it is one element: up to the next place, or in steps beyond the end."""
-        ends_after = self.end.equals(self.start.plus(Sum(1)))
-        return ends_after if self.step == Sum(1) else is_far(self.step) and (ends_after or is_far(self.end))
+        ends_after = self.end.equals(self.start.plus(LinearSum(1)))
+        return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
 
-    def ends_before_it_begins(self, trips: Sum | None) -> bool:
+    def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
         """Whether it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
 
         Args:
             trips: a number that the number of trips is never above, None where none is known.
         """
         first, slope = self.start.number, self.start.factors.get(TRIP, 0)
-        if self.step != Sum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
+        if self.step != LinearSum(1) or first >= 0 or len(self.start.factors) != 1 or (slope < 0 and first < -1):
             return False
         return trips is None or bool(trips.factors) or trips.number > -1 - first
 
@@ -65,7 +65,9 @@ class Cut:
     def is_whole(self, size: int | str | None) -> bool:
         """Whether it is all of an axis of this size, None where that is open."""
         last = size if isinstance(size, int) else FAR
-        return self.start == Sum() and self.step == Sum(1) and not self.end.factors and self.end.number >= last
+        return (
+            self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
+        )
 
 
 def cuts_of(elements: Elements, node: NodeProto) -> list[Cut]:
@@ -82,13 +84,13 @@ def cuts_of(elements: Elements, node: NodeProto) -> list[Cut]:
     if not len(axes) == len(starts) == len(ends) == len(steps):
         return []
     places = zip(axes, starts, ends, steps, strict=True)
-    return [Cut(axis, start, end, Sum(step)) for axis, start, end, step in places]
+    return [Cut(axis, start, end, LinearSum(step)) for axis, start, end, step in places]
 
 
-def listed(elements: Elements, name: str) -> list[Sum] | None:
+def listed(elements: Elements, name: str) -> list[LinearSum] | None:
     """The sums in a list, None where it has anything else."""
     found: Array | None = elements.of(name)
-    if found is None or found.ndim != 1 or not all(isinstance(element, Sum) for element in found):
+    if found is None or found.ndim != 1 or not all(isinstance(element, LinearSum) for element in found):
         return None
     return list(found)
 
@@ -110,7 +112,7 @@ class Read:
 
     data: str
     axis: int
-    place: Sum
+    place: LinearSum
     keeps_axis: bool
 
     @property
@@ -141,7 +143,7 @@ class LoopBody:
             tuple[str, tuple[object, ...]], str
         ] = {}  # of arrays around -> the value in front of the Loop
         self._elements: Elements | None = None  # from when the number of trips is known
-        self.counters: dict[str, tuple[Sum, int]] = {}  # carried value -> (its first number, what each trip adds)
+        self.counters: dict[str, tuple[LinearSum, int]] = {}  # carried value -> (its first number, what each trip adds)
         for name in initial:
             self._look_for_counter(name)
 
@@ -153,11 +155,11 @@ class LoopBody:
             return
         first, after = (
             self.around.sum_of(self.initial[name]),
-            self.sum_of(self.results[name], {name: Sum(0, {name: 1})}),
+            self.sum_of(self.results[name], {name: LinearSum(0, {name: 1})}),
         )
         if first is None or after is None:
             return
-        added = after.plus(Sum(0, {name: 1}), -1)
+        added = after.plus(LinearSum(0, {name: 1}), -1)
         if not added.factors and first.rank == self.around.rank(self.initial[name]):
             self.counters[name] = (first, added.number)
 
@@ -226,7 +228,7 @@ class LoopBody:
             return None
         return self.reader.known_value(around)
 
-    def sum_of(self, name: str, known: dict[str, Sum] | None = None, depth: int = 0) -> Sum | None:
+    def sum_of(self, name: str, known: dict[str, LinearSum] | None = None, depth: int = 0) -> LinearSum | None:
         """What a value is at each trip, as a sum; None where it is no such thing.
 
         Args:
@@ -236,10 +238,10 @@ class LoopBody:
         if known and name in known:
             return known[name]
         if name == self.trip:
-            return Sum(0, {TRIP: 1})
+            return LinearSum(0, {TRIP: 1})
         if name in self.counters:
             first, added = self.counters[name]
-            return first.plus(Sum(0, {TRIP: added} if added else {}))
+            return first.plus(LinearSum(0, {TRIP: added} if added else {}))
         value = self.constant(name)
         if value is not None:
             return whole(value)
@@ -249,7 +251,7 @@ class LoopBody:
         node = self.makers.get(name)
         return None if node is None or depth > 50 else self._through(node, known, depth + 1)
 
-    def look_closer(self, trips: Sum | None) -> None:
+    def look_closer(self, trips: LinearSum | None) -> None:
         """Compare numbers with each other from now on, as the number of trips is never above this one."""
         self._elements = Elements(self, trips)
 
@@ -263,14 +265,14 @@ class LoopBody:
         whole = all(is_number(element) for element in found.flat)
         return each(lambda element: element.number, found).astype(np.int64) if whole else None
 
-    def _chosen(self, name: str) -> Sum | None:
+    def _chosen(self, name: str) -> LinearSum | None:
         """The one number that Where, Max or Min gives."""
         found = None if self._elements is None else self._elements.of(name)
-        if found is None or found.size != 1 or found.ndim > 1 or not isinstance(found.item(), Sum):
+        if found is None or found.size != 1 or found.ndim > 1 or not isinstance(found.item(), LinearSum):
             return None
-        return Sum(found.item().number, found.item().factors, found.ndim)
+        return LinearSum(found.item().number, found.item().factors, found.ndim)
 
-    def _through(self, node: NodeProto, known: dict[str, Sum] | None, depth: int) -> Sum | None:
+    def _through(self, node: NodeProto, known: dict[str, LinearSum] | None, depth: int) -> LinearSum | None:
         """The sum that a node makes of its inputs."""
         if node.op_type in ("Add", "Sub", "Mul", "Neg"):
             return combined(node.op_type, [self.sum_of(name, known, depth) for name in node.input])
@@ -282,9 +284,9 @@ class LoopBody:
         if found is None or node.op_type == "Cast":
             return found if found and attributes_of(node).get("to", (0, 0))[1] in WHOLE else None
         rank = self._rank_after(node, found)
-        return None if rank is None else Sum(found.number, found.factors, rank)
+        return None if rank is None else LinearSum(found.number, found.factors, rank)
 
-    def _rank_after(self, node: NodeProto, found: Sum) -> int | None:
+    def _rank_after(self, node: NodeProto, found: LinearSum) -> int | None:
         """0 or 1, the axes of one number that Squeeze, Unsqueeze or Reshape makes; None for more."""
         if node.op_type == "Squeeze":
             return 0
@@ -340,7 +342,7 @@ class LoopBody:
         sizes = value.shape if value is not None else () if known is None else fixed_dims(known)
         return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
 
-    def _read(self, data: str, axis: int, place: Sum, keeps_axis: bool) -> Read | None:
+    def _read(self, data: str, axis: int, place: LinearSum, keeps_axis: bool) -> Read | None:
         rank = self.around.rank(data)
         return None if rank is None or not -rank <= axis < rank else Read(data, axis % rank, place, keeps_axis)
 

@@ -8,7 +8,7 @@ sums that are equal say the same number at every trip; sums that differ may stil
 Small arrays in a Loop's body element by element: `[0, i]` where `i` counts trips, and what is compared with sizes.
 
 JAX's and TensorFlow's exporters write the place of a step as a list of places along all axes, and compare it with 0 and
-sizes before they use it. An element is a `Sum`, a truth value, or None where it is not known.
+sizes before they use it. An element is a `LinearSum`, a truth value, or None where it is not known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUMBERS = ("int32", "int64", "float32", "float64", "float")  # dtypes that a num
 
 
 @dataclass(frozen=True)
-class Sum:
+class LinearSum:
     """A whole number, `number + sum(factor * root)`.
 
     Args:
@@ -50,19 +50,19 @@ class Sum:
     factors: Mapping[str, int] = field(default_factory=dict)
     rank: int = 0
 
-    def plus(self, other: Sum, factor: int = 1) -> Sum:
+    def plus(self, other: LinearSum, factor: int = 1) -> LinearSum:
         """This and so many times the other."""
         factors = dict(self.factors)
         for name, value in other.factors.items():
             factors[name] = factors.get(name, 0) + factor * value
         found = {name: value for name, value in factors.items() if value}
-        return Sum(self.number + factor * other.number, found, max(self.rank, other.rank))
+        return LinearSum(self.number + factor * other.number, found, max(self.rank, other.rank))
 
-    def times(self, factor: int) -> Sum:
+    def times(self, factor: int) -> LinearSum:
         """So many times this."""
-        return Sum(rank=self.rank).plus(self, factor)
+        return LinearSum(rank=self.rank).plus(self, factor)
 
-    def equals(self, other: Sum) -> bool:
+    def equals(self, other: LinearSum) -> bool:
         """Whether both are one number whatever the roots are."""
         difference = self.plus(other, -1)
         return not difference.number and not difference.factors
@@ -72,15 +72,15 @@ class Sum:
         return all(abs(value) < MOST_TERMS for value in (self.number, *self.factors.values()))
 
 
-def whole(value: np.ndarray[Any, Any]) -> Sum | None:
+def whole(value: np.ndarray[Any, Any]) -> LinearSum | None:
     """A constant of one whole number as a sum."""
     if value.size != 1 or value.ndim > 1 or value.dtype.kind not in "iuf":
         return None
     number = value.item()
-    return Sum(int(number), rank=value.ndim) if abs(number) < MOST_TERMS and number == int(number) else None
+    return LinearSum(int(number), rank=value.ndim) if abs(number) < MOST_TERMS and number == int(number) else None
 
 
-def combined(op: str, terms: list[Sum | None]) -> Sum | None:
+def combined(op: str, terms: list[LinearSum | None]) -> LinearSum | None:
     """What Add, Sub, Mul and Neg make of sums; None for what is none."""
     if None in terms:
         return None
@@ -93,14 +93,14 @@ def combined(op: str, terms: list[Sum | None]) -> Sum | None:
     return found if found is not None and found.is_sane else None
 
 
-def of_two(op: str, one: Sum, other: Sum) -> Sum | None:
+def of_two(op: str, one: LinearSum, other: LinearSum) -> LinearSum | None:
     """The same for two operands."""
     if op in ("Add", "Sub"):
         return one.plus(other, 1 if op == "Add" else -1)
     if op == "Mul" and not (one.factors and other.factors):
         rank = max(one.rank, other.rank)
         found = other.times(one.number) if not one.factors else one.times(other.number)
-        return Sum(found.number, found.factors, rank)
+        return LinearSum(found.number, found.factors, rank)
     return None
 
 
@@ -112,24 +112,24 @@ class Around:
         self._makers: dict[str, Op] = {}
         self._seen = 0
 
-    def sum_of(self, name: str, depth: int = 0) -> Sum | None:
+    def sum_of(self, name: str, depth: int = 0) -> LinearSum | None:
         """The sum that a value around the Loop is, None where it is no one whole number."""
         value = self.reader.known_value(name)
         if value is not None:
             return whole(value)
         return self._of_blob(self.reader.blob(name).name, depth)
 
-    def _of_blob(self, name: str, depth: int) -> Sum | None:
+    def _of_blob(self, name: str, depth: int) -> LinearSum | None:
         kind = self.reader.known(name)
         if kind is None or kind[0].shape not in ((), (1,)):
             return None
         op = self.maker(name)
         found = None if op is None or depth > 50 else self._through(op, depth + 1)
         if found is None and kind[0].dtype in ("int32", "int64"):
-            found = Sum(0, {name: 1})
-        return None if found is None else Sum(found.number, found.factors, kind[0].rank)
+            found = LinearSum(0, {name: 1})
+        return None if found is None else LinearSum(found.number, found.factors, kind[0].rank)
 
-    def _through(self, op: Op, depth: int) -> Sum | None:
+    def _through(self, op: Op, depth: int) -> LinearSum | None:
         """The sum that an op makes of its inputs."""
         if self.reader.net.dtype_of(op.outputs[0]) not in NUMBERS:  # smaller ones begin again where they are full
             return None
@@ -148,7 +148,7 @@ class Around:
 
     # -- nodes that compute ---------------------------------------------------------------------------------------
 
-    def computed(self, total: Sum, hint: str) -> int | str:
+    def computed(self, total: LinearSum, hint: str) -> int | str:
         """A sum as a number, or as the name of an int64 without axes that nodes compute."""
         result: int | str = total.number
         for name, factor in total.factors.items():
@@ -206,7 +206,7 @@ FOLDED: dict[str, Callable[[tuple[int, ...]], int]] = {
 }
 
 
-Element: TypeAlias = "Sum | bool | None"
+Element: TypeAlias = "LinearSum | bool | None"
 FAR = 10**9  # beyond the end of any axis, as tf2onnx writes it
 MOST = 64  # elements of an array that is looked at
 
@@ -218,7 +218,7 @@ class Elements:
         trips: a number that the number of trips is never above, None where none is known.
     """
 
-    def __init__(self, body: LoopBody, trips: Sum | None) -> None:
+    def __init__(self, body: LoopBody, trips: LinearSum | None) -> None:
         self.body, self.trips = body, trips
         self._found: dict[str, Array | None] = {}
 
@@ -258,16 +258,16 @@ class Elements:
 
     # -- what is true at all trips ----------------------------------------------------------------------------------
 
-    def least(self, total: Sum) -> int | None:
+    def least(self, total: LinearSum) -> int | None:
         """The smallest number that a sum is at any trip, None where it does not follow."""
         slope = total.factors.get(TRIP, 0)
         if slope < 0 and self.trips is None:
             return None
-        last = Sum() if slope >= 0 or self.trips is None else self.trips.plus(Sum(-1))
-        found = total.plus(Sum(0, {TRIP: slope} if slope else {}), -1).plus(last, slope)
+        last = LinearSum() if slope >= 0 or self.trips is None else self.trips.plus(LinearSum(-1))
+        found = total.plus(LinearSum(0, {TRIP: slope} if slope else {}), -1).plus(last, slope)
         return found.number if not found.factors else None
 
-    def is_above(self, one: Sum, other: Sum) -> bool | None:
+    def is_above(self, one: LinearSum, other: LinearSum) -> bool | None:
         """Whether a sum is above another one at all trips, True, or at none, False; else None."""
         least, below = self.least(one.plus(other, -1)), self.least(other.plus(one, -1))
         return True if least is not None and least > 0 else False if below is not None and below >= 0 else None
@@ -294,7 +294,7 @@ class Elements:
 
     def compared(self, op: str, one: Element, other: Element) -> Element:
         """What a comparison of two elements gives."""
-        if not isinstance(one, Sum) or not isinstance(other, Sum):
+        if not isinstance(one, LinearSum) or not isinstance(other, LinearSum):
             return None
         if op == "Equal":
             apart = self.is_above(one, other) or self.is_above(other, one)
@@ -307,7 +307,7 @@ class Elements:
         for far, near in ((one, other), (other, one)):
             if is_far(far) and not is_far(near):  # no place in an array is as far
                 return far if op == "Max" else near
-        if not isinstance(one, Sum) or not isinstance(other, Sum):
+        if not isinstance(one, LinearSum) or not isinstance(other, LinearSum):
             return None
         above = self.is_above(one, other)
         return None if above is None else one if above == (op == "Max") else other
@@ -327,17 +327,17 @@ class Elements:
 
 def is_far(element: Element) -> bool:
     """Whether an element is a place beyond the end of any axis."""
-    return isinstance(element, Sum) and not element.factors and element.number >= FAR
+    return isinstance(element, LinearSum) and not element.factors and element.number >= FAR
 
 
 def is_number(element: Element) -> bool:
     """Whether an element is a number that is the same at all trips."""
-    return isinstance(element, Sum) and not element.factors
+    return isinstance(element, LinearSum) and not element.factors
 
 
-def plain(total: Sum) -> Sum:
+def plain(total: LinearSum) -> LinearSum:
     """A sum as an element, whatever axes it has."""
-    return Sum(total.number, total.factors)
+    return LinearSum(total.number, total.factors)
 
 
 def boxed(array: Any) -> Array:
@@ -354,9 +354,9 @@ def elements_of(value: Array) -> Array:
     return each(lambda number: number if value.dtype.kind == "b" else as_sum(number), value)
 
 
-def as_sum(number: float) -> Sum | None:
+def as_sum(number: float) -> LinearSum | None:
     """A whole number as a sum."""
-    return Sum(int(number)) if np.isfinite(number) and number == int(number) else None
+    return LinearSum(int(number)) if np.isfinite(number) and number == int(number) else None
 
 
 def each(function: Callable[..., Element], *arrays: Array) -> Array:
@@ -370,7 +370,7 @@ def each(function: Callable[..., Element], *arrays: Array) -> Array:
 def chosen(condition: Element, one: Element, other: Element) -> Element:
     """One of two elements."""
     if condition is None:
-        return one if isinstance(one, Sum) and isinstance(other, Sum) and one.equals(other) else None
+        return one if isinstance(one, LinearSum) and isinstance(other, LinearSum) and one.equals(other) else None
     return one if condition else other
 
 
@@ -389,14 +389,14 @@ def changed(to: int, element: Element) -> Element:
         return element if not is_number(element) else bool(element.number)  # type: ignore[union-attr]
     if to not in (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE):
         return None
-    return Sum(int(element)) if isinstance(element, bool) else element
+    return LinearSum(int(element)) if isinstance(element, bool) else element
 
 
 def arithmetic(elements: Elements, node: NodeProto) -> Array:
     """Add, Sub, Mul, Neg."""
 
     def result(*terms: Element) -> Element:
-        sums = [term if isinstance(term, Sum) else None for term in terms]
+        sums = [term if isinstance(term, LinearSum) else None for term in terms]
         return combined(node.op_type, sums)
 
     return each(result, *elements.inputs(node))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.loop_body import LoopBody, Read
-from rnnops.onnx.loop_elements import TRIP, Around, Sum
+from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.package import NodeProto
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Trips:
     around: Around
     count: str
     condition: str
-    most: Sum | None = None
+    most: LinearSum | None = None
 
     def number(self) -> int | str:
         """The number, or the name of an int64 of the graph around. Raises OnnxError where data decide it."""
@@ -60,18 +60,18 @@ class Trips:
         number = reduce(lambda one, other: self.around.node("Min", one, other), numbers)
         return number if begins else self._if_begun(number)
 
-    def _most(self, count: Sum | None, limits: list[Sum]) -> Sum | None:
+    def _most(self, count: LinearSum | None, limits: list[LinearSum]) -> LinearSum | None:
         """A number that the number of trips is never above, where one is written: the trip count, or of a condition."""
         found = [before_first(limit) for limit in limits if limit.factors[TRIP] == -1]
         return next((total for total in (count, *found) if total is not None), None)
 
-    def _count(self) -> Sum | None:
+    def _count(self) -> LinearSum | None:
         """The trip count, None where there is none, or one from `ENDLESS` on."""
         if not self.count:
             return None
         value = self.body.reader.known_value(self.count)
         if value is not None and value.size == 1:
-            return None if value.item() >= ENDLESS else Sum(max(int(value.item()), 0))
+            return None if value.item() >= ENDLESS else LinearSum(max(int(value.item()), 0))
         found = self.around.sum_of(self.count)
         if found is None:
             raise OnnxError("the trip count of a Loop is no one integer that is known", blob=self.count)
@@ -89,7 +89,7 @@ class Trips:
         value = self.body.reader.known_value(self.condition) if self.condition else None
         return True if not self.condition else None if value is None or value.size != 1 else bool(value.item())
 
-    def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[Sum]:
+    def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[LinearSum]:
         """Sums all of which are above 0 exactly where a condition is as wanted after a trip."""
         name = self.body.handed_on(name)
         value, node = self.body.constant(name), self.body.makers.get(name)
@@ -127,7 +127,7 @@ class Trips:
             came=f"the result of {node.op_type}" if node is not None else "a value that is not known",
         )
 
-    def _is_first_of(self, limits: list[Sum]) -> bool:
+    def _is_first_of(self, limits: list[LinearSum]) -> bool:
         """Whether the condition before the first trip is the one after each trip, of the first numbers."""
         op = self.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
         if op is None or len(limits) != 1:
@@ -135,7 +135,7 @@ class Trips:
         first = compared(op.type, [self.around.sum_of(name) for name in op.inputs])
         return first is not None and first.equals(before_first(limits[0]))
 
-    def _trips(self, limit: Sum, may_be_none: bool) -> int | str:
+    def _trips(self, limit: LinearSum, may_be_none: bool) -> int | str:
         """The number of trips until a sum is 0 or less."""
         slope = -limit.factors[TRIP]
         base = before_first(limit) if may_be_none else without_trip(limit)
@@ -144,7 +144,7 @@ class Trips:
             number = self.around.node("Div", self.around.node("Add", number, slope - 1), slope)
         return number if may_be_none else self.around.node("Add", number, 1)
 
-    def _computed(self, total: Sum) -> int | str:
+    def _computed(self, total: LinearSum) -> int | str:
         """A sum as nodes. Raises OnnxError where it depends on data."""
         for name in total.factors:
             source = self.around.reader.unknown_source(name)
@@ -168,23 +168,23 @@ class Trips:
         return self.around.append("Where", [condition, self.around.named(number), self.around.named(0)])
 
 
-def compared(op: str, sides: list[Sum | None]) -> Sum | None:
+def compared(op: str, sides: list[LinearSum | None]) -> LinearSum | None:
     """A sum that is above 0 exactly where a comparison of whole numbers holds."""
     if op not in ORDER or len(sides) != 2 or sides[0] is None or sides[1] is None:
         return None
     small, large, equal = ORDER[op]
     one, other = (sides[0], sides[1]) if small > large else (sides[1], sides[0])
-    return other.plus(one, -1).plus(Sum(equal))
+    return other.plus(one, -1).plus(LinearSum(equal))
 
 
-def without_trip(limit: Sum) -> Sum:
+def without_trip(limit: LinearSum) -> LinearSum:
     """A sum at the first trip."""
-    return limit.plus(Sum(0, {TRIP: limit.factors[TRIP]}), -1)
+    return limit.plus(LinearSum(0, {TRIP: limit.factors[TRIP]}), -1)
 
 
-def before_first(limit: Sum) -> Sum:
+def before_first(limit: LinearSum) -> LinearSum:
     """A sum as it would be one trip before the first."""
-    return without_trip(limit).plus(Sum(-limit.factors[TRIP]))
+    return without_trip(limit).plus(LinearSum(-limit.factors[TRIP]))
 
 
 FAR = 2**62  # beyond any end
@@ -215,7 +215,7 @@ class LoopSteps:
         cut = around.append("Slice", [data, self._listed(first), self._listed(end), around.sizes([0])])
         return self._guarded(cut, trips)
 
-    def _first_place(self, data: str, place: Sum, slope: int, trips: int | str) -> int | str:
+    def _first_place(self, data: str, place: LinearSum, slope: int, trips: int | str) -> int | str:
         """The first of the places that are read, in the order of the array."""
         around = self.around
         first = around.computed(place, "first")

@@ -105,7 +105,7 @@ Known: TypeAlias = tuple[Type, Type]
 FIRST, STEP = (12 * 101, 12 * 151), (12 * 2, 12 * 3)  # multiples of 12, so that gates can be split off
 
 
-class Sizes:
+class MadeUpSizes:
     """The made-up sizes of one model, by name.
 
     Args:
@@ -135,7 +135,7 @@ class Sizes:
 class Probes:
     """Types and values of a net's blobs, as far as they follow."""
 
-    def __init__(self, sizes: Sizes, float_dtype: str) -> None:
+    def __init__(self, sizes: MadeUpSizes, float_dtype: str) -> None:
         self.sizes, self.float_dtype = sizes, float_dtype
         self._types: tuple[dict[str, Type], dict[str, Type]] = ({}, {})
         self._values: tuple[dict[str, Array], dict[str, Array]] = ({}, {})

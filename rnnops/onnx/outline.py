@@ -34,7 +34,7 @@ Scope: TypeAlias = "ChainMap[str, Any]"
 
 
 @dataclass(frozen=True)
-class Layer:
+class OutlineLayer:
     """A recurrence.
 
     Args:
@@ -54,18 +54,18 @@ class Layer:
     places: tuple[str, ...]
 
 
-def layers_of(graph: GraphProto) -> list[Layer]:
+def layers_of(graph: GraphProto) -> list[OutlineLayer]:
     """The recurrences of a graph, in its order, those in branches and bodies too."""
-    found: list[Layer] = []
-    _Walk(found).walk(graph, (), ChainMap(), ChainMap())
+    found: list[OutlineLayer] = []
+    _RecurrenceWalk(found).walk(graph, (), ChainMap(), ChainMap())
     return found
 
 
 @dataclass
-class _Walk:
+class _RecurrenceWalk:
     """A walk over graphs that gathers recurrences in `found`."""
 
-    found: list[Layer]
+    found: list[OutlineLayer]
 
     def walk(self, graph: GraphProto, places: tuple[str, ...], depths: Scope, dims: Scope) -> int:
         """The largest layer among what a graph computes.
@@ -104,15 +104,15 @@ def constant_sizes(node: NodeProto) -> Iterator[tuple[int, ...]]:
     yield from (tuple(one.t.dims) for one in node.attribute if one.type == AttributeProto.TENSOR)
 
 
-def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> Layer:
+def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
     """What a node says of its recurrence."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     name = node.name or next(filter(None, node.output), "")
     if node.op_type in LOOPS:
-        return Layer(node.op_type, number, "", loop_sizes(node, attributes), None, name, places)
+        return OutlineLayer(node.op_type, number, "", loop_sizes(node, attributes), None, name, places)
     direction = attributes["direction"].s.decode("utf-8", "replace") if "direction" in attributes else "forward"
     sizes = cell_sizes(node, attributes, dims)
-    return Layer(node.op_type, number, direction, sizes, weights_of(node.input, dims), name, places)
+    return OutlineLayer(node.op_type, number, direction, sizes, weights_of(node.input, dims), name, places)
 
 
 def cell_sizes(node: NodeProto, attributes: dict[str, AttributeProto], dims: Scope) -> str:
@@ -155,7 +155,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Tensors:
+class TensorCounts:
     """Values that are in a file, of one element type: how many tensors, their numbers, and the bytes of these."""
 
     dtype: str
@@ -198,9 +198,9 @@ class Outline:
     functions: tuple[str, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    layers: tuple[Layer, ...]
-    parameters: tuple[Tensors, ...]
-    others: tuple[Tensors, ...]
+    layers: tuple[OutlineLayer, ...]
+    parameters: tuple[TensorCounts, ...]
+    others: tuple[TensorCounts, ...]
     ops: Counter[str]
     unsupported: tuple[Unsupported, ...]
 
@@ -272,7 +272,7 @@ def dtype_name(element_type: int) -> str:
     return ELEMENT_TYPES.get(element_type) or str(known.get(element_type, f"type {element_type}")).lower()
 
 
-def tensors_of(graph: GraphProto) -> tuple[tuple[Tensors, ...], tuple[Tensors, ...]]:
+def tensors_of(graph: GraphProto) -> tuple[tuple[TensorCounts, ...], tuple[TensorCounts, ...]]:
     """Parameters, tensors of floats and bytes with axes, and other tensors, by dtype, those of inner graphs too."""
     found: defaultdict[tuple[bool, str], list[int]] = defaultdict(list)
     for tensor in all_tensors(graph):
@@ -280,7 +280,8 @@ def tensors_of(graph: GraphProto) -> tuple[tuple[Tensors, ...], tuple[Tensors, .
         weighs = "float" in dtype or dtype in QUANTISED
         found[weighs and len(tensor.dims) > 0, dtype].append(prod(max(size, 0) for size in tensor.dims))
     rows = {
-        key: Tensors(key[1], len(sizes), sum(sizes), sum(sizes) * BYTES.get(key[1], 1)) for key, sizes in found.items()
+        key: TensorCounts(key[1], len(sizes), sum(sizes), sum(sizes) * BYTES.get(key[1], 1))
+        for key, sizes in found.items()
     }
     return tuple(rows[key] for key in rows if key[0]), tuple(rows[key] for key in rows if not key[0])
 

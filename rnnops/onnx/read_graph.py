@@ -21,7 +21,7 @@ from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
-from rnnops.onnx.open_sizes import Known, KnownSizes, OpenBranch, Probes, Sizes
+from rnnops.onnx.open_sizes import Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
 from rnnops.onnx.tensors import dtype_in_net, graphs_of, nodes_of, op_name, read_tensor
 from rnnops.op import Op
@@ -35,7 +35,7 @@ SMALL = 64  # elements of a constant that may be a shape
 
 
 @dataclass
-class Model:
+class GraphModel:
     """What all graphs of a file share.
 
     Args:
@@ -49,7 +49,7 @@ class Model:
     opset: int
     float_dtype: str
     params: dict[str, Array] = field(default_factory=dict)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: MadeUpSizes = field(default_factory=MadeUpSizes)
     branches: list[OpenBranch] = field(default_factory=list)
 
     def dtype(self, name: str) -> str:
@@ -67,7 +67,9 @@ class GraphReader:
         outer: the reader of the graph around this one; taken: names that made-up ones must differ from.
     """
 
-    def __init__(self, model: Model, net: Net, outer: GraphReader | None = None, taken: set[str] | None = None) -> None:
+    def __init__(
+        self, model: GraphModel, net: Net, outer: GraphReader | None = None, taken: set[str] | None = None
+    ) -> None:
         self.model, self.net, self.outer = model, net, outer
         self.probes = Probes(model.sizes, model.float_dtype)
         self.constants: dict[str, Array] = {}

@@ -98,7 +98,7 @@ NOTHING: frozenset[Any] = frozenset()
 
 def state_pairs(graph: GraphProto) -> dict[str, str]:
     """Output -> the input that it feeds at the next call."""
-    walk = _Walk()
+    walk = _StateWalk()
     scope: Scope = ChainMap({value.name: frozenset([value.name]) for value in graph.input})
     ends = walk.walk(graph, scope, ChainMap(), 0)
     pairs: dict[str, str] = {}
@@ -115,7 +115,7 @@ def state_pairs(graph: GraphProto) -> dict[str, str]:
     return pairs | (window_pairs(graph, walk, pairs) if pairs or not walk.count else {})
 
 
-def window_pairs(graph: GraphProto, walk: _Walk, pairs: Mapping[str, str]) -> dict[str, str]:
+def window_pairs(graph: GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) -> dict[str, str]:
     """The same for windows, where the other inputs leave one that is fed."""
     given = {value.name: value for value in graph.input if value.name not in pairs.values()}
     valued = {tensor.name for tensor in graph.initializer}
@@ -139,7 +139,7 @@ def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
 
 
 @dataclass
-class _Walk:
+class _StateWalk:
     """A walk over graphs.
 
     Args:

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from rnnops.blob import Blob, Operand
-from rnnops.loops import Expansion, Product
+from rnnops.loops import Expansion, ProductForm
 from rnnops.net import common_net
 from rnnops.ops.base import Binary, choice, flag, number, quiet
 from rnnops.ops.movement import squeeze, transpose, unsqueeze
@@ -69,7 +69,7 @@ class MatMul(Binary):
 
     accepts = FLOATS
     keeps = ("A", "B")
-    loop = Product()
+    loop = ProductForm()
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         a, b = call.shape(0), call.shape(1)
@@ -197,7 +197,7 @@ matmul, gemm = register(MatMul()), register(Gemm())
 
 BFLOAT16, FLOAT16, TFLOAT32 = "bfloat16", "float16", "tfloat32"
 FORMATS = (BFLOAT16, FLOAT16, TFLOAT32)
-FORMS = {operands: Product(operands) for operands in FORMATS}
+FORMS = {operands: ProductForm(operands) for operands in FORMATS}
 
 
 def rounded(x: Array, operands: str = BFLOAT16) -> Array:
@@ -242,7 +242,7 @@ class RoundedMatMul(MatMul):
         operands = call.attr("operands")
         return super().reference(call, rounded(a, operands), rounded(b, operands))
 
-    def loop_form(self, call: Call) -> Product:
+    def loop_form(self, call: Call) -> ProductForm:
         return FORMS[check_operands(call)]
 
     def again(self, call: Call, a: Blob, b: Blob) -> Blob:
@@ -312,7 +312,7 @@ class Int8MatMul(MatMul):
     """MatMul whose right operand is whole numbers from -127 to 127, which may lie in memory as bytes."""
 
     internal = True
-    loop = Product(INT8)
+    loop = ProductForm(INT8)
 
     def again(self, call: Call, a: Blob, b: Blob) -> Blob:
         return matmul(a, b)

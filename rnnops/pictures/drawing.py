@@ -41,7 +41,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class DrawingLayout:
     """Where boxes and edges lie.
 
     Args:
@@ -55,7 +55,7 @@ class Layout:
     height: float
 
 
-def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> Layout:
+def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> DrawingLayout:
     """Places of boxes of certain sizes.
 
     Args:
@@ -213,7 +213,7 @@ def _placed(
     centers: Mapping[str, float],
     widths: Mapping[str, float],
     chains: Mapping[tuple[str, str], list[str]],
-) -> Layout:
+) -> DrawingLayout:
     """Corners and ways, moved so that all is right of 0."""
     left = min((centers[key] - widths[key] / 2 for key in centers), default=0.0)
     tops: dict[str, float] = {}
@@ -233,7 +233,7 @@ def _placed(
             points += [(centers[place] - left, tops[place]), (centers[place] - left, tops[place] + heights[place])]
         ways[edge] = [*points, (_port(target, chain[-2], widths, centers) - left, tops[target])]
     right = max((centers[key] + widths[key] / 2 for key in centers), default=0.0)
-    return Layout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
+    return DrawingLayout(boxes, ways, right - left, max(y - LAYER_GAP, 0.0))
 
 
 def _port(box: str, other: str, widths: Mapping[str, float], centers: Mapping[str, float]) -> float:
@@ -345,7 +345,7 @@ class Drawing(Picture):
         above = [text(MARGIN, LINE + 2, title, "title", size=TITLE)] if title else []
         return [*above, group(shown, x=(width - layout.width) / 2, y=top)], width, layout.height + top + MARGIN
 
-    def _layout(self, sizes: Mapping[str, Size], labels: Mapping[str, tuple[str, str]]) -> Layout:
+    def _layout(self, sizes: Mapping[str, Size], labels: Mapping[str, tuple[str, str]]) -> DrawingLayout:
         """Places; a label is a box without a border on the way of its edge, so that nothing lies over it."""
         before: dict[str, list[str]] = {}
         for key, (_, target) in labels.items():

@@ -42,7 +42,7 @@ def hoist_out_of_cells(program: Program) -> Net:
 
 
 @dataclass(frozen=True)
-class Split:
+class StepSplit:
     """A step in two: ops that run once, and those that stay in the step.
 
     Args:
@@ -65,7 +65,7 @@ class Split:
 
 def split_step(
     step: Program, references: Collection[str], wanted: Collection[str], keep: Collection[str] = ()
-) -> Split:
+) -> StepSplit:
     """Find the ops on references and constants alone; views of them stay, and what is known before a run.
 
     Args:
@@ -82,7 +82,7 @@ def split_step(
     stay = [op for op in step.net.ops if id(op) not in moved]
     read = {*wanted, *(name for op in stay for name in op.inputs)}
     results = (name for op in step.net.ops if id(op) in moved for name in op.outputs)
-    return Split(step, stay, tuple(name for name in results if name in read), fixed)
+    return StepSplit(step, stay, tuple(name for name in results if name in read), fixed)
 
 
 def _is_fixed(call: Call, fixed: Collection[str]) -> bool:

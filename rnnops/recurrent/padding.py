@@ -139,7 +139,7 @@ def mask_padding(program: Program, same: Collection[str] = ()) -> Net:
         return program.net
     risky = {call.op.key for call in program.calls if call.op.key in inside and _is_undefined_at_zero(call)}
     made_inside = {name for call in program.calls if call.op.key in inside.keys() - risky for name in call.op.outputs}
-    writer = _Writer(program)
+    writer = _MaskWriter(program)
     for call in program.calls:
         if call.op.key in writer.written:
             continue
@@ -152,7 +152,7 @@ def mask_padding(program: Program, same: Collection[str] = ()) -> Net:
     return program.net.with_ops(writer.ops).snapshot()
 
 
-class _Writer:
+class _MaskWriter:
     """Ops with masks between them, one for all that read a blob alike."""
 
     def __init__(self, program: Program) -> None:

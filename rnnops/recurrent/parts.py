@@ -22,7 +22,7 @@ from rnnops.infer import infer_call
 from rnnops.op import Op
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence
-from rnnops.recurrent.stepping import HOST, Place, tensor_shape
+from rnnops.recurrent.stepping import HOST, StepMemory, tensor_shape
 from rnnops.recurrent.training_form import plain_form
 from rnnops.schema import Call, RunContext
 from rnnops.types import OPAQUE, Array, Type, is_float
@@ -267,7 +267,7 @@ class Parted:
     parts: Parts
     actions: tuple[Action, ...]
     begin: Callable[[], Segments]
-    place: Place = HOST
+    place: StepMemory = HOST
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
         """All outputs of the op; those that nobody reads are None."""

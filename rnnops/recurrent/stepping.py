@@ -32,7 +32,7 @@ from rnnops.schema import RunContext
 from rnnops.types import Array, Shape, Type, is_float, type_of
 
 
-class Place:
+class StepMemory:
     """The memory of the host; devices derive theirs."""
 
     def empty(self, shape: Shape, dtype: str) -> Array:
@@ -69,7 +69,7 @@ class Place:
         return made
 
 
-HOST = Place()
+HOST = StepMemory()
 
 
 @dataclass
@@ -88,7 +88,7 @@ class StepWorkspaces:
     outputs: dict[str, Array]
     steps: list[Workspace]
     context: RunContext
-    place: Place = HOST
+    place: StepMemory = HOST
 
     def arrays(self) -> list[Array]:
         """The whole tensors held, which outputs of the forward pass may be views of."""
@@ -137,7 +137,7 @@ def run_forward(
     arrays: Sequence[Array],
     context: RunContext,
     kernels: Mapping[str, Kernel] | None = None,
-    place: Place = HOST,
+    place: StepMemory = HOST,
 ) -> tuple[object, ...]:
     """All outputs of the op; those that nobody reads are None.
 
@@ -175,7 +175,7 @@ class _Stepper:
         T: int,
         N: int,
         kernels: Mapping[str, Kernel] | None,
-        place: Place,
+        place: StepMemory,
     ) -> None:
         self.recurrence, self.program, self.bound, self.T, self.kernels = recurrence, program, bound, T, kernels
         self.place = place
@@ -256,7 +256,7 @@ def in_time_order(steps: Array, recurrence: Recurrence) -> Array:
     return steps[::-1] if recurrence.reverse else steps
 
 
-def timesteps(recurrence: Recurrence, place: Place, first: int, T: int) -> Array | None:
+def timesteps(recurrence: Recurrence, place: StepMemory, first: int, T: int) -> Array | None:
     """The timesteps of all steps, None where the cell reads none.
 
     Args:
@@ -283,7 +283,7 @@ def state_view(state: State, tensor: Array, k: int) -> Array:
     return tensor[first] if state.window == 1 else tensor[first : first + state.window]
 
 
-def initial_tensor(initial: Array, feature_rank: int, T: int, N: int, place: Place) -> Array:
+def initial_tensor(initial: Array, feature_rank: int, T: int, N: int, place: StepMemory) -> Array:
     """A state tensor with its initial steps filled in; steps are in order of execution."""
     tensor = place.empty(tensor_shape(initial.shape, feature_rank, T, N), str(initial.dtype))
     tensor[: len(tensor) - T] = initial
@@ -304,7 +304,7 @@ def run_backward(
     context: RunContext,
     start: Mapping[str, Array] | None = None,
     kernels: Mapping[str, Kernel] | None = None,
-    place: Place = HOST,
+    place: StepMemory = HOST,
 ) -> tuple[Array | None, ...]:
     """Gradients of the op's inputs, None for those that are not wanted.
 
@@ -331,7 +331,7 @@ class _Backward:
         types: Sequence[Type],
         arrays: Sequence[Array | None],
         kernels: Mapping[str, Kernel] | None,
-        place: Place,
+        place: StepMemory,
     ) -> None:
         self.recurrence, self.program, self.net, self.kernels = recurrence, program, program.net, kernels
         self.place = place

@@ -28,7 +28,7 @@ from rnnops.testing.objective import (
     EXACT,
     CheckError,
     Device,
-    Runner,
+    DeviceRun,
     difference,
     float_outputs,
     output_grads,
@@ -39,7 +39,7 @@ from rnnops.testing.objective import (
 from rnnops.types import Array
 
 
-def checked_loans(run: Run) -> CheckedRun:
+def checked_loans(run: Run) -> LoanCheckedRun:
     """A run whose pullbacks find out whether an array that they were lent was changed meanwhile.
 
     Feeds, and outputs that backward reads, are borrowed between `run.vjp` and the pullback's use. Checksums of all of
@@ -69,10 +69,10 @@ def checked_loans(run: Run) -> CheckedRun:
     """
     if not isinstance(run, Run):
         raise ArgumentError("checked_loans: this is no run", wanted="what ro.compile gives", came=type(run).__name__)
-    return CheckedRun(run)
+    return LoanCheckedRun(run)
 
 
-class CheckedRun:
+class LoanCheckedRun:
     """A run like the one inside, with checksums."""
 
     def __init__(self, run: Run) -> None:
@@ -86,14 +86,14 @@ class CheckedRun:
 
     def vjp(
         self, *dicts: Mapping[str, Any], seed: int | None = None, training: bool = True, wrt: Any = None, **feeds: Any
-    ) -> tuple[dict[str, Array], CheckedPullback]:
+    ) -> tuple[dict[str, Array], LoanCheckedPullback]:
         """As `Run.vjp`."""
         outputs, pullback = self.run.vjp(*dicts, seed=seed, training=training, wrt=wrt, **feeds)
         fed = {f"feed '{name}'": _lent(value) for part in (*dicts, feeds) for name, value in part.items()}
-        return outputs, CheckedPullback(pullback, self.net.name, fed)
+        return outputs, LoanCheckedPullback(pullback, self.net.name, fed)
 
 
-class CheckedPullback:
+class LoanCheckedPullback:
     """A pullback that looks at what it was lent before it is used."""
 
     def __init__(self, pullback: Pullback, net: str, fed: Mapping[str, Array]) -> None:
@@ -247,7 +247,7 @@ class _Options:
     training: bool
     gradients: bool
 
-    def arrays(self, run: Runner, feeds: Mapping[str, Any]) -> dict[str, Array]:
+    def arrays(self, run: DeviceRun, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Everything that a run gives, by what it is."""
         plain = run(feeds, seed=self.seed, training=self.training)
         arrays = {f"output '{name}'": np.array(array) for name, array in plain.items()}

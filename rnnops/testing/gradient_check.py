@@ -273,7 +273,7 @@ def _element(name: str, array: Array, place: int) -> Probe:
 
 
 @dataclass(frozen=True, eq=False)
-class _Row:
+class _ProbeRow:
     """A probe with what both sides say."""
 
     probe: Probe
@@ -295,7 +295,7 @@ class _Check:
 
     def report(self, name: str, probes: Sequence[Probe], grad: Array) -> InputReport:
         """Check all probes of one input."""
-        rows = [_Row(probe, probe.along(grad), self.differentiator.difference(probe)) for probe in probes]
+        rows = [_ProbeRow(probe, probe.along(grad), self.differentiator.difference(probe)) for probe in probes]
         self._check_finite(rows)
         suspects = [row for row in rows if row.found.is_bent]
         kinks = self._kinks(suspects)
@@ -323,10 +323,10 @@ class _Check:
             worst.found.slope,
         )
 
-    def _kinks(self, rows: Sequence[_Row]) -> list[_Row]:
+    def _kinks(self, rows: Sequence[_ProbeRow]) -> list[_ProbeRow]:
         return [row for row in rows if self.differentiator.is_kink(row.probe, row.found)]
 
-    def _moved(self, probe: Probe, limit: float) -> _Row:
+    def _moved(self, probe: Probe, limit: float) -> _ProbeRow:
         """The probe at a place nearby that has no kink."""
         self.moved += 1
         if self.moved > self.allowed:
@@ -334,19 +334,19 @@ class _Check:
         objective, feeds = self.differentiator.objective, self.differentiator.feeds
         for _ in range(ATTEMPTS):
             nearby = self.differentiator.at(probe.resampled(feeds, self.generator))
-            row = _Row(probe, probe.along(objective.gradient(nearby.feeds)[probe.name]), nearby.difference(probe))
+            row = _ProbeRow(probe, probe.along(objective.gradient(nearby.feeds)[probe.name]), nearby.difference(probe))
             self._check_finite([row])
             suspect = row.found.is_bent or (row.error > limit and row.found.explains(row.error))
             if not (suspect and nearby.is_kink(probe, row.found)):
                 return row
         self._fail(f"the net has a kink at {ATTEMPTS} places out of {ATTEMPTS}", probe)
 
-    def _check_finite(self, rows: Sequence[_Row]) -> None:
+    def _check_finite(self, rows: Sequence[_ProbeRow]) -> None:
         for row in rows:
             if not np.isfinite(row.error):
                 self._fail("a derivative is not finite", row.probe, **_values(row))
 
-    def _fail_wrong(self, row: _Row, limit: float) -> NoReturn:
+    def _fail_wrong(self, row: _ProbeRow, limit: float) -> NoReturn:
         problem = f"the gradient is wrong, off by {row.error:.3g} where {limit:.1g} is allowed"
         self._fail(problem, row.probe, **_values(row))
 
@@ -354,5 +354,5 @@ class _Check:
         raise CheckError(f"at {probe.label}: {problem}", net=self.net, blob=probe.name, **details)
 
 
-def _values(row: _Row) -> dict[str, str]:
+def _values(row: _ProbeRow) -> dict[str, str]:
     return {"wanted": f"{row.found.slope!r} (numeric)", "came": f"{row.analytic!r} (analytic)"}

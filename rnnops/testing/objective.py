@@ -82,7 +82,7 @@ def difference(came: Array, wanted: Array) -> float:
 GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # their fractions
 
 
-class Runner(Protocol):
+class DeviceRun(Protocol):
     """What a device gives for a net: `rnnops.compiler.Run`, or something that is called alike."""
 
     def __call__(
@@ -94,7 +94,7 @@ class Runner(Protocol):
     ) -> tuple[dict[str, Array], Callable[[Mapping[str, Array]], dict[str, Array]]]: ...
 
 
-Device = str | Callable[[Net], Runner]  # a name for `ro.compile`, or a function that makes a run of a net
+Device = str | Callable[[Net], DeviceRun]  # a name for `ro.compile`, or a function that makes a run of a net
 
 
 def require_net_and_feeds(net: object, feeds: object) -> None:
@@ -104,7 +104,7 @@ def require_net_and_feeds(net: object, feeds: object) -> None:
         raise FeedError("feeds are no dict", wanted="input name -> array", came=type(feeds).__name__)
 
 
-def run_on(net: Net, device: Device) -> Runner:
+def run_on(net: Net, device: Device) -> DeviceRun:
     """A run of the net on a device. Raises DeviceError for what is none."""
     if isinstance(device, str):
         return compile_net(net, device)

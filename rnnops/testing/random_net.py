@@ -99,7 +99,7 @@ class Setting:
 
 
 @dataclass
-class State:
+class DrawnState:
     """A state while its cell is written; `previous` is its newest step, `[N, ...]`."""
 
     name: str
@@ -115,7 +115,7 @@ class State:
 
 
 @dataclass
-class Recurrence:
+class DrawnRecurrence:
     """One recurrence while it is drawn.
 
     Args:
@@ -131,7 +131,7 @@ class Recurrence:
     lead: tuple[int, int]
     depth: int = 0
     sequences: list[tuple[str, Blob]] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    states: list[DrawnState] = field(default_factory=list)
     references: dict[str, Blob] = field(default_factory=dict)
     timestep: Blob | None = None
     lengths: Blob | None = None
@@ -169,7 +169,7 @@ class Recurrence:
         for k in range(self.draw.pick([1, 1, 2, 2, 3])):
             self.states.append(self.new_state(f"s{k}", must_have_rows=k == 0 and not self.sequences))
 
-    def new_state(self, name: str, must_have_rows: bool) -> State:
+    def new_state(self, name: str, must_have_rows: bool) -> DrawnState:
         """A state with its initial value: `[...]`, `[N, ...]`, or `[L, N, ...]` for its window and offset."""
         draw, N = self.draw, self.lead[1]
         features = self.setting.features(N)
@@ -181,9 +181,9 @@ class Recurrence:
         shape = (N, *features) if window == 1 else (window, N, *features)
         seen = self.inner.declare(self.cell.input(f"{name}_prev"), shape, TAME)
         if window == 1:
-            return State(name, initial, features, window, offset, seen)
+            return DrawnState(name, initial, features, window, offset, seen)
         newest = ops.squeeze(ops.slice(seen.blob, [-1], [99], axes=[0]), [0])
-        return State(name, initial, features, window, offset, self.inner.add(newest, TAME))
+        return DrawnState(name, initial, features, window, offset, self.inner.add(newest, TAME))
 
     def initial_value(self, shape: Shape) -> Item:
         """An operand of the outer net, the last result of an earlier recurrence for one, or a new input."""
@@ -228,7 +228,7 @@ class Recurrence:
                 self.cell.outputs(**{f"out{k}": item.blob})
                 written.add(item.blob.name)
 
-    def new_value(self, state: State) -> Blob:
+    def new_value(self, state: DrawnState) -> Blob:
         """`[N, ...]`: something new, something leaky, or another blob as it is."""
         shape, draw = state.previous.shape, self.draw
         plain = [i for i in self.inner.floats if i.shape == shape and i.bound <= TAME]
@@ -242,7 +242,7 @@ class Recurrence:
             return state.previous.blob * 0.5 + self.inner.squashed(blob, bound)[0]
         return blob if bound <= TAME and draw.chance(0.3) else self.inner.squashed(blob, bound)[0]
 
-    def masked(self, blob: Blob, state: State) -> Blob:
+    def masked(self, blob: Blob, state: DrawnState) -> Blob:
         """Past a row's end the state stays, or is zero; going backwards it may only stay."""
         if self.lengths is None or self.timestep is None or self.draw.chance(0.15):
             return blob
@@ -286,7 +286,7 @@ def add_recurrence(setting: Setting, outer: Builder, name: str, depth: int = 0) 
         lead = (item.shape[0], item.shape[1])
         outer.floats.append(item)
     inner = Builder(Net(f"{name}_cell"), draw, f"{name}_w")
-    recurrence = Recurrence(setting, outer, inner, name, lead, depth)
+    recurrence = DrawnRecurrence(setting, outer, inner, name, lead, depth)
     recurrence.reverse = draw.chance(0.3)
     recurrence.add_sequences()
     recurrence.add_states()

@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Kind:
+class TensorKind:
     """Dtype and shape of one step's tensor, and the axis of its batch, if it has one."""
 
     dtype: torch.dtype
@@ -61,11 +61,11 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """States and inputs of a recurrence, as one step sees them, and the device of what the step makes itself."""
 
-    states: tuple[Kind, ...]
-    inputs: tuple[Kind, ...]
+    states: tuple[TensorKind, ...]
+    inputs: tuple[TensorKind, ...]
     device: torch.device = CPU
 
     @cached_property
@@ -86,11 +86,11 @@ class Layout:
         ]
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[TensorKind, ...]:
         return (*self.states, *self.inputs)
 
 
-def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int) -> Layout:
+def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: int) -> TensorLayout:
     """The layout of states, and of inputs `[T, N, ...]`; a tensor with too few axes has no batch.
 
     Raises StepError where no state has the axis that is said to be the batch's.
@@ -100,11 +100,11 @@ def layout_of(states: Sequence[Tensor], inputs: Sequence[Tensor], batch_axis: in
         wanted = f"an axis of states with {' or '.join(map(str, ranks))} axes"
         raise StepError("batch_axis= is an axis of no state", wanted=wanted, came=batch_axis)
 
-    def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> Kind:
+    def kind(tensor: Tensor, shape: tuple[int, ...], axis: int) -> TensorKind:
         rank = len(shape)
-        return Kind(tensor.dtype, shape, axis % rank if -rank <= axis < rank else None)
+        return TensorKind(tensor.dtype, shape, axis % rank if -rank <= axis < rank else None)
 
-    return Layout(
+    return TensorLayout(
         tuple(kind(state, tuple(state.shape), batch_axis) for state in states),
         tuple(kind(sequence, tuple(sequence.shape[1:]), 0) for sequence in inputs),
         next((tensor.device for tensor in (*states, *inputs) if tensor.device.type == "cuda"), CPU),
@@ -115,7 +115,7 @@ LONGEST = 2**31 - 1
 OPTIONS = ("checkpoints", "memory_budget", "precision", "residuals", "threads")  # of `rnnops.compile`
 
 
-class Tensors(NamedTuple):
+class TensorTree(NamedTuple):
     """The tensors of a nested structure, and the structure."""
 
     leaves: list[Tensor]
@@ -126,16 +126,16 @@ class Tensors(NamedTuple):
         return pytree.tree_unflatten(leaves, self.tree)
 
 
-def tensors_of(what: str, tree: Any) -> Tensors:
+def tensors_of(what: str, tree: Any) -> TensorTree:
     """The tensors of a nested structure. Raises StepError where it holds something else."""
     leaves, structure = pytree.tree_flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             raise StepError(f"{what} are tensors, and one is none", came=f"{type(leaf).__name__} {leaf!r}"[:60])
-    return Tensors(leaves, structure)
+    return TensorTree(leaves, structure)
 
 
-def inputs_of(xs: Any) -> Tensors:
+def inputs_of(xs: Any) -> TensorTree:
     """Inputs of a scan, of which there is one at least."""
     inputs = tensors_of("inputs", xs)
     if not inputs.leaves:

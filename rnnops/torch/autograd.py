@@ -17,7 +17,7 @@ from rnnops.torch.sides import Side
 SEEDS = 2**63 - 1
 
 
-class Recurrence(torch.autograd.Function):
+class RecurrenceFunction(torch.autograd.Function):
     """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
 
     Where backward runs a second time (`retain_graph`), or a tensor has moved since (`fully_shard` frees and gathers
@@ -86,7 +86,7 @@ def run_recurrence(
     seed = _new_seed(side) if is_random else 0
     if wanted:
         # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
-        outputs: Sequence[Tensor] = super(Function, Recurrence).apply(side, run, names, wanted, seed, *tensors)
+        outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(side, run, names, wanted, seed, *tensors)
         return outputs
     return side.call(run, dict(zip(names, tensors, strict=True)), seed)
 

@@ -307,7 +307,7 @@ CALL = Module._call_impl.__code__
 OutsideRead = tuple[str, str]  # a function's name, what it reads
 
 
-class Recorder(TorchFunctionMode):
+class CodeRecorder(TorchFunctionMode):
     """Tells of code that runs within, and of functions that read what cannot be checked."""
 
     def __init__(self, on_code: Callable[[CodeType, dict[str, Any]], object]) -> None:
@@ -317,7 +317,7 @@ class Recorder(TorchFunctionMode):
         self._modules: dict[int, Module] = {}
         self.outside: set[OutsideRead] = set()
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> CodeRecorder:
         self._before = sys.getprofile()
         self._pause_other(True)
         super().__enter__()

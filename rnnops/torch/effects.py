@@ -30,7 +30,7 @@ import torch.utils._pytree as pytree
 from torch import SymInt, Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rnnops.torch.arguments import Kind, Layout
+from rnnops.torch.arguments import TensorKind, TensorLayout
 from rnnops.torch.code_reads import MISSING, USER, kind_of, slots_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.walk import MOST_ELEMENTS, Path, Slot, Walk, text_of, walk_all
@@ -217,7 +217,7 @@ NO_ATTRIBUTES = (CellType, ContextVar, type)
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedTensor:
     """A tensor that a step sets beside its carry.
 
     Args:
@@ -229,7 +229,7 @@ class Carried:
     """
 
     slots: tuple[Slot, ...]
-    kind: Kind
+    kind: TensorKind
     is_read: bool
     in_place: bool
     where: str
@@ -300,7 +300,7 @@ class Effects:
         others: what may decide how the next step goes.
     """
 
-    carried: tuple[Carried, ...] = ()
+    carried: tuple[CarriedTensor, ...] = ()
     counted: tuple[Counted, ...] = ()
     others: tuple[Change, ...] = ()
 
@@ -311,10 +311,10 @@ class Effects:
         known = [*(c.where for c in self.carried), *(c.where for c in self.counted)]
         return ", ".join(dict.fromkeys(others or known))
 
-    def full(self, layout: Layout) -> Layout:
+    def full(self, layout: TensorLayout) -> TensorLayout:
         """A layout with the tensors that are carried beside."""
         kinds = (_for_batch(carried, layout) for carried in self.carried)
-        return Layout((*layout.states, *kinds), layout.inputs, layout.device)
+        return TensorLayout((*layout.states, *kinds), layout.inputs, layout.device)
 
     def knows(self, change: Change) -> bool:
         """Whether a change is one of a tensor that is carried, or of a counter."""
@@ -348,16 +348,16 @@ class Effects:
         return slots | counted | others
 
 
-def _for_batch(carried: Carried, layout: Layout) -> Kind:
+def _for_batch(carried: CarriedTensor, layout: TensorLayout) -> TensorKind:
     """Its kind for the batch size of a layout, where the value before does not matter."""
     kind = carried.kind
     if carried.is_read or kind.batch_axis is None or layout.batch is None:
         return kind
-    return Kind(kind.dtype, (layout.batch, *kind.shape[1:]), kind.batch_axis)
+    return TensorKind(kind.dtype, (layout.batch, *kind.shape[1:]), kind.batch_axis)
 
 
 def effects_of(
-    changes: Sequence[Change], mutated: Sequence[Tensor], walk: Walk, layout: Layout, codes: Sequence[CodeType]
+    changes: Sequence[Change], mutated: Sequence[Tensor], walk: Walk, layout: TensorLayout, codes: Sequence[CodeType]
 ) -> Effects:
     """Effects by what one step changed.
 
@@ -383,19 +383,19 @@ def effects_of(
     return Effects(tuple(carried), tuple(counted), tuple(others))
 
 
-def _assigned(change: Change, layout: Layout) -> Carried:
+def _assigned(change: Change, layout: TensorLayout) -> CarriedTensor:
     kind = _kind(change.after, layout)
     before = change.before
     is_read = isinstance(before, Tensor) and (before.dtype, tuple(before.shape)) == (kind.dtype, kind.shape)
     slot = change.holder, change.key, _reader(change.holder)
-    return Carried((slot,), kind, is_read, False, change.where, before)
+    return CarriedTensor((slot,), kind, is_read, False, change.where, before)
 
 
 def _reader(holder: Any) -> Any:
     return (lambda held, key: held[key]) if isinstance(holder, dict | list) else getattr
 
 
-def _mutated(tensor: Tensor, walk: Walk, layout: Layout) -> Carried:
+def _mutated(tensor: Tensor, walk: Walk, layout: TensorLayout) -> CarriedTensor:
     """The tensor that was changed in place, or of which a view was."""
     memory = tensor.untyped_storage().data_ptr()
     found = walk.tensors()
@@ -406,12 +406,12 @@ def _mutated(tensor: Tensor, walk: Walk, layout: Layout) -> Carried:
         raise StepError("a step changes a tensor in place that rnnops cannot find", came=list(tensor.shape), hint=hint)
     whole = found[places[0]]
     slots = tuple(walk.slots[n] for n in places if found[n] is whole)
-    return Carried(slots, _kind(whole, layout), True, True, walk.where_slot(places[0]), whole)
+    return CarriedTensor(slots, _kind(whole, layout), True, True, walk.where_slot(places[0]), whole)
 
 
-def _kind(tensor: Tensor, layout: Layout) -> Kind:
+def _kind(tensor: Tensor, layout: TensorLayout) -> TensorKind:
     shape = tuple(size.node.hint if isinstance(size, SymInt) else int(size) for size in tensor.shape)
-    return Kind(tensor.dtype, shape, 0 if shape and shape[0] == layout.batch else None)
+    return TensorKind(tensor.dtype, shape, 0 if shape and shape[0] == layout.batch else None)
 
 
 def _is_counter(change: Change, codes: Sequence[CodeType]) -> bool:

@@ -21,13 +21,13 @@ from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.schema import schema_of
-from rnnops.torch.arguments import Layout
+from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
 from rnnops.torch.sides import Side
 from rnnops.torch.trace import Trace
-from rnnops.torch.traced import FlatStep, Step, Traced, carrying, check_step, traced_step
+from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
 from rnnops.torch.translate import Translation, translate
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
@@ -71,7 +71,7 @@ KEPT_SIZES = 64  # batch sizes for which a step stays compiled
 KEPT_TRACES = 8  # other values of what a step reads, and other ways that it takes by sizes
 
 
-class Settings(NamedTuple):
+class ScanSettings(NamedTuple):
     """How a recurrence runs.
 
     Args:
@@ -83,21 +83,21 @@ class Settings(NamedTuple):
     options: tuple[tuple[str, Any], ...]
     threads: int | None
 
-    def now(self) -> Settings:
+    def now(self) -> ScanSettings:
         """These settings with the number of threads that PyTorch uses now."""
-        return self if self.threads else Settings(self.reverse, self.options, torch.get_num_threads())
+        return self if self.threads else ScanSettings(self.reverse, self.options, torch.get_num_threads())
 
 
-def settings_of(reverse: bool, options: Mapping[str, Any]) -> Settings:
+def settings_of(reverse: bool, options: Mapping[str, Any]) -> ScanSettings:
     """Settings of a recurrence by its options."""
     check_flags("rnnops.torch", reverse=reverse)
     others = {name: value for name, value in options.items() if name != "threads"}
     hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in others.items()}
-    return Settings(reverse, tuple(sorted(hashable.items())), options.get("threads"))
+    return ScanSettings(reverse, tuple(sorted(hashable.items())), options.get("threads"))
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledStep:
     """A step compiled for a batch size.
 
     Args:
@@ -107,7 +107,7 @@ class Compiled:
     """
 
     side: Side
-    traced: Traced
+    traced: TracedStep
     translation: Translation
     run: Run
     numbers: tuple[int | None, ...]
@@ -187,7 +187,7 @@ class Compiled:
 class PlainLoop:
     """A step that runs by PyTorch's own loop, as what it changes may decide how it goes on."""
 
-    traced: Traced
+    traced: TracedStep
     reverse: bool
 
     def refuse(self, what: str) -> NoReturn:
@@ -208,15 +208,15 @@ class Prepared:
         compiled: by sizes and the trace's id.
     """
 
-    settings: Settings
+    settings: ScanSettings
     side: Side
     code: Any
-    traces: list[Traced] = field(default_factory=list)
-    compiled: dict[Any, Compiled | PlainLoop] = field(default_factory=dict)
+    traces: list[TracedStep] = field(default_factory=list)
+    compiled: dict[Any, CompiledStep | PlainLoop] = field(default_factory=dict)
 
     def for_shapes(
-        self, step: Step, shapes: Any, lengths: bool, layout: Callable[[], Layout]
-    ) -> tuple[Compiled | PlainLoop, list[Tensor]]:
+        self, step: TorchStep, shapes: Any, lengths: bool, layout: Callable[[], TensorLayout]
+    ) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
         """The step compiled for sizes of one step, and the tensors that its trace reads, as they are now.
 
         Args:
@@ -233,7 +233,9 @@ class Prepared:
         with PREPARING:
             return self._make(step, key, layout(), lengths)
 
-    def check_again(self, step: Step, layout: Layout, compiled: Compiled, reached: Sequence[Tensor]) -> None:
+    def check_again(
+        self, step: TorchStep, layout: TensorLayout, compiled: CompiledStep, reached: Sequence[Tensor]
+    ) -> None:
         """The self-check of a step that is compiled, with what it reads now.
 
         Raises SelfCheckError, and forgets the trace, where the step does something else now.
@@ -252,12 +254,14 @@ class Prepared:
                 self.forget(compiled.traced)
                 raise
 
-    def forget(self, traced: Traced) -> None:
+    def forget(self, traced: TracedStep) -> None:
         """Trace again at the next call."""
         self.traces = [other for other in self.traces if other is not traced]
         self.compiled = {key: made for key, made in self.compiled.items() if made.traced is not traced}
 
-    def _make(self, step: Step, key: Any, layout: Layout, lengths: bool) -> tuple[Compiled | PlainLoop, list[Tensor]]:
+    def _make(
+        self, step: TorchStep, key: Any, layout: TensorLayout, lengths: bool
+    ) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
         traced, tensors = self._known_trace(step, layout) or self._trace(step, layout)
         if (key, id(traced)) not in self.compiled:
             self.compiled[key, id(traced)] = self._compile(traced, layout, lengths)
@@ -266,7 +270,7 @@ class Prepared:
             self.compiled.pop(next(iter(self.compiled)))
         return made, tensors
 
-    def _known_trace(self, step: Step, layout: Layout) -> tuple[Traced, list[Tensor]] | None:
+    def _known_trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]] | None:
         """A trace that holds for these sizes and for what the step reads now, if there is one already."""
         for traced in self.traces:
             tensors = traced.watch.tensors_now(step.roots) if traced.fits(layout) else None
@@ -274,7 +278,7 @@ class Prepared:
                 return traced, tensors
         return None
 
-    def _compile(self, traced: Traced, layout: Layout, lengths: bool) -> Compiled | PlainLoop:
+    def _compile(self, traced: TracedStep, layout: TensorLayout, lengths: bool) -> CompiledStep | PlainLoop:
         if traced.trace is None:
             return PlainLoop(traced, self.settings.reverse)
         full = traced.effects.full(layout)
@@ -286,9 +290,9 @@ class Prepared:
         run = self.side.compile(translation.net, self.settings.threads, dict(self.settings.options))
         known = list(run.net.output_blobs)
         outputs = tuple(known.index(name) for name in (*translation.last, *translation.steps))
-        return Compiled(self.side, traced, translation, run, numbers, outputs, is_random)
+        return CompiledStep(self.side, traced, translation, run, numbers, outputs, is_random)
 
-    def _trace(self, step: Step, layout: Layout) -> tuple[Traced, list[Tensor]]:
+    def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[TracedStep, list[Tensor]]:
         """A new trace that has passed the self-check."""
         traced = traced_step(step, layout)
         self.traces.insert(0, traced)

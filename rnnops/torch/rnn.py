@@ -27,7 +27,7 @@ import rnnops as ro
 from rnnops.arguments import check_flags
 from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.torch.arguments import (
-    Tensors,
+    TensorTree,
     checked_answers,
     checked_axis,
     checked_lengths,
@@ -39,7 +39,7 @@ from rnnops.torch.arguments import (
 from rnnops.torch.code_reads import reads_of
 from rnnops.torch.errors import StepError, UnseenWarning
 from rnnops.torch.prepare import PlainLoop, Prepared, settings_of
-from rnnops.torch.run_scan import Given, Made, StepFunction, compiled_for, prepared_for, run_scan, step_of
+from rnnops.torch.run_scan import Given, ScanRequest, StepFunction, compiled_for, prepared_for, run_scan, step_of
 
 HINT = "Give a method as the step: rnnops.torch.RNN(cell, self._step)."
 
@@ -261,17 +261,17 @@ class RNN(Module):
 
     def _asked(
         self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None
-    ) -> tuple[StepFunction, Given, Made]:
+    ) -> tuple[StepFunction, Given, ScanRequest]:
         def step(carry: Any, x: Any) -> tuple[Any, Any]:
             return self.step(self.cell, carry, x)
 
         inputs = inputs_of(xs)
         if self.batch_first:
-            inputs = Tensors([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
+            inputs = TensorTree([x.transpose(0, 1) for x in inputs.leaves], inputs.tree)
         carry = tensors_of("states", zeros_for(self.cell, inputs.leaves[0]) if init is None else init)
         roots = {"step": self.step, "cell": self.cell}
         again = self._recheck is not None and self._is_due(self._recheck)
-        made = Made(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {}, again)
+        made = ScanRequest(roots, self._settings.now(), self._assume, self.batch_axis, self.cell, held or {}, again)
         return step, Given(carry, inputs, checked_lengths(lengths, inputs.leaves[0])), made
 
     def _is_due(self, recheck: int) -> bool:
@@ -397,7 +397,7 @@ def scan(
     inputs = inputs_of(xs)
     given = Given(tensors_of("states", init), inputs, checked_lengths(lengths, inputs.leaves[0]))
     settings = settings_of(reverse, checked_options(options)).now()
-    made = Made({"step": step}, settings, checked_answers(assume), checked_axis(batch_axis))
+    made = ScanRequest({"step": step}, settings, checked_answers(assume), checked_axis(batch_axis))
     result = run_scan(step, given, made, _known)
     while len(_known) > KEPT:
         _known.pop(next(iter(_known)), None)

@@ -29,19 +29,19 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.nn import Module
 
-from rnnops.torch.arguments import Tensors, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
+from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
 from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
 from rnnops.torch.host_side import HOST, as_array, as_tensor
-from rnnops.torch.prepare import Compiled, PlainLoop, Prepared, Settings, run_plainly
+from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, ScanSettings, run_plainly
 from rnnops.torch.sides import side_of
-from rnnops.torch.traced import Step, Traced
+from rnnops.torch.traced import TorchStep, TracedStep
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
 
 
 @dataclass(frozen=True)
-class Call:
+class ScanCall:
     """How an op's tensors are read: states, inputs, lengths where there are, then all that the step may close over.
 
     Args:
@@ -53,12 +53,12 @@ class Call:
     """
 
     prepared: Prepared
-    step: Step
+    step: TorchStep
     states: int
     inputs: int
     lengths: bool
     batch_axis: int
-    traced: Traced
+    traced: TracedStep
     given: tuple[bool, ...]
     is_whole: bool
 
@@ -68,7 +68,7 @@ class Call:
             hint = "Make what it needs parts of the cell that rnnops.torch.RNN is given."
             raise StepError("in a graph, a step reaches tensors that are not its cell's", hint=hint)
 
-    def compiled(self, tensors: Sequence[Tensor]) -> Compiled:
+    def compiled(self, tensors: Sequence[Tensor]) -> CompiledStep:
         """The step compiled for the sizes of these tensors."""
         states, inputs = tensors[: self.states], tensors[self.states : self.states + self.inputs]
         shapes = (self.batch_axis, *[state.shape for state in states], *[x.shape[1:] for x in inputs])
@@ -78,13 +78,13 @@ class Call:
             compiled.refuse("a graph takes no such step")
         return compiled
 
-    def places(self, compiled: Compiled) -> list[int | None]:
+    def places(self, compiled: CompiledStep) -> list[int | None]:
         """For each input of the net, which of the op's tensors it is; None for those that the graph does not have."""
         first = self.states + self.inputs + self.lengths
         slots = [None if number is None else self._slot(compiled, number) for number in compiled.numbers]
         return [*range(first), *(first + slot if slot is not None and self.given[slot] else None for slot in slots)]
 
-    def _slot(self, compiled: Compiled, number: int) -> int:
+    def _slot(self, compiled: CompiledStep, number: int) -> int:
         """Which of the op's slots a tensor of another trace is in."""
         if compiled.traced is self.traced:
             return number
@@ -97,7 +97,7 @@ class Call:
             f"a graph does not have {compiled.traced.watch.walk.where_slot(number)}, which this size needs", hint=hint
         )
 
-    def feeds(self, compiled: Compiled, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    def feeds(self, compiled: CompiledStep, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """What the net is fed."""
         constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.closed_over_now())
         fed = {}
@@ -114,16 +114,16 @@ class Call:
         return [*kinds[: self.states], *((kind, (sequence.shape[0], *shape)) for kind, shape in kinds[self.states :])]
 
 
-_calls: dict[int, Call] = {}
+_calls: dict[int, ScanCall] = {}
 _numbers: dict[Any, int] = {}
 _pullbacks: dict[int, Any] = {}
 
 
-def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[Tensor]:
+def call_opaque(call: ScanCall, tensors: Sequence[Tensor], is_random: bool) -> list[Tensor]:
     """Last states, then results of all steps.
 
     Args:
-        tensors: as `Call` has them.
+        tensors: as `ScanCall` has them.
     """
     check_surroundings(HOST.kind)
     grads = torch.is_grad_enabled()
@@ -132,7 +132,7 @@ def call_opaque(call: Call, tensors: Sequence[Tensor], is_random: bool) -> list[
     return recurrence(list(tensors), wanted, seed, _number_of(call))[:-1]
 
 
-def _number_of(call: Call) -> int:
+def _number_of(call: ScanCall) -> int:
     key = (
         id(call.prepared),
         call.states,
@@ -149,7 +149,7 @@ def _number_of(call: Call) -> int:
     return _numbers[key]
 
 
-def call_of(number: int) -> Call:
+def call_of(number: int) -> ScanCall:
     """The call of a number. Raises StepError for one of another process."""
     if number not in _calls:
         raise StepError(
@@ -198,7 +198,7 @@ def _forward(tensors: Sequence[Tensor], wanted: Sequence[bool], seed: Tensor | N
     return compiled.run(feeds, seed=number, training=True), None, compiled
 
 
-def _output_names(compiled: Compiled) -> tuple[str, ...]:
+def _output_names(compiled: CompiledStep) -> tuple[str, ...]:
     return (*compiled.translation.last, *compiled.translation.steps)
 
 
@@ -267,7 +267,7 @@ recurrence.register_autograd(_backward, setup_context=_keep)
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
 
 
-class Made(NamedTuple):
+class ScanRequest(NamedTuple):
     """How a scan was asked for.
 
     Args:
@@ -278,7 +278,7 @@ class Made(NamedTuple):
     """
 
     roots: Mapping[str, Any]
-    settings: Settings
+    settings: ScanSettings
     assume: tuple[bool, ...]
     batch_axis: int
     cell: Module | None = None
@@ -289,8 +289,8 @@ class Made(NamedTuple):
 class Given(NamedTuple):
     """What a scan runs over."""
 
-    carry: Tensors
-    xs: Tensors
+    carry: TensorTree
+    xs: TensorTree
     lengths: Tensor | None
 
     @property
@@ -298,7 +298,7 @@ class Given(NamedTuple):
         return [*self.carry.leaves, *self.xs.leaves]
 
 
-def prepared_for(given: Given, made: Made, known: dict[Any, Prepared]) -> Prepared:
+def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
     """What was made of a step with these structures and dtypes, which is kept in `known`."""
     code = _code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
@@ -316,7 +316,7 @@ def _code_of(step: Any) -> Any:
     return getattr(step, "__code__", None) or type(step)
 
 
-def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prepared]) -> tuple[Any, Any]:
+def run_scan(step: StepFunction, given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> tuple[Any, Any]:
     """The last carry, and the results of all steps."""
     prepared = prepared_for(given, made, known)
     in_graph = is_in_graph(given.leaves)
@@ -328,12 +328,14 @@ def run_scan(step: StepFunction, given: Given, made: Made, known: dict[Any, Prep
     return given.carry.nested(last), pytree.tree_unflatten(steps, tree)
 
 
-def step_of(step: StepFunction, given: Given, made: Made) -> Step:
+def step_of(step: StepFunction, given: Given, made: ScanRequest) -> TorchStep:
     """A step as a function of tensors."""
-    return Step(FlatStep(step, given.carry, given.xs), len(given.carry.leaves), made.roots, made.assume)
+    return TorchStep(FlatStep(step, given.carry, given.xs), len(given.carry.leaves), made.roots, made.assume)
 
 
-def run_now(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor], Any]:
+def run_now(
+    prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
+) -> tuple[list[Tensor], list[Tensor], Any]:
     """Last states, results of all steps, and the structure of these."""
     compiled, reached = compiled_for(prepared, step, given, made)
     states, inputs = given.carry.leaves, given.xs.leaves
@@ -345,14 +347,18 @@ def run_now(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[l
     return *compiled.over_time(states, inputs, given.lengths, reached), compiled.trace.result_tree
 
 
-def compiled_for(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[Compiled | PlainLoop, list[Tensor]]:
+def compiled_for(
+    prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
+) -> tuple[CompiledStep | PlainLoop, list[Tensor]]:
     """The step compiled for the sizes of these tensors, and the tensors that it reads."""
     states, inputs, axis = given.carry.leaves, given.xs.leaves, made.batch_axis
     shapes = (axis, *[state.shape for state in states], *[sequence.shape[1:] for sequence in inputs])
     return prepared.for_shapes(step, shapes, given.lengths is not None, lambda: layout_of(states, inputs, axis))
 
 
-def run_in_graph(prepared: Prepared, step: Step, given: Given, made: Made) -> tuple[list[Tensor], list[Tensor], Any]:
+def run_in_graph(
+    prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
+) -> tuple[list[Tensor], list[Tensor], Any]:
     """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
     count, axis = len(given.carry.leaves), made.batch_axis
     cells = [] if made.cell is None else [made.cell]
@@ -371,7 +377,7 @@ def run_in_graph(prepared: Prepared, step: Step, given: Given, made: Made) -> tu
     with given_tensors(made.cell, made.held):
         reached = [tensor_at(slot) for slot in compiled.traced.watch.slots]
     in_graph = tuple(is_in_graph([tensor]) for tensor in reached)
-    call = Call(
+    call = ScanCall(
         *(prepared, step, count, len(given.xs.leaves), given.lengths is not None, axis, compiled.traced),
         *(in_graph, _is_whole(compiled, reached, in_graph)),
     )
@@ -383,7 +389,7 @@ def run_in_graph(prepared: Prepared, step: Step, given: Given, made: Made) -> tu
     return results[:count], results[count:], compiled.trace.result_tree
 
 
-def _is_whole(compiled: Compiled, reached: Sequence[Tensor], in_graph: Sequence[bool]) -> bool:
+def _is_whole(compiled: CompiledStep, reached: Sequence[Tensor], in_graph: Sequence[bool]) -> bool:
     """Whether a graph has all tensors that a step uses, but for those without gradients."""
     used = zip(compiled.numbers, compiled.translation.closed_over, strict=True)
     return all(
@@ -408,7 +414,7 @@ def _fix_sizes(tensor: Tensor, free: set[int]) -> None:
 class FlatStep:
     """A step of nested structures as a function of tensors."""
 
-    def __init__(self, step: StepFunction, carry: Tensors, xs: Tensors) -> None:
+    def __init__(self, step: StepFunction, carry: TensorTree, xs: TensorTree) -> None:
         self.step, self._carry_tree, self._input_tree = step, carry.tree, xs.tree
         self.result_tree: Any = None
 

@@ -27,9 +27,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from rnnops.torch.arguments import Layout
+from rnnops.torch.arguments import TensorLayout
 from rnnops.torch.aten import RULES
-from rnnops.torch.code_reads import Recorder
+from rnnops.torch.code_reads import CodeRecorder
 from rnnops.torch.errors import StepError
 from rnnops.torch.step_modes import (
     Decisions,
@@ -70,10 +70,10 @@ class Trace:
     module: fx.GraphModule
     env: ShapeEnv
     symbols: tuple[Any, ...]
-    layout: Layout
+    layout: TensorLayout
     result_tree: Any
 
-    def fits(self, layout: Layout) -> bool:
+    def fits(self, layout: TensorLayout) -> bool:
         """Whether the step would take the same way with these sizes: no others than the batch's may differ."""
         if not self.symbols:
             return layout == self.layout
@@ -103,8 +103,8 @@ class Trace:
 
 def trace_step(
     step: Callable[..., Sequence[Tensor]],
-    layout: Layout,
-    recorder: Recorder | None = None,
+    layout: TensorLayout,
+    recorder: CodeRecorder | None = None,
     assume: Sequence[bool] = (),
     mutations: TorchDispatchMode | None = None,
 ) -> Trace:
@@ -164,7 +164,7 @@ def trace_step(
     return Trace(module, env, tuple(symbols), layout, getattr(step, "result_tree", None))
 
 
-def _on_two_devices(error: RuntimeError, layout: Layout) -> StepError:
+def _on_two_devices(error: RuntimeError, layout: TensorLayout) -> StepError:
     """The error for a step that reaches what lies elsewhere than its inputs."""
     wanted = f"what it reaches on {layout.device}, as states and inputs"
     hint = f"Move the module: module.to('{layout.device}')."

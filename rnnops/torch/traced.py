@@ -24,9 +24,9 @@ from torch import Tensor, autocast, enable_grad, inference_mode
 from torch.autograd.graph import saved_tensors_hooks
 
 import rnnops as ro
-from rnnops.torch.arguments import CPU, Kind, Layout
-from rnnops.torch.code_reads import CLOCK, Reads, Recorder
-from rnnops.torch.effects import Carried, Change, Counted, Effects, Journal, Mutations, effects_of
+from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
+from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
+from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
 from rnnops.torch.host_side import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions
@@ -41,9 +41,9 @@ TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}  # relative to the larges
 
 
 def check_step(
-    step: Step,
+    step: TorchStep,
     translation: Translation,
-    layout: Layout,
+    layout: TensorLayout,
     recorder: AbstractContextManager[Any],
     closed_over: Sequence[Tensor] | None = None,
 ) -> None:
@@ -96,14 +96,14 @@ def _exact_products() -> Iterator[None]:
             torch.set_float32_matmul_precision(before)
 
 
-def random_tensor(kind: Kind, shape: Sequence[int], device: torch.device) -> Tensor:
+def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) -> Tensor:
     """The same numbers on every device."""
     if not kind.dtype.is_floating_point:
         return torch.randint(0, 2, tuple(shape)).to(device, kind.dtype)
     return torch.rand(tuple(shape), dtype=kind.dtype).to(device).requires_grad_()
 
 
-def results_of_one_step(step: Step, layout: Layout, beside: Sequence[Kind]) -> list[Tensor]:
+def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[TensorKind]) -> list[Tensor]:
     """What one step of PyTorch gives, without the tensors that it carries beside its own states.
 
     Args:
@@ -121,10 +121,10 @@ def results_of_one_step(step: Step, layout: Layout, beside: Sequence[Kind]) -> l
 
 
 def _loop(
-    step: Step,
+    step: TorchStep,
     states: Sequence[Tensor],
     inputs: Sequence[Tensor],
-    layout: Layout,
+    layout: TensorLayout,
     recorder: AbstractContextManager[Any],
 ) -> list[Tensor]:
     """Last states, then results of all steps, by PyTorch, with the random numbers of the translated step."""
@@ -180,7 +180,7 @@ CHECKED = 2  # steps of the self-check
 GRAD_MODES = ("is_grad_enabled", "is_inference_mode_enabled", "is_inference")
 
 
-class Step(NamedTuple):
+class TorchStep(NamedTuple):
     """A step as a function of tensors.
 
     Args:
@@ -197,7 +197,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedStep:
     """A trace that has passed the self-check.
 
     Args:
@@ -212,7 +212,7 @@ class Traced:
     numbers: Mapping[int, int]
     effects: Effects
 
-    def fits(self, layout: Layout) -> bool:
+    def fits(self, layout: TensorLayout) -> bool:
         """Whether it holds for these sizes."""
         return self.trace is None or self.trace.fits(self.effects.full(layout))
 
@@ -220,7 +220,7 @@ class Traced:
 class Carrying:
     """A step as a function of its states and of tensors that it sets beside: each is set before, and read after."""
 
-    def __init__(self, step: Step, carried: Sequence[Carried]) -> None:
+    def __init__(self, step: TorchStep, carried: Sequence[CarriedTensor]) -> None:
         self._step, self._carried = step, carried
 
     @property
@@ -236,13 +236,13 @@ class Carrying:
         return [*results[:first], *(carried.after() for carried in self._carried), *results[first:]]
 
 
-def carrying(step: Step, effects: Effects) -> Step:
+def carrying(step: TorchStep, effects: Effects) -> TorchStep:
     """A step whose states are all tensors that it sets."""
     carried = effects.carried
-    return Step(Carrying(step, carried), step.states + len(carried), step.roots, step.assume) if carried else step
+    return TorchStep(Carrying(step, carried), step.states + len(carried), step.roots, step.assume) if carried else step
 
 
-def traced_step(step: Step, layout: Layout) -> Traced:
+def traced_step(step: TorchStep, layout: TensorLayout) -> TracedStep:
     """A trace of a step that has passed the self-check, what it reads, and what it changes."""
     before = static_walk(step.roots)
     for number, tensor in enumerate(before.tensors()):
@@ -259,16 +259,16 @@ def traced_step(step: Step, layout: Layout) -> Traced:
 class _Study:
     """A step while it is traced: code that ran, and what it changed."""
 
-    def __init__(self, step: Step, layout: Layout, before: Walk) -> None:
+    def __init__(self, step: TorchStep, layout: TensorLayout, before: Walk) -> None:
         self._step, self._layout = step, layout
         self._reads, self._journal = Reads(), Journal(step.roots, before)
-        self._recorder, self._mixes = Recorder(self._on_code), False
+        self._recorder, self._mixes = CodeRecorder(self._on_code), False
 
     def _on_code(self, code: Any, its_globals: dict[str, Any]) -> None:
         self._journal.on_code(code, its_globals)
         self._reads.add(code, its_globals)
 
-    def traced(self) -> Traced:
+    def traced(self) -> TracedStep:
         """The trace; without a graph where the step has to run by PyTorch's own loop."""
         trace, changes, mutated = self._trace(self._step, self._layout)
         walk = walk_all(self._step.roots, self._reads, tensor_parts=False)
@@ -300,7 +300,7 @@ class _Study:
         modes = sorted(self._reads.user_names.intersection(GRAD_MODES))
         return [*map(_unnamed, outside), *(_unnamed(f"whether gradients are on by {mode}") for mode in modes)]
 
-    def _trace(self, step: Step, layout: Layout) -> tuple[Trace | None, list[Change], list[Tensor]]:
+    def _trace(self, step: TorchStep, layout: TensorLayout) -> tuple[Trace | None, list[Change], list[Tensor]]:
         """A trace, unless tensors from outside were mixed with its own; what the step changed, which is put back."""
         mutations, trace = Mutations(), None
         with self._journal:
@@ -340,7 +340,7 @@ class _Study:
             effects = effects.growing(self._grown(step, layout))
         return trace, effects.deciding(others)
 
-    def _grown(self, step: Step, layout: Layout) -> list[bool]:
+    def _grown(self, step: TorchStep, layout: TensorLayout) -> list[bool]:
         """Which of the tensors that a step sets come to need a gradient."""
         with self._journal, torch.enable_grad():
             states = [random_tensor(kind, kind.shape, layout.device) for kind in layout.states]
@@ -363,7 +363,7 @@ class _Study:
         counted = {(id(c.holder), c.key): c for c in effects.counted}
         return [c for c in changes if not effects.knows(c) or not _goes_on(c, counted.get((id(c.holder), c.key)))]
 
-    def _watched(self, trace: Trace, effects: Effects) -> Traced:
+    def _watched(self, trace: Trace, effects: Effects) -> TracedStep:
         translation = translate(trace, effects.full(self._layout), False, False)
         watch = Watch(self._step.roots, self._reads, effects.ignored())
         numbers: dict[int, int] = {}
@@ -373,7 +373,7 @@ class _Study:
         if loose:
             self._check_loose(loose, watch, effects)
         warn_of_unseen(watch, self._recorder)
-        return Traced(trace, watch, numbers, effects)
+        return TracedStep(trace, watch, numbers, effects)
 
     def _check_loose(self, loose: Sequence[Tensor], watch: Watch, effects: Effects) -> None:
         """Raise StepError for tensors in no place that is known, unless the step makes them whenever it runs."""
@@ -391,7 +391,7 @@ class _Study:
                 hint = "Hold it in an attribute, a list, a dict, a closure or a global."
                 raise StepError("a step reads a tensor from where rnnops cannot follow it", came=came, hint=hint)
 
-    def _plain(self, effects: Effects) -> Traced:
+    def _plain(self, effects: Effects) -> TracedStep:
         """PyTorch's own loop, as long as what the step reads beside is the same."""
         known = Effects(others=effects.all_changes())
         watch = Watch(self._step.roots, self._reads, known.ignored())
@@ -400,7 +400,7 @@ class _Study:
         )
         _warn(f"{text}. Carry such values as states to have it compiled.")
         warn_of_unseen(watch, self._recorder)
-        return Traced(None, watch, {}, known)
+        return TracedStep(None, watch, {}, known)
 
 
 def _unnamed(what: str) -> Change:
@@ -420,7 +420,7 @@ def _memory(tensor: Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def warn_of_unseen(watch: Watch, recorder: Recorder) -> None:
+def warn_of_unseen(watch: Watch, recorder: CodeRecorder) -> None:
     """Warn once of what a step reads and nobody can compare before each call."""
     found = [f"{what} by {name}" for name, what in sorted(recorder.outside) if what == CLOCK]
     for what in [*found, *watch.unseen]:

@@ -13,8 +13,8 @@ from torch import Tensor, fx
 import rnnops as ro
 from rnnops.blob import Blob
 from rnnops.net import Net
-from rnnops.torch.arguments import Kind, Layout
-from rnnops.torch.aten import RULES, Node, op_name
+from rnnops.torch.arguments import TensorKind, TensorLayout
+from rnnops.torch.aten import RULES, AtenNode, op_name
 from rnnops.torch.aten.table import array_of
 from rnnops.torch.errors import StepError
 from rnnops.torch.trace import Trace
@@ -58,13 +58,15 @@ class _Cell:
 
     net: Net
     trace: Trace
-    layout: Layout
+    layout: TensorLayout
     float_dtype: torch.dtype
     closed_over: list[Tensor]
     blobs: dict[fx.Node, Any]
 
 
-def translate(trace: Trace, layout: Layout, reverse: bool, lengths: bool, ending: int | None = None) -> Translation:
+def translate(
+    trace: Trace, layout: TensorLayout, reverse: bool, lengths: bool, ending: int | None = None
+) -> Translation:
     """The nets of a traced step.
 
     Args:
@@ -88,7 +90,7 @@ def translate(trace: Trace, layout: Layout, reverse: bool, lengths: bool, ending
     return _around(cell, produced, results, reverse, lengths)
 
 
-def _float_dtype(trace: Trace, layout: Layout) -> torch.dtype:
+def _float_dtype(trace: Trace, layout: TensorLayout) -> torch.dtype:
     """The one float dtype of states, inputs and of what the step closes over."""
     dtypes = [kind.dtype for kind in layout.kinds if kind.dtype.is_floating_point]
     dtype = dtypes[0] if dtypes else torch.float32
@@ -97,7 +99,7 @@ def _float_dtype(trace: Trace, layout: Layout) -> torch.dtype:
     return dtype
 
 
-def _names(layout: Layout) -> list[str]:
+def _names(layout: TensorLayout) -> list[str]:
     return [*(f"state_{i}" for i in range(len(layout.states))), *(f"input_{i}" for i in range(len(layout.inputs)))]
 
 
@@ -109,26 +111,26 @@ def _read_arguments(cell: _Cell) -> None:
         cell.blobs[place] = _as_in_step(cell.layout, kind, blob)
 
 
-def _as_in_step(layout: Layout, kind: Kind, blob: Blob) -> Blob:
+def _as_in_step(layout: TensorLayout, kind: TensorKind, blob: Blob) -> Blob:
     if layout.batch is None:
         return ro.squeeze(blob, [0])
     return ro.transpose(blob, kind.back()) if kind.batch_axis else blob
 
 
-def _as_in_cell(layout: Layout, kind: Kind, blob: Blob) -> Blob:
+def _as_in_cell(layout: TensorLayout, kind: TensorKind, blob: Blob) -> Blob:
     if layout.batch is None:
         return ro.unsqueeze(blob, [0])
     return ro.transpose(blob, kind.to_front()) if kind.batch_axis else blob
 
 
-def _node(cell: _Cell, node: fx.Node) -> Node:
+def _node(cell: _Cell, node: fx.Node) -> AtenNode:
     def size(value: Any) -> int:
         return cell.trace.size(value, cell.layout.batch)
 
     def draw(node: fx.Node, shape: Sequence[int]) -> Blob:
         raise StepError("random numbers in a step are not translated", op=str(node.target))
 
-    return Node(cell.net, node, cell.float_dtype, size, draw)
+    return AtenNode(cell.net, node, cell.float_dtype, size, draw)
 
 
 def _kind(cell: _Cell, node: fx.Node, dtype: torch.dtype) -> str:
@@ -248,11 +250,11 @@ def _around(cell: _Cell, produced: list[str], results: Sequence[Any], reverse: b
     )
 
 
-def _features(layout: Layout, kind: Kind) -> tuple[int, ...]:
+def _features(layout: TensorLayout, kind: TensorKind) -> tuple[int, ...]:
     """Sizes of a state in the cell, without its rows."""
     return kind.shape if layout.batch is None else tuple(kind.shape[axis] for axis in kind.to_front()[1:])
 
 
-def _as_last(layout: Layout, kind: Kind, blob: Blob) -> Blob:
+def _as_last(layout: TensorLayout, kind: TensorKind, blob: Blob) -> Blob:
     """A last state `[1, N, ...]` as the step has it."""
     return _as_in_step(layout, kind, ro.squeeze(blob, [0]))

@@ -12,7 +12,7 @@ import pytest
 from train_runs import COMMAND, TINY, outcome, steps_of, train, write_text
 
 from rnnops.cells import CELLS
-from rnnops.cli.session import Options, open_session
+from rnnops.cli.session import TrainOptions, open_session
 from rnnops.model import store
 
 OWN_CELL = '''
@@ -160,7 +160,7 @@ def test_held_out_figure_with_weights_of_int8(
     found = dict(re.findall(r"^  (this model.*?) {2,}(\d+\.\d+)  <--$", capsys.readouterr().out, re.M))
     assert set(found) == {"this model", "this model, int8"}
     assert abs(float(found["this model"]) - float(found["this model, int8"])) < 0.02
-    trainer = open_session(Options(resume=target), lambda _: None).trainer
+    trainer = open_session(TrainOptions(resume=target), lambda _: None).trainer
     exact, rounded = trainer.evaluate(), trainer.evaluate(weights="int8")
     assert exact.characters == rounded.characters
     assert exact.bits != rounded.bits

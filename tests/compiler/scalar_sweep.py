@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rnnops.loops import Pointwise, Product
+from rnnops.loops import Pointwise, ProductForm
 from rnnops.ops.base import Binary, Unary, Variadic
 from rnnops.ops.reduction import SumOfProducts
 from rnnops.schema import REGISTRY, OpSchema
@@ -64,7 +64,7 @@ def accepted(schema: OpSchema) -> list[str]:
 def may_be_elementwise(schema: OpSchema) -> bool:
     """Whether the op is elementwise, or says so for each call."""
     says_so = type(schema).loop_form is not OpSchema.loop_form
-    return isinstance(schema.loop, Pointwise) or (says_so and not isinstance(schema.loop, Product))
+    return isinstance(schema.loop, Pointwise) or (says_so and not isinstance(schema.loop, ProductForm))
 
 
 def sweep() -> Iterator[Use]:

@@ -27,7 +27,7 @@ from rnnops.kernels.cuda import (
     streams,
 )
 from rnnops.kernels.cuda.device_array import empty, on_device
-from rnnops.kernels.cuda.memory import Memory, in_stream
+from rnnops.kernels.cuda.memory import MemoryPiece, in_stream
 from rnnops.model import Adam, Cosine, Dense, Model, cuda_home, mean_squared_error
 
 pytestmark = [pytest.mark.cuda, in_simulator]
@@ -162,7 +162,7 @@ def test_a_stream_of_another_library_lives_as_long_as_ours(fakes: Fakes) -> None
 def test_readers_wait_for_the_writer_once_and_writers_for_all(fakes: Fakes) -> None:
     known = {address: streams.stream_of(address) for address in (7, 8, 9)}
     with in_stream(known[7]):
-        piece = Memory(8)
+        piece = MemoryPiece(8)
     fakes.log.clear()
     for address in (7, 8, 8, 9):
         piece.read_in(known[address])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from native_loops import ELEMENT, ZERO, NativeRows, folded, number
 
-from rnnops.compiler.ir.expressions import Call, Expr, Load
+from rnnops.compiler.ir.expressions import Expr, Load, ScalarCall
 from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.exponential import exp
 from rnnops.kernels.cpu.folds import add_any_order, larger, smaller
@@ -67,7 +67,7 @@ def native(function: Callable[..., Any], dtype: str) -> NativeRows:
     x: Expr = Load("x", ELEMENT, dtype=dtype)
     start = Load("first", ZERO, dtype=dtype)
     if function is total_of_powers:
-        x = Call("exp", (x - number(1.5, dtype),), dtype=dtype)
+        x = ScalarCall("exp", (x - number(1.5, dtype),), dtype=dtype)
     if function is total_of_rounded:
         magic = number(1.5 * 2.0**23, dtype)
         x = (x + magic) - magic

@@ -17,7 +17,7 @@ from rnnops.kernels.cuda.tensor_cores import (
     FLOAT16,
     INSTRUCTIONS,
     TFLOAT32,
-    Instruction,
+    MmaInstruction,
     bits,
     multiplied,
     place_in_c,
@@ -41,7 +41,7 @@ def test_places_of_lanes() -> None:
 
 
 @pytest.mark.parametrize("instruction", ALL, ids=INSTRUCTIONS)
-def test_each_element_is_in_one_register(instruction: Instruction) -> None:
+def test_each_element_is_in_one_register(instruction: MmaInstruction) -> None:
     lanes, packed = range(32), instruction.packed
     assert {instruction.place_in_a(*one) for one in product(lanes, range(4 * packed))} == {
         *product(range(16), range(instruction.k))
@@ -60,7 +60,7 @@ def nearest(x: Any, digits: int, away: bool) -> Any:
 
 
 @pytest.mark.parametrize("instruction", ALL, ids=INSTRUCTIONS)
-def test_numbers_are_rounded_to_the_nearest(instruction: Instruction) -> None:
+def test_numbers_are_rounded_to_the_nearest(instruction: MmaInstruction) -> None:
     ties = np.ldexp(1 + np.arange(64) * 2.0**-instruction.digits, 3)
     x = np.concatenate([np.random.default_rng(0).normal(size=500), ties, -ties]).astype(np.float32)
     found = values(instruction, bits(instruction, x))
@@ -70,7 +70,7 @@ def test_numbers_are_rounded_to_the_nearest(instruction: Instruction) -> None:
 
 
 @pytest.mark.parametrize("instruction", ALL, ids=INSTRUCTIONS)
-def test_the_reference_device_rounds_alike(instruction: Instruction) -> None:
+def test_the_reference_device_rounds_alike(instruction: MmaInstruction) -> None:
     patterns = np.random.default_rng(0).integers(0, 2**32, 5000, np.uint32)
     x = np.concatenate([patterns.view(np.float32), (patterns & np.uint32(0xFFFFF000)).view(np.float32)])
     found, wanted = values(instruction, bits(instruction, x)), rounded(x, instruction.precision)
@@ -98,9 +98,9 @@ def test_the_device_multiplies_as_the_twin() -> None:
 @pytest.mark.parametrize("place", ["place_in_a", "place_in_b"])
 def test_an_element_in_a_wrong_register_is_found(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """As if the ISA had it elsewhere than our fragments: two registers of one lane change places."""
-    right = getattr(Instruction, place)
+    right = getattr(MmaInstruction, place)
     swapped = {(6, 0): (6, 1), (6, 1): (6, 0)}
-    monkeypatch.setattr(Instruction, place, lambda self, *one: right(self, *swapped.get(one, one)))
+    monkeypatch.setattr(MmaInstruction, place, lambda self, *one: right(self, *swapped.get(one, one)))
     compared = compare_tensor_cores()
     assert not compared[0].is_right
     assert "WRONG" in str(compared[0])

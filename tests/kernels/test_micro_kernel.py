@@ -8,13 +8,13 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, Tile, define_tile, tile_rows, tiles
+from rnnops.kernels.cpu.micro_kernel import PANELS_AT_ONCE, MicroTile, define_tile, tile_rows, tiles
 from rnnops.kernels.cpu.processor import PAIRS, WIDTHS
 
 LABEL = re.compile(r"^\.?LBB\w*:.*$", re.M)
 
 
-def assembly(tile: Tile, triple: str, processor: str, features: str = "") -> str:
+def assembly(tile: MicroTile, triple: str, processor: str, features: str = "") -> str:
     """The code of one tile; skips where this LLVM cannot make it."""
     try:
         llvm.initialize_all_targets()
@@ -40,7 +40,7 @@ def inner_loop(code: str, multiply_add: str) -> list[str]:
 
 @pytest.mark.parametrize(("dtype", "lanes", "form"), [("float32", 4, "4s"), ("float64", 2, "2d")])
 def test_aarch64(dtype: str, lanes: int, form: str) -> None:
-    code = assembly(Tile(dtype, lanes, 8, 3), "aarch64-linux-gnu", "", "+neon")
+    code = assembly(MicroTile(dtype, lanes, 8, 3), "aarch64-linux-gnu", "", "+neon")
     loop = inner_loop(code, "fmla")
     multiply_adds = [line for line in loop if re.search(rf"fmla\s+v\d+\.{form}", line)]
     assert len(multiply_adds) % 24 == 0
@@ -56,7 +56,7 @@ def test_aarch64(dtype: str, lanes: int, form: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_x86(width: int, processor: str, register: str, rows: int, dtype: str) -> None:
     lanes = width // (32 if dtype == "float32" else 64)
-    code = assembly(Tile(dtype, lanes, rows, 3, ahead=True), "x86_64-linux-gnu", processor)
+    code = assembly(MicroTile(dtype, lanes, rows, 3, ahead=True), "x86_64-linux-gnu", processor)
     loop = inner_loop(code, "vfmadd")
     multiply_adds = [line for line in loop if "vfmadd" in line]
     assert multiply_adds
@@ -67,7 +67,7 @@ def test_x86(width: int, processor: str, register: str, rows: int, dtype: str) -
 
 
 def test_pairs_on_x86() -> None:
-    code = assembly(Tile(PAIRS, 16, 8, 3, ahead=True), "x86_64-linux-gnu", "znver4")
+    code = assembly(MicroTile(PAIRS, 16, 8, 3, ahead=True), "x86_64-linux-gnu", "znver4")
     loop = inner_loop(code, "vdpbf16ps")
     multiply_adds = [line for line in loop if "vdpbf16ps" in line]
     assert multiply_adds

@@ -15,7 +15,7 @@ from rejection import rejects
 
 import rnnops as ro
 from rnnops.kernels.cpu import native, processor
-from rnnops.kernels.cpu.processor import LEVELS, X86, Processor, features_of, host, named, width_of
+from rnnops.kernels.cpu.processor import LEVELS, X86, TargetProcessor, features_of, host, named, width_of
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in X86, reason="levels are of x86")
 WIDTH_OF = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512, "haswell": 256, "nehalem": 128}
@@ -49,7 +49,7 @@ def test_levels_have_what_the_levels_below_have() -> None:
 
 @pytest.mark.parametrize("name", WIDTH_OF)
 def test_width_of_named_processors(name: str) -> None:
-    assert width_of(Processor("x86_64", name, features(name))) == WIDTH_OF[name]
+    assert width_of(TargetProcessor("x86_64", name, features(name))) == WIDTH_OF[name]
 
 
 @pytest.mark.parametrize("name", ["x86-64-v5", "avx2", "V3 ", 'a"b', "apple-m1"])

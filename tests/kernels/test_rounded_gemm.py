@@ -10,7 +10,7 @@ from gemm_cases import assert_product, edge_columns, framed, no_bias, operands, 
 
 from rnnops.kernels.cpu import parts as plain
 from rnnops.kernels.cpu.gemm import K_BLOCK
-from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, Processor, has_pairs, host
+from rnnops.kernels.cpu.processor import PAIRS, SINGLES, WIDTHS, TargetProcessor, has_pairs, host
 from rnnops.kernels.cpu.products import Products, rounded_products_of
 from rnnops.kernels.cpu.rounded_gemm import ROWS, TN_ROWS
 from rnnops.kernels.cpu.rounding import round_bfloat16
@@ -189,4 +189,4 @@ def test_way_of_a_processor() -> None:
     """Pairs need vectors of 512 bits and the instructions for them."""
     assert way_of(256) == way_of(64) == SINGLES
     assert way_of(512) == (PAIRS if "avx512bf16" in host().features else SINGLES)
-    assert isinstance(host(), Processor)
+    assert isinstance(host(), TargetProcessor)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from native_loops import ELEMENT, NativeRows
 
-from rnnops.compiler.ir.expressions import Call, Literal, Name
+from rnnops.compiler.ir.expressions import Literal, Name, ScalarCall
 from rnnops.compiler.ir.kernel import For, Function, Parameter, Store
 from rnnops.kernels.cpu.uniform import uniform
 from rnnops.philox import uniform_rows
@@ -21,7 +21,7 @@ SIZES = (*range(10), 31, 32, 33, 64, 127, 500)
 
 
 COUNTER = ("seed", "ordinal", "t", "n")
-DRAWN = Call("uniform", (*map(Name, COUNTER), ELEMENT), dtype="float64")
+DRAWN = ScalarCall("uniform", (*map(Name, COUNTER), ELEMENT), dtype="float64")
 LOOP = For("i", Literal(0), Name("size"), Literal(1), (Store("out", ELEMENT, DRAWN),))
 TAKEN = *map(Parameter, COUNTER), Parameter("out", "float64*"), Parameter("size")
 NATIVE = NativeRows((Function("fill", TAKEN, (LOOP,)),))

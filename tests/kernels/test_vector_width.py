@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from rnnops.kernels.cpu.processor import WIDTHS, Processor, host, lanes, vector_width, warn_if_hidden, width_of
+from rnnops.kernels.cpu.processor import WIDTHS, TargetProcessor, host, lanes, vector_width, warn_if_hidden, width_of
 
 AVX512 = frozenset({"sse2", "avx", "avx2", "fma", "avx512f"})
 AVX2 = AVX512 - {"avx512f"}
@@ -27,7 +27,7 @@ SSE2 = frozenset({"sse2"})
     ],
 )
 def test_width_follows_features(machine: str, features: frozenset[str], width: int) -> None:
-    assert width_of(Processor(machine, "some", features)) == width
+    assert width_of(TargetProcessor(machine, "some", features)) == width
 
 
 def test_width_may_be_forced() -> None:
@@ -44,20 +44,20 @@ def test_lanes() -> None:
 
 def test_a_baseline_processor_is_named() -> None:
     with pytest.warns(RuntimeWarning, match="'x86-64' with vectors of 128 bits, .* a virtual machine may hide it"):
-        warn_if_hidden(Processor("x86_64", "x86-64", SSE2))
+        warn_if_hidden(TargetProcessor("x86_64", "x86-64", SSE2))
 
 
 @pytest.mark.parametrize(
     "processor",
     [
-        Processor("x86_64", "znver5", AVX512),
-        Processor("x86_64", "haswell", AVX2),
-        Processor("x86_64", "nehalem", SSE2),
-        Processor("aarch64", "generic", frozenset()),
-        Processor("x86_64", "x86-64-v2", SSE2, chosen=True),
+        TargetProcessor("x86_64", "znver5", AVX512),
+        TargetProcessor("x86_64", "haswell", AVX2),
+        TargetProcessor("x86_64", "nehalem", SSE2),
+        TargetProcessor("aarch64", "generic", frozenset()),
+        TargetProcessor("x86_64", "x86-64-v2", SSE2, chosen=True),
     ],
 )
-def test_no_warning_without_reason(processor: Processor) -> None:
+def test_no_warning_without_reason(processor: TargetProcessor) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_hidden(processor)

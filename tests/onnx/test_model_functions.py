@@ -16,7 +16,7 @@ from rejection import rejects
 import rnnops as ro
 from rnnops.cli.main import main
 from rnnops.onnx import OnnxError, export, load, load_model
-from rnnops.onnx.functions import Call, NodeCount, Places, key_of
+from rnnops.onnx.functions import FunctionCall, FunctionInliner, NodeCount, key_of
 
 Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "own" : 1]>'
@@ -131,7 +131,7 @@ def test_functions_that_make_too_many_nodes_are_refused(tmp_path: Path, monkeypa
     calls = [f"{OWN(USES)} F{k} (v) => (w) {{ p = own.F{k + 1} (v) w = own.F{k + 1} (p) }}" for k in range(25)]
     text = f"{HEAD} {GRAPH} {{ y = own.F0 (x) }} {' '.join(calls)} {OWN('')} F25 (v) => (w) {{ w = Sin (v) }}"
     path, made = written(text, tmp_path), list[str]()
-    monkeypatch.setattr(Call, "placed", lambda call, node: made.append(node.op_type))
+    monkeypatch.setattr(FunctionCall, "placed", lambda call, node: made.append(node.op_type))
     rejects(OnnxError, lambda: load(path), "its functions make too many nodes", "100663295 nodes")
     assert not made
 
@@ -143,7 +143,7 @@ def test_nodes_are_counted_before_they_are_made(tmp_path: Path) -> None:
         model = onnx.load(written(TEXTS[name], tmp_path))
         functions = {key_of(one, one.name): one for one in model.functions}
         count = NodeCount(functions).of(model.graph.node)
-        places = Places(functions, set())
+        places = FunctionInliner(functions, set())
         places.fill(model.graph)
         assert count == places.nodes
 

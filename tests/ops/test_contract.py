@@ -11,7 +11,7 @@ from devices import PLAIN
 from own_ops import OWN, Distance, Mirror, NonzeroProduct, registered
 
 import rnnops as ro
-from rnnops.loops import KERNELS, Expansion, Kernel, Pointwise, Product, Reduction, View
+from rnnops.loops import KERNELS, Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.ops.base import Binary, Unary, Variadic
 from rnnops.schema import REGISTRY, Call, OpSchema, no_gradient, register
 from rnnops.types import ANY
@@ -77,12 +77,15 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "a finish of others": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, finish="{n}")), "the finish of its loop form"),
     "an expansion into nothing": (wrong(loop=Expansion()), "Expansion, and it has no rule `expand`"),
     "an expansion of others": (wrong(loop=Expansion(), expand=lambda self, call: None), "does not take 2 arguments"),
-    "a product of one": (wrong(loop=Product()), "multiplies two inputs into one output"),
+    "a product of one": (wrong(loop=ProductForm()), "multiplies two inputs into one output"),
     "a product of other operands": (
-        wrong(loop=Product("float8")),
+        wrong(loop=ProductForm("float8")),
         "has operands as they are, rounded to bfloat16, float16, tfloat32, or",
     ),
-    "a product of integers": (wrong(Binary, loop=Product(), reference=same, gradient=no_gradient), "multiplies floats"),
+    "a product of integers": (
+        wrong(Binary, loop=ProductForm(), reference=same, gradient=no_gradient),
+        "multiplies floats",
+    ),
     "an unknown kernel": (wrong(loop=Kernel("sort")), "there is no kernel 'sort', but gather"),
     "a kernel of other ops": (wrong(loop=Kernel("gather")), "reads 2 inputs and the attributes axis"),
 }

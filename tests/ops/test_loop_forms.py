@@ -16,7 +16,7 @@ from op_table import CASES, INTERNAL_CASES
 
 from rnnops.blob import Blob
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
-from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
+from rnnops.loops import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.net import Net
 from rnnops.ops.internal import bits_of, numbers_of
 from rnnops.schema import REGISTRY, Call, RunContext
@@ -187,7 +187,7 @@ def assert_elements_only_move(run: Run) -> None:
 
 
 def test_products_and_kernels_are_few_and_named() -> None:
-    assert set(runs_of(Product)) == {"MatMul"}
+    assert set(runs_of(ProductForm)) == {"MatMul"}
     kernels = {op: form_of(run).name for op, runs in runs_of(Kernel).items() for run in runs}
     assert kernels == {
         "Gather": "gather",

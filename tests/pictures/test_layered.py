@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnops.pictures.drawing import Layout, Size, lay_out
+from rnnops.pictures.drawing import DrawingLayout, Size, lay_out
 
 Edges = list[tuple[str, str]]
 
@@ -17,7 +17,7 @@ def random_graph(seed: int) -> tuple[dict[str, Size], Edges]:
     return sizes, pairs
 
 
-def assert_laid_out(sizes: dict[str, Size], edges: Edges, layout: Layout) -> None:
+def assert_laid_out(sizes: dict[str, Size], edges: Edges, layout: DrawingLayout) -> None:
     assert layout.boxes.keys() == sizes.keys()
     for one, (x, y) in layout.boxes.items():
         width, height = sizes[one]
@@ -44,7 +44,7 @@ def test_random_graphs() -> None:
 
 
 def test_nothing_and_one() -> None:
-    assert lay_out({}, []) == Layout({}, {}, 0.0, 0.0)
+    assert lay_out({}, []) == DrawingLayout({}, {}, 0.0, 0.0)
     assert lay_out({"a": (10.0, 5.0)}, []).boxes == {"a": (0.0, 0.0)}
 
 

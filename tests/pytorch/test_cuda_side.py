@@ -25,7 +25,7 @@ from rnnops.errors import DeviceError  # noqa: E402
 from rnnops.kernels.cuda import device_array, facade, move  # noqa: E402
 from rnnops.kernels.cuda.device_array import on_device  # noqa: E402
 from rnnops.kernels.cuda.lenders import lent_by  # noqa: E402
-from rnnops.torch.arguments import Kind, Layout  # noqa: E402
+from rnnops.torch.arguments import TensorKind, TensorLayout  # noqa: E402
 from rnnops.torch.sides import CudaSide, TorchMemory  # noqa: E402
 from rnnops.torch.trace import trace_step  # noqa: E402
 from rnnops.torch.translate import translate  # noqa: E402
@@ -264,13 +264,13 @@ def plain_lstm(h: Any, c: Any, x: Any, w_x: Any, w_h: Any, b: Any) -> list[Any]:
 def test_a_step_becomes_the_same_net_on_both_devices() -> None:
     """PyTorch's own tensors without data know devices that are not there."""
 
-    def kind(*shape: int) -> Kind:
-        return Kind(torch.float32, shape, 0)
+    def kind(*shape: int) -> TensorKind:
+        return TensorKind(torch.float32, shape, 0)
 
     states, inputs = (kind(5, H), kind(5, H)), (kind(5, D), kind(4 * H, D), kind(4 * H, H), kind(4 * H))
     nets = []
     for device in (torch.device("cpu"), CARD):
-        layout = Layout(states, inputs, device)
+        layout = TensorLayout(states, inputs, device)
         trace = trace_step(plain_lstm, layout)
         values = pytree.tree_leaves([node.meta.get("val") for node in trace.module.graph.nodes])
         assert {value.device for value in values if isinstance(value, torch.Tensor)} == {device}
@@ -279,6 +279,6 @@ def test_a_step_becomes_the_same_net_on_both_devices() -> None:
 
 
 def test_a_step_that_reaches_another_device_is_told() -> None:
-    w, rows = torch.ones(D, D), (Kind(torch.float32, (2, D), 0),)
+    w, rows = torch.ones(D, D), (TensorKind(torch.float32, (2, D), 0),)
     with pytest.raises(rt.StepError, match=r"a step computes with tensors on two devices; .*module\.to\('cuda:0'\)"):
-        trace_step(lambda h, x: [h, x @ w], Layout(rows, rows, CARD))
+        trace_step(lambda h, x: [h, x @ w], TensorLayout(rows, rows, CARD))

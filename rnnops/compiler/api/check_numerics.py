@@ -128,7 +128,7 @@ class _Watched(Run):
 
 
 @dataclass(frozen=True)
-class Made:
+class NotFinite:
     """A NaN or an infinity that an op made.
 
     Args:
@@ -150,9 +150,9 @@ class Watcher:
     """
 
     def __init__(self, net: str) -> None:
-        self.dropped: list[Made] = []
+        self.dropped: list[NotFinite] = []
         self._net, self._step = net, (net, 0)
-        self._made: list[Made] = []  # in this step
+        self._made: list[NotFinite] = []  # in this step
 
     def __call__(self, call: Call, operands: Sequence[Any], results: Sequence[Any], t: int) -> None:
         if self._step != (call.net, t):
@@ -164,7 +164,7 @@ class Watcher:
             made = name and made_here(operands, result)
             if made:
                 error = self._error(call, name, result, operands, made)
-                self._made.append(Made(error, bad_rows(result)))
+                self._made.append(NotFinite(error, bad_rows(result)))
         if call.net == self._net:
             self.close_step()
 

@@ -27,7 +27,7 @@ Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
-class State:
+class StreamState:
     """An output that feeds an input at the next call.
 
     Args:
@@ -80,7 +80,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Places:
+class StreamPlaces:
     """Which states there are and which rows: what stays the same from call to call.
 
     Args:
@@ -90,7 +90,7 @@ class Places:
     """
 
     net: str
-    links: tuple[State, ...]
+    links: tuple[StreamState, ...]
     initial: Arrays
     present: Array
 
@@ -104,7 +104,7 @@ class Places:
         return bool(self.present.all())
 
     @cached_property
-    def wanted(self) -> tuple[tuple[State, np.dtype[Any], Shape], ...]:
+    def wanted(self) -> tuple[tuple[StreamState, np.dtype[Any], Shape], ...]:
         """Dtypes and shapes of states."""
         return tuple((state, np.dtype(state.dtype), state.type(self.rows).shape) for state in self.links)
 
@@ -121,7 +121,7 @@ class Places:
             raise StreamError("no states of this stream", net=self.net, blob=", ".join(unknown), wanted=wanted)
         return {name: inputs[name].fitted(self.net, array, self.rows) for name, array in values.items()}
 
-    def with_present(self, present: Array) -> Places:
+    def with_present(self, present: Array) -> StreamPlaces:
         """With rows that are there or not. Raises StreamError where the net declares another number of them."""
         for state in self.links:
             if state.fixed not in (None, present.size):
@@ -134,7 +134,7 @@ class Places:
 class States:
     """All states between two calls: input name -> array."""
 
-    places: Places
+    places: StreamPlaces
     arrays: dict[str, Array]
 
     def put(self, new: Arrays, mask: Array | None = None, shared: bool = False) -> States:
@@ -177,9 +177,9 @@ class States:
         return States(replace(places, initial=initial), read_only(arrays))
 
 
-def first_states(net: str, links: Sequence[State], initial: Arrays, rows: int) -> States:
+def first_states(net: str, links: Sequence[StreamState], initial: Arrays, rows: int) -> States:
     """What a stream begins with. Raises StreamError for initial states that do not fit."""
-    places = Places(net, tuple(links), dict(initial), fixed(np.ones(rows, bool)))
+    places = StreamPlaces(net, tuple(links), dict(initial), fixed(np.ones(rows, bool)))
     return States(places, read_only(places.started()))
 
 
@@ -212,7 +212,7 @@ def read_states(
     rows: int | None,
     initial: Mapping[str, Array],
     float_dtype: str,
-) -> tuple[State, ...]:
+) -> tuple[StreamState, ...]:
     """The states of a stream, in the order in which they are given.
 
     Args:
@@ -257,7 +257,7 @@ def _check_known(net: Net, problem: str, names: Iterable[Any], known: Collection
 
 def _state(
     net: Net, output: str, name: str, sizes: tuple[Shape, int | None], rows: int | None, float_dtype: str
-) -> State:
+) -> StreamState:
     """One state. Raises StreamError where dtypes differ, or the net declares another shape."""
     given, wanted = (
         float_dtype if dtype == FLOAT else dtype
@@ -272,14 +272,14 @@ def _state(
             came=given,
         )
     declared = _declared(net, name)
-    state = State(output, name, wanted, *sizes)
+    state = StreamState(output, name, wanted, *sizes)
     if declared is None:
         return state
     fixed = None if state.axis is None or len(declared) <= state.axis else declared[state.axis]
     came = state.type(1 if rows is None else rows).shape
     if came != declared:
         raise StreamError("not the shape that is declared", net=net.name, blob=name, wanted=declared, came=came)
-    return State(output, name, wanted, *sizes, fixed)
+    return StreamState(output, name, wanted, *sizes, fixed)
 
 
 def _declared(net: Net, name: str) -> Shape | None:

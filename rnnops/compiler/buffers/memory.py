@@ -32,7 +32,7 @@ import numpy as np
 from rnnops.compiler.lower.expand_ops import Hoisted
 from rnnops.fill import Shared
 from rnnops.kernels.cpu.drivers import memory_address
-from rnnops.recurrent.stepping import Place
+from rnnops.recurrent.stepping import StepMemory
 from rnnops.types import Array, Shape
 from rnnops.util import cached_property
 
@@ -277,7 +277,7 @@ class Pool(Shared):
         self._idle.clear()
 
 
-class Memory(Place):
+class Memory(StepMemory):
     """Where an op's memory comes from: each buffer by itself, scratch from a pool."""
 
     def empty(self, shape: Shape, dtype: str) -> Array:

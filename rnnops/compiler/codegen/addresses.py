@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
-from rnnops.compiler.ir.expressions import Cast, Expr, Literal, Load, Name, least, most, share_of, total
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
+from rnnops.compiler.ir.expressions import CastExpr, Expr, Literal, Load, Name, least, most, share_of, total
 from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
@@ -46,7 +46,7 @@ class Addresses:
         batched: whether there are rows.
     """
 
-    sizes: Sizes
+    sizes: SizeArguments
     batched: bool
 
     def of_row(self, place: Place, row: Expr) -> Expr:
@@ -93,7 +93,7 @@ DRIVER_PARAMETERS = (
     *(Parameter(name, "int64[]") for name in ("barrier", "status")),
 )
 SCALARS: Mapping[str, Expr | Pointer] = {
-    "t": Cast(Name("first") + Name("t"), dtype="int32"),
+    "t": CastExpr(Name("first") + Name("t"), dtype="int32"),
     "draw_t": Name("draw_t0") + Name("t"),
     "status": Pointer("status", ZERO),
 }
@@ -152,7 +152,7 @@ class AllRows:
         """The loop over the thread's rows of a step."""
         return For("n", N0, N1, ONE, tuple(body))
 
-    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
+    def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
         """The rows of a product in a tile, of which one step of all rows of the batch has `rows`."""
         return STEPS * sizes.of(rows)
 
@@ -197,7 +197,7 @@ class LastingRows(AllRows):
         places = Assign("n", Load("lists", HEAD + 2 + k)), Assign("j", J0 + k), Assign("r", N0 + k)
         return For("k", ZERO, COUNT, ONE, (*places, *body))
 
-    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
+    def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
         return ROWS * sizes.of(rows // batch)
 
 
@@ -212,5 +212,5 @@ class RowsPastEnd(LastingRows):
             Assign("head", HEAD + Load("lists", HEAD + 1)),
         ]
 
-    def in_tile(self, rows: int, batch: int, sizes: Sizes) -> Expr:
+    def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
         return (STEPS * N - ROWS) * sizes.of(rows // batch)

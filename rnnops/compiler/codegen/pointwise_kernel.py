@@ -20,13 +20,13 @@ import numpy as np
 
 from rnnops.compiler.ir.expressions import (
     INDEX,
-    Call,
-    Cast,
+    CastExpr,
     Expr,
     Literal,
     Load,
     Name,
     Negated,
+    ScalarCall,
     any_of,
     as_index,
     both,
@@ -39,7 +39,7 @@ from rnnops.compiler.ir.kernel import Assign, For, Function, If, LaneFold, Param
 from rnnops.compiler.ir.statements import FORMS, Access, Number, Statement, operands_of
 from rnnops.compiler.lower.scalar_expressions import (
     Constants,
-    Place,
+    OperandPlace,
     expression_of,
     places_of_operands,
     scalar_expression,
@@ -54,8 +54,8 @@ from rnnops.types import BOOL, FLOATS, Type
 Fold = Callable[[Expr, Expr], Expr]
 FOLDED: Mapping[str, Fold] = {  # in registers, in any order
     "add": lambda acc, x: _added(acc, x),
-    "max": lambda acc, x: Call("larger", (acc, x), dtype=acc.dtype),
-    "min": lambda acc, x: Call("smaller", (acc, x), dtype=acc.dtype),
+    "max": lambda acc, x: ScalarCall("larger", (acc, x), dtype=acc.dtype),
+    "min": lambda acc, x: ScalarCall("smaller", (acc, x), dtype=acc.dtype),
     "or": lambda acc, x: any_of(acc, x),
     "and": lambda acc, x: both(acc, x),
 }
@@ -70,7 +70,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 Element = tuple[str, int, tuple[int, ...]]
 
 
-class Sizes:
+class SizeArguments:
     """Whole numbers that a generated module gets as arguments; 0 and 1 stand in the text."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class PointwiseWriter:
         batch_axes: Mapping[str, int],
         stored: Collection[str],
         scalars: Mapping[str, str],
-        sizes: Sizes,
+        sizes: SizeArguments,
         constants: Constants,
         aliases: Mapping[str, str] = NOTHING,
     ) -> None:
@@ -217,7 +217,7 @@ class PointwiseWriter:
         if statement.form == "product" and statement.fold == "add":
             factors = [self._factor(statement, o, depth) for o in statement.operands if isinstance(o, Access)]
             function = "add_product_any_order" if folds is FOLDED else "add_product"
-            return Call(function, (old, *factors), dtype=statement.dtype)
+            return ScalarCall(function, (old, *factors), dtype=statement.dtype)
         return self._joined(statement, old, self._value(statement, depth), folds)
 
     def _joined(self, statement: Statement, old: Expr, value: Expr, folds: Mapping[str, Fold]) -> Expr:
@@ -227,7 +227,7 @@ class PointwiseWriter:
 
     def _combined(self, statement: Statement, a: Expr, b: Expr) -> Expr:
         """Two numbers joined as the `combine` of a loop form says."""
-        places = {"a": Place(a, statement.dtype), "b": Place(b, statement.dtype)}
+        places = {"a": OperandPlace(a, statement.dtype), "b": OperandPlace(b, statement.dtype)}
         return expression_of(statement.made_by(), statement.fold, places, statement.dtype, self.constants)
 
     def _keep(self, statement: Statement, value: Expr, depth: int, needed: Collection[str]) -> None:
@@ -263,7 +263,7 @@ class PointwiseWriter:
         operand = self._operand(access, depth)
         if statement.rounding in ("", INT8):
             return operand
-        return Call(f"round_{statement.rounding}", (operand,), dtype=operand.dtype)
+        return ScalarCall(f"round_{statement.rounding}", (operand,), dtype=operand.dtype)
 
     def _value(self, statement: Statement, depth: int) -> Expr:
         operands = [self._factor(statement, o, depth) if isinstance(o, Access) else o for o in statement.operands]
@@ -289,17 +289,20 @@ class PointwiseWriter:
         form = form_of(call)
         assert isinstance(form, Reduction)
         if statement.form == "finish":
-            text, places = form.finish, {"acc": self._place(operands[0], statement, 0), "count": Place(operands[1])}
+            text, places = (
+                form.finish,
+                {"acc": self._place(operands[0], statement, 0), "count": OperandPlace(operands[1])},
+            )
         else:
             given = dict(zip(operands_of(form), operands, strict=True))
             text = form.element
             places = places_of_operands(call, [given.get(i, 0) for i in range(len(call.types))])
         return expression_of(call, text, places, statement.dtype, self.constants)
 
-    def _place(self, operand: Expr | Number, statement: Statement, i: int) -> Place:
+    def _place(self, operand: Expr | Number, statement: Statement, i: int) -> OperandPlace:
         original = statement.operands[i]
         dtype = self.types[original.owner].dtype if isinstance(original, Access) else statement.dtype
-        return Place(operand, dtype)
+        return OperandPlace(operand, dtype)
 
     def _with_missing(self, statement: Statement, operands: Sequence[Expr | Number]) -> list[Expr | Number]:
         """Operands in the places of the op's inputs, with 0 for optional ones that were left out."""
@@ -368,15 +371,17 @@ class PointwiseWriter:
         seed, t, n = (self._scalar(name) for name in ("seed", "draw_t", "n"))
         element = self._variable(total([*terms, *([n * size] if by_row else [])]))
         counter = (seed, self._size(call.attr("ordinal")), t, element // size, element % size)
-        drawn = Call("uniform", counter, dtype="float64")
+        drawn = ScalarCall("uniform", counter, dtype="float64")
         if statement.dtype == BOOL:
             stays = compare(">=", drawn, self.constants.of(call.attr("ratio"), "float64"))
             return any_of(compare("==", self._scalar("active"), 0), stays)
         if statement.dtype == "float64":
             return drawn
         many, one = (self.constants.of(2.0**power, "float64") for power in (24, -24))
-        cut = Call("floor", (drawn * many,), dtype="float64") * one  # the bits of a float32, so that none rounds to 1
-        return Cast(cut, dtype="float32")
+        cut = (
+            ScalarCall("floor", (drawn * many,), dtype="float64") * one
+        )  # the bits of a float32, so that none rounds to 1
+        return CastExpr(cut, dtype="float32")
 
     def _typed(self, operand: Expr | Number, dtype: str) -> Expr:
         return operand if isinstance(operand, Expr) else self.constants.of(operand, dtype)
@@ -418,7 +423,7 @@ class PointwiseWriter:
 
 
 def _added(accumulator: Expr, x: Expr) -> Expr:
-    return Call("add_any_order", (accumulator, x), dtype=accumulator.dtype)
+    return ScalarCall("add_any_order", (accumulator, x), dtype=accumulator.dtype)
 
 
 def _stored(kind: Type) -> str:

@@ -30,7 +30,7 @@ from rnnops.compiler.codegen.addresses import (
     copy_function,
     thread_share,
 )
-from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes, StateWriter
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, SizeArguments, StateWriter
 from rnnops.compiler.ir.expressions import (
     Expr,
     Literal,
@@ -49,7 +49,7 @@ from rnnops.compiler.ir.kernel import (
     For,
     Function,
     If,
-    Matrix,
+    MatrixOperand,
     Module,
     Parameter,
     Pointer,
@@ -58,7 +58,7 @@ from rnnops.compiler.ir.kernel import (
     shown,
 )
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Contraction, Node, Product, Stage, Statement, node_reads, node_writes
+from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
@@ -130,7 +130,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Part:
+class RowsPart:
     """What is done with some of the rows."""
 
     stages: Sequence[Stage]
@@ -154,7 +154,7 @@ class ScanWriter:
     layouts: Layouts
     dtype: str
     constants: Constants = field(default_factory=Constants)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: SizeArguments = field(default_factory=SizeArguments)
     programs: list[PointwiseKernel] = field(default_factory=list)
     packed: dict[Packed, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)  # of the loop that is being written
@@ -162,7 +162,7 @@ class ScanWriter:
     copies: dict[str, str] = field(default_factory=dict)  # dtype -> function that copies numbers
     shared: dict[int, int] = field(default_factory=dict)  # columns of products -> number of the thread's share of them
     starts_at_borders: bool = False  # whether states come from borders, and do not go there
-    part: Part = field(init=False)
+    part: RowsPart = field(init=False)
 
     def written(self) -> ScanModule:
         """The module."""
@@ -191,9 +191,9 @@ class ScanWriter:
     def _driver(self) -> list[Line]:
         rows = N if self.plan.batch_axes else ONE
         together = self._size(rows_of_sum(self.scan.batch)) if self.scan.batch > SUM_PARTS else ONE
-        parts = [Part(self.plan.stages, self.layouts.places, self.shares())]
+        parts = [RowsPart(self.plan.stages, self.layouts.places, self.shares())]
         if self.plan.past_end and not self.plan.rows_outside:  # behind the others, or before them in reverse
-            over = Part(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
+            over = RowsPart(self.plan.past_end, self.layouts.past_end, RowsPastEnd())
             parts = [over, *parts] if self.scan.reverse else [*parts, over]
         stages = [line for part in parts for line in self._stages(part)]
         tile = [
@@ -219,7 +219,7 @@ class ScanWriter:
         ]
         return [*(Assign(name, choice(BY_COLUMNS, all_rows, mine)) for name, all_rows, mine in own), *columns]
 
-    def _stages(self, part: Part) -> list[Line]:
+    def _stages(self, part: RowsPart) -> list[Line]:
         """All stages of some rows."""
         self.part, result = part, []
         for stage in part.stages:
@@ -261,14 +261,14 @@ class ScanWriter:
             if is_row:
                 self._rows([node for node in nodes if isinstance(node, Statement)])
             else:
-                self._products([node for node in nodes if isinstance(node, Product)])
+                self._products([node for node in nodes if isinstance(node, StepProduct)])
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
 
     def _whole_tile(self, stage: Stage) -> None:
         """Products of all steps of a tile; each waits for what another one of them computes, of which it reads all."""
         written: set[str] = set()
         for node in stage.nodes:
-            read = {node.left} if isinstance(node, Product) else {*node_reads(node)} - {node_writes(node)}
+            read = {node.left} if isinstance(node, StepProduct) else {*node_reads(node)} - {node_writes(node)}
             if written & read:
                 self.lines.append(WAIT)
                 written = set()
@@ -356,7 +356,7 @@ class ScanWriter:
         come = Assign("i", choice(backwards, STEPS - 1 - then, then)), Assign("t", LOW + IN_TILE)
         return [If(compare("<", then, STEPS), (*come, *lines))] if lines else []
 
-    def _products(self, nodes: Sequence[Product]) -> None:
+    def _products(self, nodes: Sequence[StepProduct]) -> None:
         """Products of one step; where threads share out columns, each waits for all that it reads."""
         read: set[str] = set()
         written: set[str] = set()
@@ -404,14 +404,14 @@ class ScanWriter:
     def _address(self, place: Place, row: Expr) -> Expr:
         return self._addresses.of_row(place, row)
 
-    def _matrix(self, array: str, start: Expr, rows: Expr, stride: int, offset: int, columns: int) -> Matrix:
+    def _matrix(self, array: str, start: Expr, rows: Expr, stride: int, offset: int, columns: int) -> MatrixOperand:
         """A matrix whose first number lies `offset` behind the start, in rows of `stride` numbers."""
         column = offset % stride
         if column != offset:
             start = start + self._size(offset - column)
-        return Matrix(array, start, rows, self._size(stride), self._size(column), self._size(columns))
+        return MatrixOperand(array, start, rows, self._size(stride), self._size(column), self._size(columns))
 
-    def _product(self, node: Product) -> None:
+    def _product(self, node: StepProduct) -> None:
         """The part of a product of one step that is this thread's: its rows, or columns of all rows."""
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         rows = self.part.shares.count * self._size(each)
@@ -421,7 +421,7 @@ class ScanWriter:
         c = self._matrix(target.array, end, rows, node.columns, 0, node.columns)
         self._multiply(node, a, c, ZERO, rows)
 
-    def _multiply(self, node: Product, a: Matrix, c: Matrix, first: Expr, last: Expr) -> None:
+    def _multiply(self, node: StepProduct, a: MatrixOperand, c: MatrixOperand, first: Expr, last: Expr) -> None:
         """Some rows of a product, in the columns that are the thread's: the same wherever there are as many."""
         begin, end = self._size(0), self._size(node.columns)
         if self.part.shares.columns:
@@ -432,7 +432,7 @@ class ScanWriter:
         self.lines.append(Do(_of("gemm_packed", node.rounding), arguments))
 
     def _batched(self, node: Node) -> None:
-        if isinstance(node, Product):
+        if isinstance(node, StepProduct):
             left, target = self._place(node.left), self._place(node.target)
             rows = self.part.shares.in_tile(node.rows, self.scan.batch, self.sizes)
             a = self._matrix(left.array, self._base(left), rows, node.row_stride, node.offset, node.inner)
@@ -466,14 +466,14 @@ class ScanWriter:
         else:
             self.lines += [*share, product]
 
-    def _packed_name(self, node: Product) -> str:
+    def _packed_name(self, node: StepProduct) -> str:
         packing = packing_of(node.right)
         assert packing is not None
         inner, columns = node.right.layout.shape
         packed = Packed(node.right.owner, packing, inner, columns, node.rounding)
         return self.packed.setdefault(packed, f"packed{len(self.packed)}")
 
-    def _bias(self, node: Product) -> Vector:
+    def _bias(self, node: StepProduct) -> Vector:
         if node.bias is None:
             return Vector(f"w_{self.dtype}", ZERO, ZERO)
         array, offset = self.layouts.arrays[node.bias.owner], node.bias.layout.offset
@@ -519,8 +519,8 @@ class SegmentWriter(ScanWriter):
             scan, plan, layouts, self.dtype, self.constants, self.sizes, self.programs, copies=self.copies,
             starts_at_borders=True,
         )  # fmt: skip
-        ahead.part = Part(plan.stages, layouts.places, ahead.shares())
-        self.part = Part(self.plan.stages, self.layouts.places, self.shares())
+        ahead.part = RowsPart(plan.stages, layouts.places, ahead.shares())
+        self.part = RowsPart(self.plan.stages, self.layouts.places, self.shares())
         back = Name("back")
         up = ahead.steps_of_row(plan.stages[0], compare("==", Name("backwards"), 0), back)
         down = self.steps_of_row(self.plan.stages[0], BACKWARDS)

@@ -31,7 +31,7 @@ from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Pac
 from rnnops.compiler.ir.scan import Scan, TensorName, UnsupportedError
 from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
@@ -187,7 +187,7 @@ class CompiledScan(Own):
     layouts: Layouts
     text: ScanModule
     tile: int
-    team: Team
+    team: ScanTeam
     options: Options
     float_dtype: str
     fixed: frozenset[str] = frozenset()

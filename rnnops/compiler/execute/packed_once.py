@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnops.compiler.ir.kernel import Array, Do, Matrix, Module, buffers_of, statements_of
+from rnnops.compiler.ir.kernel import Array, Do, MatrixOperand, Module, buffers_of, statements_of
 from rnnops.kernels.cpu.runtime import BY_INT8, PRODUCTS, ROUNDED
 
 PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED, *BY_INT8) if name.startswith("pack_"))
@@ -18,7 +18,7 @@ def packed_once(module: Module, unpacked: int) -> frozenset[str]:
     for statement in statements_of(module.driver.body):
         if isinstance(statement, Do) and statement.function in PACKS:
             matrix, packed = statement.arguments
-            assert isinstance(matrix, Matrix)
+            assert isinstance(matrix, MatrixOperand)
             assert isinstance(packed, Array)
             again = unpacked >> int(packed.buffer.removeprefix("packed")) & 1
             packs[matrix.buffer] = packs.get(matrix.buffer, True) and not again

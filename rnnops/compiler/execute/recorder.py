@@ -35,7 +35,7 @@ from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name
 from rnnops.compiler.ir.kernel import For, Function, Module, Parameter, Store
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.lower.scalar_expressions import Constants
-from rnnops.compiler.schedule.share_work import Team, scattered
+from rnnops.compiler.schedule.share_work import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
@@ -360,7 +360,7 @@ class Recorder(Processor):
         self.modules[function] = text.module
         return function
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
         given = [held(array, self.note) for array in (self.barrier, self.status, sizes)] + arrays
         once = packed_once(self.modules[function], int(sizes[UNPACKED]))
@@ -396,7 +396,7 @@ class Recorder(Processor):
             raise NotRecordedError("NumPy adds up rows")
         sizes = np.array([*(0 for _ in HEADER_SIZES), *sizes_of(rows, columns)], np.int64)
         work = None, None, sizes, self.flat(array), self.flat(out)
-        self.call(self.load(text, None), Team(1), work, may_fail=False)
+        self.call(self.load(text, None), ScanTeam(1), work, may_fail=False)
         return out
 
     def references(self, program: Program) -> Mapping[str, Any]:

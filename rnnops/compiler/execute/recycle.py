@@ -100,14 +100,14 @@ def recycling(recycled: Recycled, kernels: Kernels, pool: Pool) -> Iterator[Kern
     if not recycled.placed:
         yield kernels
         return
-    lease = _Lease(recycled, pool)
+    lease = _BorrowedBlock(recycled, pool)
     try:
-        yield {**kernels, **{key: partial(kernels[key], make=_Shared(lease, key)) for key in recycled.places}}
+        yield {**kernels, **{key: partial(kernels[key], make=_SharedMemory(lease, key)) for key in recycled.places}}
     finally:
         lease.end()
 
 
-class _Lease:
+class _BorrowedBlock:
     """A block that is borrowed when it is first needed."""
 
     def __init__(self, recycled: Recycled, pool: Pool) -> None:
@@ -126,10 +126,10 @@ class _Lease:
         self._block = None
 
 
-class _Shared(Memory):
+class _SharedMemory(Memory):
     """The memory of one op, from the block of its pass."""
 
-    def __init__(self, lease: _Lease, key: str) -> None:
+    def __init__(self, lease: _BorrowedBlock, key: str) -> None:
         self.lease, self.places = lease, lease.recycled.places[key]
 
     def __call__(self, buffer: Buffer, zeros: bool = False) -> Array:

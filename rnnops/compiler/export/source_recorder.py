@@ -11,8 +11,8 @@ import numpy as np
 from rnnops.compiler.codegen.scan_module import Packed, ScanModule
 from rnnops.compiler.execute.packed_once import PACKS, packed_once
 from rnnops.compiler.execute.recorder import UNPACKED, Job, NotRecordedError, RecordedArray, Recorder
-from rnnops.compiler.ir.kernel import Array, Do, Matrix, Module, statements_of
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.ir.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.targets.target import Work
 
 SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices have no gaps
@@ -25,7 +25,7 @@ class SourceRecorder(Recorder):
     def load(self, text: ScanModule, width: int | None) -> ScanModule:
         return text
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, _, sizes, *arrays = work
         module, unpacked = function.module, int(sizes[UNPACKED])
         names = [array.name for array in module.arrays]
@@ -53,7 +53,7 @@ def _packs(module: Module) -> Iterator[tuple[str, int]]:
     for line in statements_of(module.driver.body):
         if isinstance(line, Do) and line.function in PACKS:
             matrix, packed = line.arguments
-            assert isinstance(matrix, Matrix)
+            assert isinstance(matrix, MatrixOperand)
             assert isinstance(packed, Array)
             yield matrix.buffer, int(packed.buffer.removeprefix("packed"))
 

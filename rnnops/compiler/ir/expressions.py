@@ -1,7 +1,7 @@
 """Typed scalar expressions: what a kernel computes from variables, constants and elements of memory.
 
 Expressions are values: made once, compared by what they say, printed as Python. Each has a dtype, which its operands
-share unless an operator says otherwise; nothing is converted but by `Cast`.
+share unless an operator says otherwise; nothing is converted but by `CastExpr`.
 
 Limits: no expression has an effect, and both sides of a `Choice` may be computed.
 """
@@ -33,25 +33,25 @@ class Expr:
     dtype: str = field(kw_only=True, default=INDEX)
 
     def __add__(self, other: Operand) -> Expr:
-        return Binary("+", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("+", self, _beside(self, other), dtype=self.dtype)
 
     def __sub__(self, other: Operand) -> Expr:
-        return Binary("-", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("-", self, _beside(self, other), dtype=self.dtype)
 
     def __mul__(self, other: Operand) -> Expr:
-        return Binary("*", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("*", self, _beside(self, other), dtype=self.dtype)
 
     def __floordiv__(self, other: Operand) -> Expr:
-        return Binary("//", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("//", self, _beside(self, other), dtype=self.dtype)
 
     def __mod__(self, other: Operand) -> Expr:
-        return Binary("%", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("%", self, _beside(self, other), dtype=self.dtype)
 
     def __and__(self, other: Operand) -> Expr:
-        return Binary("&", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr("&", self, _beside(self, other), dtype=self.dtype)
 
     def __rshift__(self, other: Operand) -> Expr:
-        return Binary(">>", self, _beside(self, other), dtype=self.dtype)
+        return BinaryExpr(">>", self, _beside(self, other), dtype=self.dtype)
 
     def __lt__(self, other: Operand) -> Expr:
         return compare("<", self, other)
@@ -98,7 +98,7 @@ class Name(Expr):
 
 
 @dataclass(frozen=True)
-class Constant(Expr):
+class ModuleConstant(Expr):
     """A number of a module, under a name.
 
     Args:
@@ -124,7 +124,7 @@ class Load(Expr):
 
 
 @dataclass(frozen=True)
-class Binary(Expr):
+class BinaryExpr(Expr):
     """An operator of `ARITHMETIC` or `WORDS`; integers wrap, and `//` and `%` take numbers of 0 or more."""
 
     operator: str
@@ -147,7 +147,7 @@ class Negated(Expr):
 
 
 @dataclass(frozen=True)
-class Comparison(Expr):
+class CompareExpr(Expr):
     """An operator of `COMPARISONS` between expressions of one dtype: a bool."""
 
     operator: str
@@ -184,7 +184,7 @@ class Choice(Expr):
 
 
 @dataclass(frozen=True)
-class Cast(Expr):
+class CastExpr(Expr):
     """A number as one of another dtype: integers are cut, floats rounded, or towards zero where an integer is made."""
 
     x: Expr
@@ -194,7 +194,7 @@ class Cast(Expr):
 
 
 @dataclass(frozen=True)
-class Call(Expr):
+class ScalarCall(Expr):
     """A scalar function, or a step of a fold, of operands of its own dtype; `min` and `max` of sizes."""
 
     function: str
@@ -206,7 +206,7 @@ class Call(Expr):
 
 def compare(operator: str, left: Expr, right: Operand) -> Expr:
     """A comparison; a whole number is one of the dtype of what it meets."""
-    return Comparison(operator, left, _beside(left, right), dtype=BOOL)
+    return CompareExpr(operator, left, _beside(left, right), dtype=BOOL)
 
 
 def choice(test: Expr, a: Operand, b: Operand) -> Expr:
@@ -228,12 +228,12 @@ def any_of(*parts: Expr) -> Expr:
 
 def least(a: Expr, b: Expr) -> Expr:
     """The smaller of two sizes."""
-    return Call("min", (a, b), dtype=a.dtype)
+    return ScalarCall("min", (a, b), dtype=a.dtype)
 
 
 def most(a: Expr, b: Operand) -> Expr:
     """The larger of two sizes."""
-    return Call("max", (a, _beside(a, b)), dtype=a.dtype)
+    return ScalarCall("max", (a, _beside(a, b)), dtype=a.dtype)
 
 
 def inside(index: Expr, size: Expr) -> Expr:
@@ -250,7 +250,7 @@ def share_of(rank: Expr, parts: Expr, count: Expr, block: Expr) -> tuple[Expr, E
 
 def as_index(x: Expr) -> Expr:
     """An integer as a place in memory."""
-    return x if x.dtype == INDEX else Cast(x, dtype=INDEX)
+    return x if x.dtype == INDEX else CastExpr(x, dtype=INDEX)
 
 
 def total(terms: list[Expr]) -> Expr:
@@ -267,15 +267,15 @@ def _beside(known: Expr, other: Operand) -> Expr:
 
 def parts_of(expression: Expr) -> tuple[Expr, ...]:
     """The expressions that one is made of, one level down."""
-    if isinstance(expression, Binary | Comparison):
+    if isinstance(expression, BinaryExpr | CompareExpr):
         return expression.left, expression.right
-    if isinstance(expression, Negated | Cast):
+    if isinstance(expression, Negated | CastExpr):
         return (expression.x,)
     if isinstance(expression, Choice):
         return expression.test, expression.a, expression.b
     if isinstance(expression, Logic):
         return expression.parts
-    if isinstance(expression, Call):
+    if isinstance(expression, ScalarCall):
         return expression.operands
     return (expression.index,) if isinstance(expression, Load) else ()
 

@@ -50,7 +50,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixOperand:
     """`[rows, columns]` of an array: rows begin at `start + column`, `stride` numbers apart."""
 
     buffer: str
@@ -118,7 +118,7 @@ class Callee:
         return self.name
 
 
-Argument = Expr | Pointer | Vector | Matrix | Array | MatrixProduct | Callee
+Argument = Expr | Pointer | Vector | MatrixOperand | Array | MatrixProduct | Callee
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def _expressions_of_argument(argument: Argument) -> tuple[Expr, ...]:
         return (argument.offset,)
     if isinstance(argument, Vector):
         return argument.start, argument.count
-    if isinstance(argument, Matrix):
+    if isinstance(argument, MatrixOperand):
         return argument.start, argument.rows, argument.stride, argument.column, argument.columns
     if isinstance(argument, MatrixProduct):
         places = (one for matrix in (argument.a, argument.b, argument.c) for one in _of_matrix(matrix))
@@ -306,7 +306,7 @@ def buffers_of(statement: Statement) -> set[str]:
     """The memory that a statement itself touches."""
     found = {statement.buffer} if isinstance(statement, Store) else set()
     for argument in statement.arguments if isinstance(statement, Do) else ():
-        if isinstance(argument, Pointer | Vector | Matrix | Array):
+        if isinstance(argument, Pointer | Vector | MatrixOperand | Array):
             found.add(argument.buffer)
         elif isinstance(argument, MatrixProduct):
             found |= {argument.a.buffer, argument.b.buffer, argument.c.buffer, *(argument.bias or ())[:1]}
@@ -334,7 +334,7 @@ class LaneFold:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class DeviceKernel:
     """What a grid of blocks runs for some steps of a tile.
 
     Args:
@@ -373,7 +373,7 @@ class DeviceModule:
     weights: str
     folds: tuple[LaneFold, ...]
     programs: tuple[Function, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[DeviceKernel, ...]
     driver: Function
     arrays: tuple[Parameter, ...]
     sizes: tuple[str, ...]

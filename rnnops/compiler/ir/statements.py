@@ -189,7 +189,7 @@ class Statement:
             `combine` of the call's Reduction form.
         start: what a fold starts from; None where it goes on from what is there.
         dtype: of the value computed.
-        rounding: as of a `Product`.
+        rounding: as of a `StepProduct`.
     """
 
     blob: str
@@ -292,7 +292,7 @@ def moved_access(access: Access, order: tuple[int, ...], extents: Shape) -> Acce
 
 
 @dataclass(frozen=True)
-class Product:
+class StepProduct:
     """`target[rows, columns] (+)= left[rows, inner] @ right[inner, columns] (+ bias)`, once a step.
 
     Args:
@@ -377,7 +377,7 @@ def _rounded(rounding: str) -> str:
     return f" of {rounding}" if rounding else ""
 
 
-Node = Statement | Product | Contraction
+Node = Statement | StepProduct | Contraction
 
 
 @dataclass(frozen=True)

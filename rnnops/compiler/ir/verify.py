@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from rnnops.compiler.ir.expressions import (
     INDEX,
     LOGIC,
-    Binary,
-    Call,
-    Cast,
+    BinaryExpr,
+    CastExpr,
     Choice,
-    Comparison,
+    CompareExpr,
     Expr,
     Load,
     Logic,
     Name,
     Negated,
+    ScalarCall,
     names_in,
     parts_of,
 )
@@ -180,14 +180,14 @@ class _Scope:
 def _is_typed(e: Expr) -> bool:
     """Whether operands have the dtypes that an operator wants."""
     dtypes = [part.dtype for part in parts_of(e)]
-    if isinstance(e, Comparison):
+    if isinstance(e, CompareExpr):
         return e.dtype == BOOL and dtypes[0] == dtypes[1]
     if isinstance(e, Logic):
         return e.operator in LOGIC and {e.dtype, *dtypes} == {BOOL}
     if isinstance(e, Choice):
         return dtypes == [BOOL, e.dtype, e.dtype]
-    if isinstance(e, Call) and e.function == "uniform":
+    if isinstance(e, ScalarCall) and e.function == "uniform":
         return e.dtype == "float64" and set(dtypes) == {INDEX}
-    if isinstance(e, Binary | Negated | Call):
+    if isinstance(e, BinaryExpr | Negated | ScalarCall):
         return set(dtypes) == {e.dtype} and (e.dtype != BOOL or isinstance(e, Negated))
-    return isinstance(e, Cast) or not dtypes
+    return isinstance(e, CastExpr) or not dtypes

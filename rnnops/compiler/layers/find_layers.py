@@ -35,7 +35,7 @@ from rnnops.types import Type, is_float
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """One layer of a recurrence, as its backward step.
 
     Args:
@@ -51,7 +51,7 @@ class Part:
     given: Mapping[str, str]
 
 
-def backward_parts(call: Call) -> tuple[Part, ...]:
+def backward_parts(call: Call) -> tuple[LayerPart, ...]:
     """The layers of a RecurrentNetwork op in training form, the last one first; none where it is one layer."""
     recurrence = Recurrence(call.op, call.net)
     net: Net = call.op.attributes["backward"]
@@ -175,7 +175,7 @@ def _part(
     level: int,
     levels: Mapping[str, int],
     goals: Mapping[str, str],
-) -> Part:
+) -> LayerPart:
     crossing = [name for name in levels if name in _crossing(net, levels)]
     readers = {
         name: max(levels[o] for op in net.ops if name in op.inputs for o in op.outputs if o) for name in crossing
@@ -191,10 +191,10 @@ def _part(
     taken = tuple(name for name in crossing if name in needed and levels[name] < level)
     inputs = [spec for spec in net.input_specs if spec.name in needed]
     inputs += [Input(name, kind.dtype, kind.shape) for name in taken if (kind := net.type_of(name))]
-    return Part(outputs, net.with_ops(ops[::-1], wanted, inputs).snapshot(), taken, given)
+    return LayerPart(outputs, net.with_ops(ops[::-1], wanted, inputs).snapshot(), taken, given)
 
 
-def split_gradient(op: Op, net: str, parts: Sequence[Part]) -> list[Op]:
+def split_gradient(op: Op, net: str, parts: Sequence[LayerPart]) -> list[Op]:
     """A RecurrentNetworkGradient op as one for each part; see `handed_down` for the blobs between them."""
     recurrence = Recurrence(op, net)
     ports = recurrence.ports()
@@ -212,7 +212,9 @@ def handed_down(op: Op, name: str) -> str:
     return f"{op.key}/{name}"
 
 
-def _split_op(op: Op, recurrence: Recurrence, part: Part, types: Mapping[str, Type], handed: Mapping[str, str]) -> Op:
+def _split_op(
+    op: Op, recurrence: Recurrence, part: LayerPart, types: Mapping[str, Type], handed: Mapping[str, str]
+) -> Op:
     ports, reads, results = recurrence.ports(), part.net.input_names, part.net.output_blobs
     sequences = (*recurrence.sequences, *part.taken, *part.given)
     here = [*sequences, *ports[len(recurrence.sequences) :]]
@@ -241,7 +243,7 @@ OpPart = tuple[str, int]  # the key of an op, and which part of it
 
 
 @dataclass(frozen=True)
-class Layer:
+class NetLayer:
     """One layer.
 
     Args:
@@ -257,18 +259,18 @@ class Layer:
     makes: frozenset[str] = frozenset()
 
 
-def find_layers(program: Program, parts: Mapping[str, Sequence[Part]]) -> tuple[Layer, ...]:
+def find_layers(program: Program, parts: Mapping[str, Sequence[LayerPart]]) -> tuple[NetLayer, ...]:
     """The layers of a forward net, the last one first.
 
     Args:
         parts: key of a recurrence -> its parts, the last layer first.
     """
-    layers: list[list[Layer]] = []
+    layers: list[list[NetLayer]] = []
     places: dict[str, int] = {}
     for op in program.net.ops:
         if op.layer and op.layer not in places:
             places[op.layer] = len(layers)
-            layers.append([Layer((op.layer,))])
+            layers.append([NetLayer((op.layer,))])
         if op.layer:
             (before,) = layers[places[op.layer]]
             layers[places[op.layer]] = [_joined(before, op)]
@@ -277,7 +279,7 @@ def find_layers(program: Program, parts: Mapping[str, Sequence[Part]]) -> tuple[
     return tuple(layer for group in reversed(layers) for layer in group)
 
 
-def layer_numbers(layers: Sequence[Layer], names: Sequence[str], argument: str, net: str) -> list[int]:
+def layer_numbers(layers: Sequence[NetLayer], names: Sequence[str], argument: str, net: str) -> list[int]:
     """Places of layers in backward order. Raises GradientError for a name that no layer has.
 
     Args:
@@ -299,25 +301,25 @@ def layer_numbers(layers: Sequence[Layer], names: Sequence[str], argument: str, 
     return [known[name] for name in names]
 
 
-def _joined(layer: Layer, op: Op) -> Layer:
+def _joined(layer: NetLayer, op: Op) -> NetLayer:
     reads, makes = layer.reads | set(filter(None, op.inputs)), layer.makes | set(filter(None, op.outputs))
-    return Layer(layer.names, layer.ops | {(op.key, 0)}, reads, makes)
+    return NetLayer(layer.names, layer.ops | {(op.key, 0)}, reads, makes)
 
 
-def _of_op(op: Op, parts: Sequence[Part]) -> list[Layer]:
+def _of_op(op: Op, parts: Sequence[LayerPart]) -> list[NetLayer]:
     """One op as a layer, or as its parts."""
     if not parts:
-        return [_joined(Layer(tuple(result_names(op))), op)]
+        return [_joined(NetLayer(tuple(result_names(op))), op)]
     ports = dict(zip(Recurrence(op, "").ports(), op.inputs, strict=True))
     layers = []
     for k, part in enumerate(parts):
         used = {*part.net.input_names, *part.net.output_blobs}
         reads = frozenset(blob for name, blob in ports.items() if name in used)
-        layers.append(Layer(_part_names(op, parts, k), frozenset({(op.key, k)}), reads))
+        layers.append(NetLayer(_part_names(op, parts, k), frozenset({(op.key, k)}), reads))
     return layers
 
 
-def _part_names(op: Op, parts: Sequence[Part], number: int) -> tuple[str, ...]:
+def _part_names(op: Op, parts: Sequence[LayerPart], number: int) -> tuple[str, ...]:
     """Results of a part's states; the last layer has the outputs that are no states, too."""
     owners = _result_owners(op)
     others = set(owners) - {output for part in parts for output in part.outputs}

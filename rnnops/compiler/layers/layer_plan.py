@@ -25,9 +25,9 @@ from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
 from rnnops.compiler.execute.row_pass import compile_groups
 from rnnops.compiler.ir.scan import Role, UnsupportedError
 from rnnops.compiler.layers.find_layers import (
-    Layer,
+    LayerPart,
+    NetLayer,
     OpPart,
-    Part,
     backward_parts,
     find_layers,
     handed_down,
@@ -59,7 +59,7 @@ class LayeredBackward:
         contributions: (forward blob, key of a forward op that reads it, what that adds to the blob's gradient).
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[NetLayer, ...]
     program: Program
     owners: Mapping[str, OpPart]
     kernels: Mapping[str, Runner]
@@ -114,7 +114,7 @@ def _may_split(call: Call) -> bool:
     return is_training_form(call.op) and not runs_in_parts(call.op) and not call.op.layer
 
 
-def _split(net: Net, parts: Mapping[str, Sequence[Part]], plan: TrainingPlan) -> tuple[Program, dict[str, OpPart]]:
+def _split(net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan) -> tuple[Program, dict[str, OpPart]]:
     """The backward net with recurrences as their parts, and which op each blob belongs to."""
     ops: list[Op] = []
     owners: dict[str, OpPart] = {}
@@ -128,7 +128,9 @@ def _split(net: Net, parts: Mapping[str, Sequence[Part]], plan: TrainingPlan) ->
     return prepare(net.with_ops(ops), input_types(net), plan.unfused.float_dtype), owners
 
 
-def _between_parts(net: Net, parts: Mapping[str, Sequence[Part]], plan: TrainingPlan) -> Iterator[tuple[str, str, str]]:
+def _between_parts(
+    net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan
+) -> Iterator[tuple[str, str, str]]:
     """What parts of a recurrence add to the gradients of states below."""
     forward = {call.op.key: call.op for call in plan.unfused.calls if call.op.key in parts}
     for op in net.ops:
@@ -197,12 +199,12 @@ def plan_layers(plan: TrainingPlan, output: Sequence[int], freeze: int | None) -
     Raises GradientError for a layer without gradients of inputs.
     """
     steps: tuple[LayerStep, ...] = plan.derived.get(
-        (tuple(sorted(set(output))), freeze), lambda: _Cut(plan, sorted(set(output)), freeze).steps()
+        (tuple(sorted(set(output))), freeze), lambda: _LayerCut(plan, sorted(set(output)), freeze).steps()
     )
     return steps
 
 
-class _Cut:
+class _LayerCut:
     """One way to cut the backward pass of a plan."""
 
     def __init__(self, plan: TrainingPlan, output: Sequence[int], freeze: int | None) -> None:

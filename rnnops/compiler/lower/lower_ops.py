@@ -11,10 +11,10 @@ from rnnops.compiler.ir.scan import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Access, Number, Statement, fold_word, operands_of
 from rnnops.compiler.lower.check_fold import check_fold
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
-from rnnops.compiler.lower.scalar_expressions import Constants, Place, expression_of, places_of_operands
+from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, expression_of, places_of_operands
 from rnnops.errors import OpError
 from rnnops.interpreter import Program
-from rnnops.loops import Kernel, Pointwise, Product, Reduction, View, normal_text, places_of
+from rnnops.loops import Kernel, Pointwise, ProductForm, Reduction, View, normal_text, places_of
 from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import BOOL, Array, Shape, Type
 
@@ -51,7 +51,7 @@ def lower_op(lowered: Lowered, call: Call) -> None:
     form = form_of(call)
     if isinstance(form, Kernel) and form.name in RULES:
         RULES[form.name](lowered, call)
-    elif isinstance(form, Product):
+    elif isinstance(form, ProductForm):
         _product(lowered, call, form.operands)
     elif isinstance(form, Pointwise):
         _pointwise(lowered, call, form)
@@ -178,7 +178,7 @@ def _fold_of(form: Reduction, dtype: str) -> str:
 def _check_texts(call: Call, form: Reduction) -> None:
     """Raise OpError where a form has no meaning for the dtypes of a call, or cannot be folded in parts."""
     dtype = call.output_types[0].dtype
-    a, b = Place(Name("a", dtype=dtype), dtype), Place(Name("b", dtype=dtype), dtype)
+    a, b = OperandPlace(Name("a", dtype=dtype), dtype), OperandPlace(Name("b", dtype=dtype), dtype)
     operands = [Name("x", dtype=kind.dtype) if kind else 0 for kind in call.types]
     expression_of(call, form.element, places_of_operands(call, operands), dtype, Constants())
     expression_of(call, form.combine, {"a": a, "b": b}, dtype, Constants())

@@ -22,7 +22,17 @@ from typing import Any
 import numpy as np
 
 from rnnops.blob import Number
-from rnnops.compiler.ir.expressions import Binary, Call, Cast, Choice, Constant, Expr, Logic, Negated, compare
+from rnnops.compiler.ir.expressions import (
+    BinaryExpr,
+    CastExpr,
+    Choice,
+    Expr,
+    Logic,
+    ModuleConstant,
+    Negated,
+    ScalarCall,
+    compare,
+)
 from rnnops.errors import OpError
 from rnnops.kernels.scalar_functions import SCALAR_FUNCTIONS
 from rnnops.loops import NUMBERS, PREFIX, Pointwise, read_text
@@ -58,13 +68,13 @@ class Constants:
     """The numbers of a generated module, each of its dtype and under a name of its own: `k0`, `k1`, ..."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, bytes], Constant] = {}
+        self._known: dict[tuple[str, bytes], ModuleConstant] = {}
 
-    def of(self, value: Number, dtype: str) -> Constant:
+    def of(self, value: Number, dtype: str) -> ModuleConstant:
         """A number of this dtype; the same bits have one name. Raises ValueError where it does not fit."""
         number = _as_dtype(value, dtype)
         key = (dtype, number.tobytes())
-        return self._known.setdefault(key, Constant(f"k{len(self._known)}", number, dtype=dtype))
+        return self._known.setdefault(key, ModuleConstant(f"k{len(self._known)}", number, dtype=dtype))
 
     def lines(self) -> list[str]:
         """What a module of Python says before its functions, which wants `import numpy as np`."""
@@ -87,22 +97,24 @@ def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants
     return expression_of(call, text, places_of_operands(call, operands), call.output_types[0].dtype, constants)
 
 
-def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, Place]:
+def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, OperandPlace]:
     """What the places `{0}`, `{1}`, ... stand for; operands as for `scalar_expression`."""
     return {
-        str(i): Place(operand, kind.dtype)
+        str(i): OperandPlace(operand, kind.dtype)
         for i, (operand, kind) in enumerate(zip(operands, call.types, strict=True))
         if kind is not None
     }
 
 
-def expression_of(call: OpCall, text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> Expr:
+def expression_of(
+    call: OpCall, text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants
+) -> Expr:
     """A text of an op's loop form as an expression of a dtype; attributes that are numbers have places of their own.
 
     Raises OpError where it has no meaning for what is in its places.
     """
     values = {name: call.attr(name) for name in schema_of(call.op.type).attributes}
-    numbers = {name: Place(value) for name, value in values.items() if is_number(value)}
+    numbers = {name: OperandPlace(value) for name, value in values.items() if is_number(value)}
     try:
         return typed_expression(text, {**numbers, **places}, dtype, constants)
     except (TypeError, ValueError) as problem:
@@ -117,14 +129,14 @@ def expression_of(call: OpCall, text: str, places: Mapping[str, Place], dtype: s
 
 
 @dataclass(frozen=True)
-class Place:
+class OperandPlace:
     """What a placeholder stands for: an expression or a number; a number may do without a dtype."""
 
     value: Expr | Number
     dtype: str | None = None
 
 
-def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constants: Constants) -> Expr:
+def typed_expression(text: str, places: Mapping[str, OperandPlace], dtype: str, constants: Constants) -> Expr:
     """The text of a loop form as an expression of a dtype, for scalars or numbers in its places.
 
     rewrite: `{alpha} * {0}`  -->  `k0 * b3`, where k0 is alpha
@@ -132,13 +144,13 @@ def typed_expression(text: str, places: Mapping[str, Place], dtype: str, constan
     tree, typing = read_text(text), _Typing(places, constants)
     own = typing.dtype_of(tree) or dtype
     result = typing.typed(tree, own)
-    return result if own == dtype else Cast(result, dtype=dtype)
+    return result if own == dtype else CastExpr(result, dtype=dtype)
 
 
 class _Typing:
     """Makes a typed expression of a parsed text."""
 
-    def __init__(self, places: Mapping[str, Place], constants: Constants) -> None:
+    def __init__(self, places: Mapping[str, OperandPlace], constants: Constants) -> None:
         self.places, self.constants = places, constants
 
     def dtype_of(self, *nodes: ast.expr) -> str | None:
@@ -182,7 +194,7 @@ class _Typing:
             return None if isinstance(value, Expr) else value
         return None
 
-    def _place(self, node: ast.Name) -> Place:
+    def _place(self, node: ast.Name) -> OperandPlace:
         return self.places[node.id.removeprefix(PREFIX)]
 
     def _comparison(self, node: ast.Compare) -> Expr:
@@ -202,9 +214,9 @@ class _Typing:
         _check_dtype(node, dtype)
         parts = [self.typed(part, dtype) for part in _parts(node)]
         if dtype == "int64" and isinstance(node, ast.BinOp):
-            parts = [Cast(part, dtype="uint64") for part in parts]  # which wraps; int64 are places, which never do
+            parts = [CastExpr(part, dtype="uint64") for part in parts]  # which wraps; int64 are places, which never do
         result = _rebuilt(node, parts)
-        return Cast(result, dtype=dtype) if dtype in INTEGERS else result
+        return CastExpr(result, dtype=dtype) if dtype in INTEGERS else result
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
@@ -223,11 +235,11 @@ def _rebuilt(node: ast.expr, parts: list[Expr]) -> Expr:
     if any(part.dtype != dtype for part in parts):
         raise TypeError(" and ".join(part.dtype for part in parts) + " together")
     if isinstance(node, ast.BinOp):
-        return Binary(OPERATORS[type(node.op)], *parts, dtype=dtype)
+        return BinaryExpr(OPERATORS[type(node.op)], *parts, dtype=dtype)
     if isinstance(node, ast.UnaryOp):
         return Negated(parts[0], dtype=dtype)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return Call(node.func.id, tuple(parts), dtype=dtype)
+        return ScalarCall(node.func.id, tuple(parts), dtype=dtype)
     raise TypeError(f"not part of a scalar expression: {ast.unparse(node)}")
 
 

@@ -21,7 +21,7 @@ from rnnops.compiler.execute.compiled import Runner, Runners
 from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.compiler.execute.row_pass import RowPass
-from rnnops.compiler.ir.statements import Contraction, Node, Product, Stage, Statement
+from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct
 from rnnops.compiler.lower.expand_ops import Hoisted
 from rnnops.compiler.lower.movements import stays_there
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
@@ -136,7 +136,7 @@ def _row_program(nodes: Sequence[Node], rows: str, apart: bool = False) -> str:
 
 
 def _product(node: Node, steps: int) -> str:
-    assert isinstance(node, Product | Contraction)
+    assert isinstance(node, StepProduct | Contraction)
     return f"{node}, {2e-9 * steps * node.rows * node.inner * node.columns:.3g} GFLOP"
 
 

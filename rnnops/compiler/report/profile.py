@@ -191,7 +191,7 @@ def _time(seconds: float, total: float) -> tuple[str, str]:
     return f"{1000 * seconds:.3f}", f"{100 * seconds / total:.1f} %"
 
 
-class Watch:
+class OpTimer:
     """Runs one op and notes the time.
 
     Args:
@@ -236,7 +236,7 @@ class WatchedPlans(PlanCache[Any]):
     def __init__(self, plans: PlanCache[Any], clock: Clock, reference: Callable[[Call], Any]) -> None:
         super().__init__()
         self.plans, self.clock, self.reference = plans, clock, reference
-        self.passes: dict[str, list[Watch]] = {}
+        self.passes: dict[str, list[OpTimer]] = {}
         self.plan: Plan | None = None
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -256,7 +256,7 @@ class WatchedPlans(PlanCache[Any]):
         for call in program.calls:
             runner = runners.get(call.op.key)
             runs = "compiled" if runner_shown(runner) else "interpreter"
-            watches[call.op.key] = Watch(call, runner or self.reference(call), runs, demands, self.clock)
+            watches[call.op.key] = OpTimer(call, runner or self.reference(call), runs, demands, self.clock)
         self.passes[name] = list(watches.values())
         return watches
 

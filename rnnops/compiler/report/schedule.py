@@ -24,7 +24,7 @@ from rnnops.compiler.execute.compiled import Runner
 from rnnops.compiler.execute.compiled_scan import CompiledScan
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.compiler.execute.row_pass import RowPass
-from rnnops.compiler.ir.statements import Contraction, Node, Product, Stage
+from rnnops.compiler.ir.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
 from rnnops.compiler.report.memory_table import readable
@@ -255,9 +255,9 @@ def _scan(
 def _lane(stage: Stage, steps: int, stepless: bool, whose: str = "") -> Lane:
     head = ("row by row" if stage.loop else "all rows at once") if stepless else stage.head
     when = ONCE if stepless else STEP if stage.loop else TILE
-    products = [node for node in stage.nodes if isinstance(node, Product | Contraction)]
+    products = [node for node in stage.nodes if isinstance(node, StepProduct | Contraction)]
     gflop = sum(2e-9 * steps * node.rows * node.inner * node.columns for node in products)
-    groups = groupby(stage.nodes, key=lambda node: isinstance(node, Product | Contraction))
+    groups = groupby(stage.nodes, key=lambda node: isinstance(node, StepProduct | Contraction))
     work = [line for large, nodes in groups for line in (map(str, nodes) if large else [_elementwise([*nodes])])]
     return Lane(when, whose + head, tuple(work), gflop)
 
@@ -293,7 +293,7 @@ def _shares(compiled: CompiledScan) -> dict[str, tuple[Share, ...]]:
     what = "places of rows by length" if plan.lengths else "heads of rows" if plan.heads > 1 else "rows"
     shares = {what: share_out(rows, threads, together)}
     if compiled.team.by_columns:
-        loops = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, Product)]
+        loops = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, StepProduct)]
         shares |= {f"{node.columns} columns": share_out(node.columns, threads, COLUMNS) for node in loops}
     return shares if rows > 1 or compiled.team.by_columns else {}
 

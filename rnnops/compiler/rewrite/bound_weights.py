@@ -9,7 +9,7 @@ The results are rounded elsewhere than where the two ops run one after the other
 
 Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
 
-Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/int8_products.py`).
+Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/products.py`).
 
 A weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows from bound inputs alone. What
 else reads it reads it as it was.
@@ -267,7 +267,7 @@ LARGE_CONSTANT = 1024  # elements of an array that kernels better read as an inp
 
 
 @dataclass(frozen=True)
-class Split:
+class BoundSplit:
     """A net in two parts.
 
     Args:
@@ -306,7 +306,7 @@ class Split:
         return not is_float(self.once.dtype_of(self.once.output_blobs[name])) or (small and name in self.known)
 
 
-def split_bound(net: Net, bound: Collection[str]) -> Split | None:
+def split_bound(net: Net, bound: Collection[str]) -> BoundSplit | None:
     """A net in two parts; None where nothing follows from bound inputs and constants alone.
 
     rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
@@ -333,7 +333,7 @@ def split_bound(net: Net, bound: Collection[str]) -> Split | None:
     if not made:
         return None
     inputs = [spec for spec in net.input_specs if spec.name in bound]
-    return Split(prune(net.with_ops(once, made, inputs), ()), net, tuple(rest), frozenset(known))
+    return BoundSplit(prune(net.with_ops(once, made, inputs), ()), net, tuple(rest), frozenset(known))
 
 
 def _may_run_once(op: Op, outputs: set[str]) -> bool:

@@ -234,14 +234,14 @@ def group_ops(program: Program, all_ops: bool = False) -> Grouping:
     Args:
         all_ops: whether each op that computes something gets into a group, if need be one of a single row.
     """
-    walk = _Walk(program, all_ops)
+    walk = _GroupWalk(program, all_ops)
     walk.walk()
     walk.merge()
     return Grouping(tuple(walk.found), tuple({id(call): call for call in walk.free.values()}.values()))
 
 
 @dataclass
-class _Walk:
+class _GroupWalk:
     """The state of the greedy walk.
 
     Args:

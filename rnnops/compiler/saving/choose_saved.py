@@ -188,7 +188,7 @@ POLICIES = (Policy(ALL), Policy(DEFAULT), Policy(SPEED), Policy(MEMORY))
 
 
 @dataclass(frozen=True)
-class Way:
+class Candidate:
     """A way to run backward.
 
     Args:
@@ -203,7 +203,7 @@ class Way:
     whole_tiles: bool = True
 
 
-def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Way:
+def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> Candidate:
     """The first way that fits.
 
     Args:
@@ -228,15 +228,15 @@ def fit_budget(by: By, budget: int | float, tile: Callable[[int, int], int]) -> 
     )
 
 
-def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Way]:
+def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> list[Candidate]:
     """All ways, the fastest first, but parts of less than a tile last; with a limit, the slots that fit it best."""
-    found: list[Way] = []
+    found: list[Candidate] = []
     for policy in POLICIES:
         try:
             saved = by(policy)
         except NoBottleneckError:
             continue
-        found.append(Way(policy, held_bytes(saved), predicted_time(saved)))
+        found.append(Candidate(policy, held_bytes(saved), predicted_time(saved)))
         if policy.kind == DEFAULT and any(op.attributes.get("segments") for op in saved[0].net.ops):
             found += [_in_longer_segments(by, times) for times in LONGER]
     for kind in (DEFAULT, MEMORY):
@@ -248,13 +248,13 @@ def ways(by: By, tile: Callable[[int, int], int], limit: int | None = None) -> l
     return sorted(found, key=lambda way: (not way.whole_tiles, way.time))
 
 
-def _in_longer_segments(by: By, times: int) -> Way:
+def _in_longer_segments(by: By, times: int) -> Candidate:
     policy = Policy(longer=times)
     saved = by(policy)
-    return Way(policy, held_bytes(saved), predicted_time(saved))
+    return Candidate(policy, held_bytes(saved), predicted_time(saved))
 
 
-def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Way]:
+def _in_parts(kind: str, saved: Saved, tile: Callable[[int, int], int], limit: int | None) -> Iterator[Candidate]:
     calls = [call for call in saved[0].calls if runs_in_parts(call.op)]
     if not calls:
         return
@@ -291,12 +291,12 @@ class _Cut:
     longest: int
     tile: int
 
-    def way(self, chosen: Slots) -> Way:
+    def way(self, chosen: Slots) -> Candidate:
         """The way with these slots."""
         count = -(-self.longest // chosen.steps)
         share = forward_steps(count, chosen.count, chosen.kind) / max(count, 1)
         time, whole = predicted_time(self.saved, share), chosen.steps % self.tile == 0
-        return Way(Policy(self.policy.kind, slots=chosen), self.held(chosen), time, whole)
+        return Candidate(Policy(self.policy.kind, slots=chosen), self.held(chosen), time, whole)
 
     def held(self, chosen: Slots) -> int:
         """Bytes of all."""
@@ -307,7 +307,7 @@ class _Cut:
         """Bytes beside the parts."""
         return held_bytes(self.saved)
 
-    def in_slots(self, steps: int, limit: int) -> Way:
+    def in_slots(self, steps: int, limit: int) -> Candidate:
         """Parts of so many steps in as many slots as fit, in the kind of slot that takes the fewest forward steps."""
         found = [Slots(self._most_slots(kind, steps, limit), kind, steps) for kind in ("state", "step")]
         return min(map(self.way, found), key=lambda way: (way.nbytes > limit, way.time))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rnnops.compiler.ir.statements import Access, Layout, Statement, dense
-from rnnops.compiler.schedule.step_plan import MixedError, Step
+from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError
 from rnnops.types import Shape, Type
 
 
@@ -51,7 +51,7 @@ def find_batch_axes(statements: Iterable[Statement], types: Mapping[str, Type], 
     return BatchAxes(axes, tuple(marked), tuple(mixing))
 
 
-def mark_rows(step: Step) -> Step:
+def mark_rows(step: LoweredStep) -> LoweredStep:
     """Mark the axis of each statement that runs over the batch. Raises MixedError where a statement mixes rows."""
     found = find_batch_axes(step.statements, step.lowered.types, _known_axes(step))
     if found.mixing:
@@ -59,7 +59,7 @@ def mark_rows(step: Step) -> Step:
     return replace(step, nodes=found.statements, batch_axes=found.axes)
 
 
-def _known_axes(step: Step) -> dict[str, int]:
+def _known_axes(step: LoweredStep) -> dict[str, int]:
     """Batch axes by meaning: of what is read, and of what lies in tensors of sequences and states."""
     scan, types = step.scan, step.lowered.types
     known = {name: axis for name, axis in scan.batch_axes.items() if name in scan.reads}

@@ -23,8 +23,8 @@ from rnnops.compiler.ir.statements import (
     Layout,
     Node,
     Number,
-    Product,
     Statement,
+    StepProduct,
     dense,
     node_reads,
     node_writes,
@@ -89,7 +89,7 @@ class _Simplifier:
         else:
             self._keep(self._first_of_sum(node))
 
-    def _first_of_sum(self, node: Product) -> Product:
+    def _first_of_sum(self, node: StepProduct) -> StepProduct:
         """A product that is added to zeros takes their place."""
         if not node.accumulate or self._number(node.target) != 0:
             return node
@@ -113,9 +113,9 @@ class _Simplifier:
         number = self._number(operand.owner)
         return replace(operand, owner=self.same.get(operand.owner, operand.owner)) if number is None else number
 
-    def _without_copies(self, node: Product | Contraction) -> Product | Contraction:
+    def _without_copies(self, node: StepProduct | Contraction) -> StepProduct | Contraction:
         left = self.same.get(node.left, node.left)
-        if isinstance(node, Product):
+        if isinstance(node, StepProduct):
             return replace(node, left=left)
         return replace(node, left=left, right=self.same.get(node.right, node.right))
 
@@ -211,7 +211,7 @@ def _folded_number(statement: Statement, value: Number) -> Statement | None:
     return replace(bare.moved(kept), operands=(value,), row_axis=row)
 
 
-def _zeros(product: Product, plan: StepPlan) -> Statement:
+def _zeros(product: StepProduct, plan: StepPlan) -> Statement:
     kind = plan.types[product.target]
     target = Access(product.target, dense(kind.shape))
     row = plan.batch_axes.get(product.target)
@@ -277,7 +277,7 @@ class _Gatherer:
 
     def with_own_targets(self, nodes: Sequence[Node]) -> list[Node]:
         """Products write owners in scratch; behind the last of them these are copied to where they are stored."""
-        stored = {node.target for node in nodes if isinstance(node, Product) and node.target in self.plan.slots}
+        stored = {node.target for node in nodes if isinstance(node, StepProduct) and node.target in self.plan.slots}
         last = {node_writes(node): i for i, node in enumerate(nodes)}
         result: list[Node] = []
         for i, node in enumerate(nodes):
@@ -311,7 +311,7 @@ class _Gatherer:
 
     def take(self, node: Node) -> None:
         """Keep a node, behind copies of what it reads from tensors where it is a product."""
-        if isinstance(node, Product) and node.left in self.plan.slots:
+        if isinstance(node, StepProduct) and node.left in self.plan.slots:
             left = self._copied(_Part(node.left, node.offset, node.row_stride, node.rows, node.inner))
             node = replace(node, left=left, offset=0, row_stride=node.inner)
         elif isinstance(node, Contraction):
@@ -346,7 +346,7 @@ class _Gatherer:
 
 
 def _renamed(node: Node, owner: str, name: str) -> Node:
-    if isinstance(node, Product):
+    if isinstance(node, StepProduct):
         left, target = (name if own == owner else own for own in (node.left, node.target))
         return replace(node, left=left, target=target)
     if isinstance(node, Contraction):
@@ -424,8 +424,8 @@ def _interleaved(scan: Scan, plan: StepPlan) -> str:
     """Why rows cannot be left out of products, `""` where they can: what products touch lies row by row."""
     for stage in plan.stages:
         for node in stage.nodes:
-            if isinstance(node, Product | Contraction):
-                sides = (node.left, node.target) if isinstance(node, Product) else (node.left, node.right)
+            if isinstance(node, StepProduct | Contraction):
+                sides = (node.left, node.target) if isinstance(node, StepProduct) else (node.left, node.right)
                 for owner in sides:
                     if not _lies_by_rows(owner, scan, plan):
                         return f"rows of '{owner}' do not lie side by side, as the product '{node.blob}' reads them"

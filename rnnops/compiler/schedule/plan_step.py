@@ -20,14 +20,23 @@ from contextlib import contextmanager
 from math import inf, prod
 
 from rnnops.compiler.ir.scan import Lowered, Scan
-from rnnops.compiler.ir.statements import Access, Contraction, Node, Product, Statement, dense, node_reads, node_writes
+from rnnops.compiler.ir.statements import (
+    Access,
+    Contraction,
+    Node,
+    Statement,
+    StepProduct,
+    dense,
+    node_reads,
+    node_writes,
+)
 from rnnops.compiler.lower.lower_ops import lower_ops
 from rnnops.compiler.schedule.batch_axis import mark_rows
 from rnnops.compiler.schedule.finished_rows import compact_rows
 from rnnops.compiler.schedule.products import block_products, turn_contractions
 from rnnops.compiler.schedule.rows_outside import put_rows_outside
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
-from rnnops.compiler.schedule.step_plan import MixedError, Step, StepPlan, carried_owners
+from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError, StepPlan, carried_owners
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
 from rnnops.sizes import is_symbolic
@@ -43,7 +52,7 @@ class PlanError(RnnopsError):
         super().__init__(problem, net=net, hint=HINT)
 
 
-def verify_step(step: Step, known: Collection[Node] = ()) -> None:
+def verify_step(step: LoweredStep, known: Collection[Node] = ()) -> None:
     """Raise PlanError for a step that means nothing.
 
     Args:
@@ -138,7 +147,7 @@ def _verify_access(statement: Statement, access: Access, types: Mapping[str, Typ
         raise PlanError(f"{statement}: '{access.owner}' has {size} numbers, not {first} to {last}")
 
 
-def _verify_product(node: Product | Contraction, types: Mapping[str, Type]) -> None:
+def _verify_product(node: StepProduct | Contraction, types: Mapping[str, Type]) -> None:
     target = types[node.target]
     _need(node.rows * node.columns == target.size, node, f"its target is {target}")
 
@@ -153,7 +162,7 @@ def _need(holds: bool, where: object, problem: str) -> None:
         raise PlanError(f"{where}: {problem}")
 
 
-StepPass = Callable[[Step], Step]
+StepPass = Callable[[LoweredStep], LoweredStep]
 PlanPass = Callable[[Scan, StepPlan], StepPlan]
 
 ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
@@ -201,7 +210,7 @@ def plan_step(scan: Scan, compacts: bool = True, in_place: float = inf) -> StepP
     return plan
 
 
-def scheduled(scan: Scan, in_place: float = inf) -> Step:
+def scheduled(scan: Scan, in_place: float = inf) -> LoweredStep:
     """The step after all passes, its rows apart where they are independent. Raises UnsupportedError."""
     lowered = lowered_step(scan)
     reason = "the batch is one row"
@@ -213,7 +222,7 @@ def scheduled(scan: Scan, in_place: float = inf) -> Step:
     return run_passes(ROWS_TOGETHER, first_step(scan, lowered, reason, in_place))
 
 
-def run_passes(passes: Sequence[StepPass], step: Step) -> Step:
+def run_passes(passes: Sequence[StepPass], step: LoweredStep) -> LoweredStep:
     """The step after these passes, verified after each."""
     for step_pass in passes:
         made = step_pass(step)
@@ -232,9 +241,9 @@ def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
         raise PlanError(f"after {made_by.__name__}: {error.problem}", net=scan.program.net.name) from None
 
 
-def first_step(scan: Scan, lowered: Lowered, whole: str, in_place: float = inf) -> Step:
+def first_step(scan: Scan, lowered: Lowered, whole: str, in_place: float = inf) -> LoweredStep:
     """The step before all passes."""
-    return Step(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole, in_place)
+    return LoweredStep(scan, lowered, tuple(lowered.statements), dict(scan.reads), whole, in_place)
 
 
 def lowered_step(scan: Scan) -> Lowered:
@@ -244,7 +253,7 @@ def lowered_step(scan: Scan) -> Lowered:
     return lower_ops(scan.program, {**given, **scan.accesses}, {})
 
 
-def staged(step: Step) -> StepPlan:
+def staged(step: LoweredStep) -> StepPlan:
     """The plan of a step that all passes have run on."""
     scan, lowered = step.scan, step.lowered
     stages = split_stages(step.nodes, carried_owners(scan, step.slots))

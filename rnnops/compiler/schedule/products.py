@@ -2,9 +2,9 @@
 
 Large products of a step: which matrix products run as blocked products, and how matrices are packed for them.
 
-A product of rows with a matrix that is the same at every step is blocked (`Product`). A product whose inner axis runs
-over the batch is blocked over a whole tile of steps (`Contraction`): the gradient of a weight. All other products stay
-statements of pointwise kernels.
+A product of rows with a matrix that is the same at every step is blocked (`StepProduct`). A product whose inner axis
+runs over the batch is blocked over a whole tile of steps (`Contraction`): the gradient of a weight. All other products
+stay statements of pointwise kernels.
 
 Products of a step: those that run as blocked products, and sums of them, which build up in one place.
 
@@ -25,19 +25,19 @@ from rnnops.compiler.ir.statements import (
     Contraction,
     Node,
     Number,
-    Product,
     Statement,
+    StepProduct,
     dense,
     node_reads,
     read_counts,
 )
-from rnnops.compiler.schedule.step_plan import Step
+from rnnops.compiler.schedule.step_plan import LoweredStep
 from rnnops.kernels.cpu.processor import INT8
 from rnnops.schema import Call
 from rnnops.scopes import unused_name
 
 
-def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> Product | None:
+def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collection[str]) -> StepProduct | None:
     """The statement as a product of rows with a fixed matrix; None where it is none.
 
     Args:
@@ -67,7 +67,7 @@ def as_product(statement: Statement, sizes: Mapping[str, int], invariant: Collec
     matrix = replace(right, layout=right.layout.with_axes((inner, columns), extents))
     if packing_of(matrix) is None:
         return None
-    return Product(
+    return StepProduct(
         statement.blob, left.owner, rows, *extents, left.layout.offset, stride or 0, matrix, statement.target.owner,
         rounding=statement.rounding,
     )  # fmt: skip
@@ -174,14 +174,14 @@ def packing_of(matrix: Access) -> Packing | None:
 Operand = Access | Number
 
 
-def block_products(step: Step) -> Step:
+def block_products(step: LoweredStep) -> LoweredStep:
     """Run products of rows with matrices that are the same at every step as blocked products, and sum them in place.
 
     rewrite: `a = x @ w; b = a + bias; c = h @ u; y = b + c`  -->  `y = x @ w + bias; y += h @ u`
     """
     lowered, axes, sizes = step.lowered.copy(), dict(step.batch_axes), step.sizes()
     contractions = [node for node in step.nodes if isinstance(node, Contraction)]
-    products: dict[str, Product] = {}
+    products: dict[str, StepProduct] = {}
     for statement in step.statements:
         product = as_product(statement, sizes, step.invariant)
         if product is not None and _rows_outermost(step, statement, product, sizes):
@@ -201,7 +201,7 @@ def block_products(step: Step) -> Step:
     return replace(step, nodes=(*nodes, *contractions), lowered=lowered, batch_axes=axes)
 
 
-def _rows_outermost(step: Step, statement: Statement, product: Product, sizes: Mapping[str, int]) -> bool:
+def _rows_outermost(step: LoweredStep, statement: Statement, product: StepProduct, sizes: Mapping[str, int]) -> bool:
     """Whether the rows that a thread owns lie one behind the other."""
     if step.whole:
         return True
@@ -212,7 +212,7 @@ def _rows_outermost(step: Step, statement: Statement, product: Product, sizes: M
     return before == 1 and rows * product.row_stride * step.scan.batch == sizes[product.left]
 
 
-def _inputs_in(step: Step, tensors: Collection[TensorName]) -> set[str]:
+def _inputs_in(step: LoweredStep, tensors: Collection[TensorName]) -> set[str]:
     return {name for name, slot in step.scan.reads.items() if slot.tensor in tensors}
 
 
@@ -238,7 +238,7 @@ class Rules:
         in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
     """
 
-    products: Mapping[str, Product]
+    products: Mapping[str, StepProduct]
     stored: Collection[str]
     invariant: Collection[str]
     carried: Collection[str]
@@ -282,7 +282,7 @@ class Chain:
 
 def sum_products(
     statements: Sequence[Statement], rules: Rules, beside: Callable[[str], str]
-) -> list[Statement | Product]:
+) -> list[Statement | StepProduct]:
     """Let products that a sum begins with add up in one place.
 
     rewrite: `a = x @ w; b = a + bias; c = h @ u; y = b + c`  -->  `y = x @ w + bias; y += h @ u`
@@ -298,7 +298,7 @@ def sum_products(
     sums, inner = _sums_of_products(statements, rules)
     chains = {owner: _chain(operands, target, rules) for owner, (target, operands) in sums.items()}
     inner |= {product.owner for chain in chains.values() for product in chain.products}
-    result: list[Statement | Product] = []
+    result: list[Statement | StepProduct] = []
     for statement in statements:
         owner = statement.target.owner
         if owner in chains:
@@ -366,7 +366,7 @@ def _with_products(first: Access, bias: Access | None, rest: list[Operand], targ
 
 def _computed(
     chain: Chain, statement: Statement, rules: Rules, beside: Callable[[str], str]
-) -> list[Statement | Product]:
+) -> list[Statement | StepProduct]:
     owner = statement.target.owner
     products = [rules.products[product.owner] for product in chain.products]
     if chain.start is not None:
@@ -374,14 +374,14 @@ def _computed(
         return [start, *(replace(product, target=owner, accumulate=True) for product in products)]
     place = beside(owner) if chain.rest else owner
     first = replace(products[0], target=place, bias=chain.bias)
-    added: list[Statement | Product] = [replace(p, target=place, accumulate=True) for p in products[1:]]
+    added: list[Statement | StepProduct] = [replace(p, target=place, accumulate=True) for p in products[1:]]
     if not chain.rest:
         return [first, *added]
     rest = replace(statement, operands=(replace(statement.target, owner=place), *chain.rest), form="sum")
     return [first, *added, rest]
 
 
-def turn_contractions(step: Step) -> Step:
+def turn_contractions(step: LoweredStep) -> LoweredStep:
     """Write products over tiles the other way round where only their transposes are wanted.
 
     rewrite: `a += x^T @ y`, then once `b = Transpose(a)`  -->  `b += y^T @ x`

@@ -25,7 +25,7 @@ from math import prod
 import numpy as np
 
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Contraction, Product, Stage, Statement
+from rnnops.compiler.ir.statements import Contraction, Stage, Statement, StepProduct
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.types import Array
 
@@ -66,7 +66,7 @@ Products = Sequence[tuple[int, int]]  # multiply-adds, and bytes of the matrix
 
 
 @dataclass(frozen=True)
-class Team:
+class ScanTeam:
     """The threads that run a scan.
 
     Args:
@@ -77,31 +77,31 @@ class Team:
     by_columns: bool = False
 
 
-def share_work(scan: Scan, plan: StepPlan, threads: int) -> Team:
+def share_work(scan: Scan, plan: StepPlan, threads: int) -> ScanTeam:
     """As many threads as have rows to work on, or columns of a step's products; one where there is little to do."""
     in_loops = [stage for stage in plan.stages if stage.loop]
     in_tiles = multiply_adds(stage for stage in plan.stages if not stage.loop)
     elements = sum(prod(node.extents) for stage in plan.stages for node in stage.nodes if isinstance(node, Statement))
     if scan.steps * (2 * multiply_adds(in_loops) + 2 * in_tiles + SLOWER * elements) < LITTLE_WORK:
-        return Team(1)
+        return ScanTeam(1)
     rows = scan.batch * plan.heads if plan.batch_axes else 1
     by_rows = min(threads, rows)
     products, share = _products(plan, in_loops), -(-rows // by_rows) / rows
     by_columns = 1 if plan.lengths else _fastest(products, threads)
     if by_columns > 1 and _columns(products, by_columns) < CLEARLY * _rows(products, share):
-        return Team(by_columns, by_columns=True)
-    return Team(threads if 2 * scan.steps * in_tiles >= LITTLE_WORK else by_rows)
+        return ScanTeam(by_columns, by_columns=True)
+    return ScanTeam(threads if 2 * scan.steps * in_tiles >= LITTLE_WORK else by_rows)
 
 
 def multiply_adds(stages: Iterable[Stage]) -> int:
     """Multiply-adds of a step."""
-    products = [node for stage in stages for node in stage.nodes if isinstance(node, Product | Contraction)]
+    products = [node for stage in stages for node in stage.nodes if isinstance(node, StepProduct | Contraction)]
     return sum(node.rows * node.inner * node.columns for node in products)
 
 
 def _products(plan: StepPlan, stages: Iterable[Stage]) -> list[tuple[int, int]]:
     """(multiply-adds, bytes of the matrix) of the products of a step."""
-    found = [node for stage in stages for node in stage.nodes if isinstance(node, Product)]
+    found = [node for stage in stages for node in stage.nodes if isinstance(node, StepProduct)]
     width = {node.target: np.dtype(plan.types[node.target].dtype).itemsize for node in found}
     return [(p.rows * p.inner * p.columns, p.inner * p.columns * width[p.target]) for p in found]
 

@@ -28,12 +28,12 @@ from typing import TypeVar
 from rnnops.compiler.graph import strong_components, weak_components
 from rnnops.compiler.ir.scan import Lowered, Scan, Slot, TensorName
 from rnnops.compiler.ir.statements import Access, Layout, Node, Number, Stage, Statement, dense, node_reads, node_writes
-from rnnops.compiler.schedule.step_plan import Step, StepPlan, carried_owners
+from rnnops.compiler.schedule.step_plan import LoweredStep, StepPlan, carried_owners
 
 SomeNode = TypeVar("SomeNode", bound=Node)
 
 
-def drop_unread(step: Step) -> Step:
+def drop_unread(step: LoweredStep) -> LoweredStep:
     """Drop nodes that nothing depends on which a step stores or sums."""
     return replace(step, nodes=tuple(live_nodes(step.nodes, step.stored)))
 
@@ -77,7 +77,7 @@ def _wrong_rings(scan: Scan, plan: StepPlan, stages: Sequence[Stage]) -> list[Te
     return [name for name, numbers in touched.items() if len(numbers) > 1 or -1 in numbers]
 
 
-def store_results(step: Step) -> Step:
+def store_results(step: LoweredStep) -> LoweredStep:
     """Give every stored blob an owner that lies in its tensor, by a copy where it has none of its own.
 
     rewrite: `h = Tanh(x)`, stored in two tensors  -->  `h = Tanh(x); h/stored.0 = h`

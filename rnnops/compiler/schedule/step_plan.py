@@ -20,7 +20,7 @@ class MixedError(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class LoweredStep:
     """One step of a scan between two passes.
 
     Args:
@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """A step, ready to be laid out in memory; the fields of `Step`, and these.
+    """A step, ready to be laid out in memory; the fields of `LoweredStep`, and these.
 
     Args:
         stages: in order.

@@ -31,7 +31,7 @@ from rnnops.compiler.ir.scan import Lowered, Scan
 from rnnops.compiler.ir.statements import Access, Contraction, Layout, Node, Statement, dense, fold_word, read_counts
 from rnnops.compiler.schedule.products import as_contraction
 from rnnops.compiler.schedule.stages import copied
-from rnnops.compiler.schedule.step_plan import MixedError, Step, rows_of_sum
+from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError, rows_of_sum
 from rnnops.loops import Reduction, View, normal_text
 from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import Type
@@ -80,7 +80,7 @@ def _axes(statement: Statement) -> Order:
     return tuple(range(len(statement.extents)))
 
 
-def merge_folds(step: Step) -> Step:
+def merge_folds(step: LoweredStep) -> LoweredStep:
     """Fold at once what a step folds in two steps; see `merged`."""
     return replace(step, nodes=tuple(merged(step.statements, step.stored)))
 
@@ -142,7 +142,7 @@ def _places_of_axes(source: Access, maker: Statement) -> tuple[int, ...] | None:
     return tuple(places) if len(places) == len(source.layout.shape) else None
 
 
-def contract_sums(step: Step) -> Step:
+def contract_sums(step: LoweredStep) -> LoweredStep:
     """Turn products that are summed into products over a whole tile of steps, and other sums over rows into parts.
 
     rewrite: `dw[i, j] += x[n, i] * dy[n, j]`  -->  `dw += x^T @ dy`; where rows are independent and it is none,
@@ -166,7 +166,7 @@ def contract_sums(step: Step) -> Step:
     return replace(step, lowered=lowered, nodes=(*nodes, *contractions), batch_axes=axes, accumulators=accumulators)
 
 
-def _is_summed(statement: Statement, step: Step, writers: Counter[str]) -> bool:
+def _is_summed(statement: Statement, step: LoweredStep, writers: Counter[str]) -> bool:
     """Whether it alone writes a sum, over rows where they are independent."""
     if step.whole:
         return writers[statement.target.owner] == 1
@@ -277,7 +277,7 @@ def is_linear(form: Reduction) -> bool:
     return plain and normal_text(form.finish) in map(normal_text, ("{acc}", "{acc} / {count}"))
 
 
-def split_sums(step: Step) -> Step:
+def split_sums(step: LoweredStep) -> LoweredStep:
     """Sum what folds rows over rows and steps; what is linear in that waits for the last step, the rest goes by rows.
 
     rewrite: `s = ReduceSum(x, rows); y = Mul(s, w)`, y summed over steps  -->  `s += x`, then once `y = Mul(s, w)`
@@ -309,7 +309,7 @@ def split_sums(step: Step) -> Step:
     return replace(step, lowered=lowered, nodes=tuple(left), sums=sums, accumulators=accumulators, epilogue=epilogue)
 
 
-def _frontier(step: Step) -> set[str]:
+def _frontier(step: LoweredStep) -> set[str]:
     """Owners that are sums over rows. Raises MixedError for other folds over rows."""
     for statement in step.statements:
         if statement.row_axis is None and statement.fold and statement.target.owner in step.slots:
@@ -322,7 +322,7 @@ def _frontier(step: Step) -> set[str]:
     return frontier
 
 
-def _check_unused(step: Step, frontier: Collection[str], late: LateCalls) -> None:
+def _check_unused(step: LoweredStep, frontier: Collection[str], late: LateCalls) -> None:
     """Raise MixedError where a sum over rows is used in its step, or stored."""
     if any((s.blob in frontier) != (s.target.owner in frontier) for s in step.statements):
         raise MixedError("a sum over rows is used in its step")
@@ -331,7 +331,7 @@ def _check_unused(step: Step, frontier: Collection[str], late: LateCalls) -> Non
 
 
 def _left(
-    step: Step,
+    step: LoweredStep,
     nodes: list[Statement],
     late: LateCalls,
     frontier: Collection[str],
@@ -346,7 +346,7 @@ def _left(
     return [s for s in left if s.target.owner not in frontier or s.target.owner in wanted]
 
 
-def sum_over_steps(step: Step) -> Step:
+def sum_over_steps(step: LoweredStep) -> LoweredStep:
     """Add what is summed over steps to accumulators.
 
     rewrite: `dw = ...`, summed over steps  -->  `dw = ...; dw/total.0 += dw`

@@ -13,7 +13,7 @@ from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
 from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule.places import Layouts, lay_out
-from rnnops.compiler.schedule.share_work import Team, order_rows, share_work
+from rnnops.compiler.schedule.share_work import ScanTeam, order_rows, share_work
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cpu.native import native_scan
 from rnnops.compiler.targets.cpu.team import OpenMP, run_in_region, run_together
@@ -36,7 +36,7 @@ class Written:
         plan: as the target has changed it, None where it has not.
     """
 
-    team: Team
+    team: ScanTeam
     layouts: Layouts
     text: ScanModule
     notes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Target(Protocol):
             width: of vectors in bits; the host's if None.
         """
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         """Run the function of a module; whether an index or a label was out of range.
 
         Args:
@@ -180,7 +180,7 @@ class Processor(OnHost):
         assert isinstance(text.module, Module)
         return native_scan(text.module, width)
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         if self.openmp is None:
             run_together(function, team.threads, work)
         else:
@@ -203,7 +203,7 @@ class OnOneThread(OnHost):
     ) -> Written:  # fmt: skip
         layouts = lay_out(scan, plan, tile, 1, again=again)
         layouts.need(dtype)
-        return Written(Team(1), layouts, write_scan(scan, plan, layouts, dtype, again))
+        return Written(ScanTeam(1), layouts, write_scan(scan, plan, layouts, dtype, again))
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class PlainPython(OnOneThread):
     def load(self, text: ScanModule, width: int | None) -> Any:
         return load_module(text.python()).scan
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         barrier, status, sizes, *arrays = work
         with np.errstate(all="ignore"):
             function(0, 1, barrier, status, sizes, arrays)

@@ -17,7 +17,7 @@ import torch
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.torch.aten.table import RULES, Node, rule
+from rnnops.torch.aten.table import RULES, AtenNode, rule
 
 LARGEST = {"float": float("inf"), "int64": 2**63 - 1, "int32": 2**31 - 1}
 
@@ -25,7 +25,7 @@ LARGEST = {"float": float("inf"), "int64": 2**63 - 1, "int32": 2**31 - 1}
 def _of_one_kind(function: Callable[..., Any]) -> Callable[..., Any]:
     """A rule for operands that are brought to the result's dtype first."""
 
-    def translate(node: Node, *operands: Any) -> Any:
+    def translate(node: AtenNode, *operands: Any) -> Any:
         if not any(isinstance(operand, Blob) for operand in operands):
             operands = (node.blob(operands[0]), *operands[1:])
         return function(*[node.number_or_blob(operand) for operand in operands])
@@ -52,7 +52,7 @@ RULES.update({name: _of_one_kind(function) for name, function in FUNCTIONS.items
 
 
 @rule("add", "sub", "rsub")
-def _add(node: Node, a: Any, b: Any, alpha: Any = 1) -> Blob:
+def _add(node: AtenNode, a: Any, b: Any, alpha: Any = 1) -> Blob:
     a, b = node.number_or_blob(a), node.number_or_blob(b)
     if node.name == "rsub":
         a, b = b, a
@@ -67,7 +67,7 @@ def _add(node: Node, a: Any, b: Any, alpha: Any = 1) -> Blob:
 
 
 @rule("div")
-def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
+def _div(node: AtenNode, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
     a, b = (node.number_or_blob(value) for value in (a, b))
     if node.out_kind != "float":
         node.known("rounding_mode of integers", rounding_mode, "trunc")
@@ -79,12 +79,12 @@ def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Blob:
 
 
 @rule("fmod", "remainder")
-def _mod(node: Node, a: Any, b: Any) -> Blob:
+def _mod(node: AtenNode, a: Any, b: Any) -> Blob:
     return ro.mod(node.blob(a), node.blob(b), int(node.name == "fmod"))
 
 
 @rule("atan2")
-def _atan2(node: Node, y: Any, x: Any) -> Blob:
+def _atan2(node: AtenNode, y: Any, x: Any) -> Blob:
     """The arc tangent of the quotient, half a turn further where x is below 0; signs of zeros count."""
     y, x = (ro.expand(node.blob(value), node.out_shape) for value in (y, x))
     still, flat = ro.equal(x, 0.0), ro.equal(y, 0.0)
@@ -100,47 +100,47 @@ def _atan2(node: Node, y: Any, x: Any) -> Blob:
 
 
 @rule("log_sigmoid_forward")
-def _log_sigmoid(node: Node, x: Blob) -> tuple[Blob, None]:
+def _log_sigmoid(node: AtenNode, x: Blob) -> tuple[Blob, None]:
     return ro.neg(ro.softplus(ro.neg(x))), None
 
 
 @rule("trunc")
-def _trunc(node: Node, x: Blob) -> Blob:
+def _trunc(node: AtenNode, x: Blob) -> Blob:
     return ro.sign(x) * ro.floor(ro.abs(x))
 
 
 @rule("log2", "log10")
-def _log_of_base(node: Node, x: Blob) -> Blob:
+def _log_of_base(node: AtenNode, x: Blob) -> Blob:
     return ro.log(node.blob(x)) * (1 / log(2.0 if node.name == "log2" else 10.0))
 
 
 @rule("exp2")
-def _exp2(node: Node, x: Blob) -> Blob:
+def _exp2(node: AtenNode, x: Blob) -> Blob:
     return ro.pow(2.0, node.blob(x))
 
 
 @rule("isnan")
-def _isnan(node: Node, x: Blob) -> Blob:
+def _isnan(node: AtenNode, x: Blob) -> Blob:
     return ~ro.equal(x, x)
 
 
 @rule("isinf")
-def _isinf(node: Node, x: Blob) -> Blob:
+def _isinf(node: AtenNode, x: Blob) -> Blob:
     return ro.equal(ro.abs(x), float("inf"))
 
 
 @rule("pow")
-def _pow(node: Node, a: Any, b: Any) -> Blob:
+def _pow(node: AtenNode, a: Any, b: Any) -> Blob:
     return ro.pow(node.blob(a), node.number_or_blob(b))
 
 
 @rule("addcmul")
-def _addcmul(node: Node, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
+def _addcmul(node: AtenNode, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
     return x + (a * b if value == 1 else a * b * value)
 
 
 @rule("addcdiv")
-def _addcdiv(node: Node, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
+def _addcdiv(node: AtenNode, x: Blob, a: Blob, b: Blob, value: Any = 1) -> Blob:
     return x + (a / b if value == 1 else a / b * value)
 
 
@@ -151,7 +151,7 @@ COMPARISONS: dict[str, Callable[..., Blob]] = {
 
 
 @rule(*COMPARISONS)
-def _compare(node: Node, a: Any, b: Any) -> Blob:
+def _compare(node: AtenNode, a: Any, b: Any) -> Blob:
     kind = node.kind(torch.result_type(node.operand(0), node.operand(1)))
     if kind == "bool":  # ONNX compares no bools by order
         kind = "int32"
@@ -159,31 +159,31 @@ def _compare(node: Node, a: Any, b: Any) -> Blob:
 
 
 @rule("logical_not", "bitwise_not")
-def _not(node: Node, a: Blob) -> Blob:
+def _not(node: AtenNode, a: Blob) -> Blob:
     _only_bools(node, a)
     return ~node.blob(a, "bool")
 
 
 @rule("logical_and", "bitwise_and")
-def _and(node: Node, a: Blob, b: Blob) -> Blob:
+def _and(node: AtenNode, a: Blob, b: Blob) -> Blob:
     _only_bools(node, a, b)
     return node.blob(a, "bool") & node.blob(b, "bool")
 
 
 @rule("logical_or", "bitwise_or")
-def _or(node: Node, a: Blob, b: Blob) -> Blob:
+def _or(node: AtenNode, a: Blob, b: Blob) -> Blob:
     _only_bools(node, a, b)
     return node.blob(a, "bool") | node.blob(b, "bool")
 
 
 @rule("logical_xor", "bitwise_xor")
-def _xor(node: Node, a: Blob, b: Blob) -> Blob:
+def _xor(node: AtenNode, a: Blob, b: Blob) -> Blob:
     _only_bools(node, a, b)
     a, b = node.blob(a, "bool"), node.blob(b, "bool")
     return (a | b) & ~(a & b)
 
 
-def _only_bools(node: Node, *values: Any) -> None:
+def _only_bools(node: AtenNode, *values: Any) -> None:
     """Bits of integers have no op here; of other numbers only whether they are zero counts."""
     kinds = [value.dtype if isinstance(value, Blob) else "bool" for value in values]
     if node.name.startswith("bitwise") and set(kinds) != {"bool"}:
@@ -191,17 +191,17 @@ def _only_bools(node: Node, *values: Any) -> None:
 
 
 @rule("where")
-def _where(node: Node, condition: Blob, a: Any, b: Any) -> Blob:
+def _where(node: AtenNode, condition: Blob, a: Any, b: Any) -> Blob:
     return ro.where(condition, node.blob(a), node.blob(b))
 
 
 @rule("masked_fill")
-def _masked_fill(node: Node, x: Blob, mask: Blob, value: Any) -> Blob:
+def _masked_fill(node: AtenNode, x: Blob, mask: Blob, value: Any) -> Blob:
     return ro.where(mask, node.blob(value), x)
 
 
 @rule("clamp", "clamp_min", "clamp_max", "hardtanh")
-def _clamp(node: Node, x: Blob, first: Any = None, second: Any = None, **bounds: Any) -> Blob:
+def _clamp(node: AtenNode, x: Blob, first: Any = None, second: Any = None, **bounds: Any) -> Blob:
     if node.name == "hardtanh":
         first, second = (-1.0 if first is None else first), (1.0 if second is None else second)
     low, high = bounds.get("min", first), bounds.get("max", second)
@@ -211,23 +211,23 @@ def _clamp(node: Node, x: Blob, first: Any = None, second: Any = None, **bounds:
 
 
 @rule("leaky_relu")
-def _leaky_relu(node: Node, x: Blob, slope: float = 0.01) -> Blob:
+def _leaky_relu(node: AtenNode, x: Blob, slope: float = 0.01) -> Blob:
     return ro.leaky_relu(x, slope)
 
 
 @rule("elu")
-def _elu(node: Node, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Blob:
+def _elu(node: AtenNode, x: Blob, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Blob:
     y = ro.elu(x if input_scale == 1 else x * input_scale, alpha)
     return y if scale == 1 else y * scale
 
 
 @rule("gelu")
-def _gelu(node: Node, x: Blob, approximate: str = "none") -> Blob:
+def _gelu(node: AtenNode, x: Blob, approximate: str = "none") -> Blob:
     return ro.gelu(x, approximate)
 
 
 @rule("softplus")
-def _softplus(node: Node, x: Blob, beta: float = 1.0, threshold: float = 20.0) -> Blob:
+def _softplus(node: AtenNode, x: Blob, beta: float = 1.0, threshold: float = 20.0) -> Blob:
     """Beyond its threshold PyTorch gives x itself, to which the function is equal within e^-20."""
     node.known("threshold below 20", threshold >= 20, True)
     return ro.softplus(x) if beta == 1 else ro.softplus(x * beta) * (1 / beta)
@@ -242,7 +242,7 @@ def _axes(dim: Any) -> list[int] | None:
 
 
 def _reduction(function: Callable[..., Blob]) -> Callable[..., Blob]:
-    def translate(node: Node, x: Blob, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
+    def translate(node: AtenNode, x: Blob, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
         x = node.blob(x)
         return function(x, _axes(dim), keepdims=int(keepdim)) if node.shape_of(0) else x
 
@@ -259,7 +259,7 @@ RULES.update({
 
 
 @rule("prod")
-def _prod(node: Node, x: Blob, dim: int | None = None, keepdim: bool = False, **_: Any) -> Blob:
+def _prod(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False, **_: Any) -> Blob:
     """One factor after another, so that gradients are right where factors are 0."""
     x = node.blob(x) if dim is not None else ro.reshape(node.blob(x), [-1])
     axis, count = (0, prod(node.shape_of(0))) if dim is None else (dim, node.shape_of(0)[dim])
@@ -272,7 +272,7 @@ def _prod(node: Node, x: Blob, dim: int | None = None, keepdim: bool = False, **
 
 
 @rule("var", "var_mean")
-def _var(node: Node, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Any:
+def _var(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Any:
     shape = node.shape_of(0)
     axes = _axes(dim) or list(range(len(shape)))
     count = prod(shape[axis] for axis in axes) - (1 if correction is None else correction)
@@ -285,7 +285,7 @@ def _var(node: Node, x: Blob, dim: Any = None, correction: Any = 1, keepdim: boo
 
 
 @rule("std")
-def _std(node: Node, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
+def _std(node: AtenNode, x: Blob, dim: Any = None, correction: Any = 1, keepdim: bool = False, **_: Any) -> Blob:
     return _root(_var(node, x, dim, correction, keepdim))
 
 
@@ -296,7 +296,7 @@ def _root(square: Blob) -> Blob:
 
 
 @rule("linalg_vector_norm")
-def _norm(node: Node, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
+def _norm(node: AtenNode, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = False, **_: Any) -> Blob:
     axes, keep = _axes(dim), int(keepdim)
     if order == 2:
         return _root(ro.reduce_sum_square(x, axes, keepdims=keep))
@@ -307,17 +307,17 @@ def _norm(node: Node, x: Blob, order: Any = 2, dim: Any = None, keepdim: bool = 
 
 
 @rule("_softmax")
-def _softmax(node: Node, x: Blob, dim: int, half_to_float: bool) -> Blob:
+def _softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
     return ro.softmax(x, dim)
 
 
 @rule("_log_softmax")
-def _log_softmax(node: Node, x: Blob, dim: int, half_to_float: bool) -> Blob:
+def _log_softmax(node: AtenNode, x: Blob, dim: int, half_to_float: bool) -> Blob:
     return ro.log_softmax(x, dim)
 
 
 def _normalized(
-    node: Node, x: Blob, sizes: Sequence[int], scale: Blob | None, bias: Blob | None, epsilon: float
+    node: AtenNode, x: Blob, sizes: Sequence[int], scale: Blob | None, bias: Blob | None, epsilon: float
 ) -> Blob:
     ones = node.full(1.0, sizes, "float") if scale is None else scale
     return ro.layer_normalization(x, ones, bias, -len(sizes), float(epsilon))
@@ -325,14 +325,22 @@ def _normalized(
 
 @rule("native_layer_norm")
 def _layer_norm(
-    node: Node, x: Blob, sizes: Sequence[int], scale: Blob | None, bias: Blob | None, epsilon: float
+    node: AtenNode, x: Blob, sizes: Sequence[int], scale: Blob | None, bias: Blob | None, epsilon: float
 ) -> tuple[Blob, None, None]:
     return _normalized(node, x, sizes, scale, bias, epsilon), None, None
 
 
 @rule("native_group_norm")
 def _group_norm(
-    node: Node, x: Blob, scale: Blob | None, bias: Blob | None, N: int, C: int, area: int, groups: int, epsilon: float
+    node: AtenNode,
+    x: Blob,
+    scale: Blob | None,
+    bias: Blob | None,
+    N: int,
+    C: int,
+    area: int,
+    groups: int,
+    epsilon: float,
 ) -> tuple[Blob, None, None]:
     shape, width = node.shape_of(0), C // groups * area
     y = _normalized(node, ro.reshape(x, [N, groups, width], allowzero=1), [width], None, None, epsilon)
@@ -341,7 +349,14 @@ def _group_norm(
 
 @rule("_native_batch_norm_legit_no_training")
 def _batch_norm(
-    node: Node, x: Blob, scale: Blob | None, bias: Blob | None, mean: Blob, var: Blob, momentum: float, epsilon: float
+    node: AtenNode,
+    x: Blob,
+    scale: Blob | None,
+    bias: Blob | None,
+    mean: Blob,
+    var: Blob,
+    momentum: float,
+    epsilon: float,
 ) -> tuple[Blob, None, None]:
     at = [node.shape_of(0)[1], *[1] * (len(node.shape_of(0)) - 2)]
     y = (x - ro.reshape(mean, at)) * ro.reciprocal(ro.sqrt(ro.reshape(var, at) + epsilon))
@@ -349,7 +364,7 @@ def _batch_norm(
 
 
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit")
-def _batch_norm_in_training(node: Node, *_: Any) -> Any:
+def _batch_norm_in_training(node: AtenNode, *_: Any) -> Any:
     node.fail(
         "BatchNorm in training changes its running statistics at every step",
         hint="Call .eval() on it, or use LayerNorm in a recurrent cell.",
@@ -362,12 +377,12 @@ def _scaled(y: Blob, scale: Blob | None, bias: Blob | None, shape: Sequence[int]
 
 
 @rule("cumsum")
-def _cumsum(node: Node, x: Blob, dim: int, **_: Any) -> Blob:
+def _cumsum(node: AtenNode, x: Blob, dim: int, **_: Any) -> Blob:
     return ro.cumsum(node.blob(x), dim) if node.shape_of(0) else node.blob(x)
 
 
 @rule("flip")
-def _flip(node: Node, x: Blob, dims: list[int]) -> Blob:
+def _flip(node: AtenNode, x: Blob, dims: list[int]) -> Blob:
     if not dims:
         return x
     far = 2**31 - 1
@@ -375,7 +390,7 @@ def _flip(node: Node, x: Blob, dims: list[int]) -> Blob:
 
 
 @rule("argmax", "argmin")
-def _argmax(node: Node, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob:
+def _argmax(node: AtenNode, x: Blob, dim: int | None = None, keepdim: bool = False) -> Blob:
     x = _turned(node, x) if node.name == "argmin" else x
     if dim is None:
         index = ro.argmax(ro.reshape(x, [-1]), 0, 0)
@@ -384,7 +399,7 @@ def _argmax(node: Node, x: Blob, dim: int | None = None, keepdim: bool = False) 
 
 
 @rule("max", "min")
-def _max(node: Node, x: Blob, dim: int, keepdim: bool = False) -> tuple[Blob, Blob]:
+def _max(node: AtenNode, x: Blob, dim: int, keepdim: bool = False) -> tuple[Blob, Blob]:
     """With the index of the element, which alone has a gradient."""
     values, indices = ro.topk(_turned(node, x) if node.name == "min" else x, 1, dim)
     values = _turned(node, values) if node.name == "min" else values
@@ -392,12 +407,19 @@ def _max(node: Node, x: Blob, dim: int, keepdim: bool = False) -> tuple[Blob, Bl
 
 
 @rule("topk")
-def _topk(node: Node, x: Blob, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Blob, Blob]:  # noqa: A002
+def _topk(
+    node: AtenNode,
+    x: Blob,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> tuple[Blob, Blob]:
     values, indices = ro.topk(x if largest else _turned(node, x), k, dim)
     return (values if largest else _turned(node, values)), indices
 
 
-def _turned(node: Node, x: Blob) -> Blob:
+def _turned(node: AtenNode, x: Blob) -> Blob:
     if x.dtype != "float":
         node.fail("the smallest of integers are not translated", wanted="floats", came=x.dtype)
     return ro.neg(x)

@@ -19,14 +19,14 @@ import torch
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.torch.aten.table import Node, normal_axis, rule
+from rnnops.torch.aten.table import AtenNode, normal_axis, rule
 
 VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 UNSET = ("empty", "empty_like", "empty_permuted", "new_empty", "empty_strided")
 
 
 @rule("full", "full_like", "fill", "new_full", "scalar_tensor", *VALUES, *UNSET)
-def _full(node: Node, *arguments: Any, **_: Any) -> Blob:
+def _full(node: AtenNode, *arguments: Any, **_: Any) -> Blob:
     if node.name == "scalar_tensor":
         value = arguments[0]
     elif node.name == "new_full":
@@ -41,48 +41,48 @@ def _full(node: Node, *arguments: Any, **_: Any) -> Blob:
 
 
 @rule("arange")
-def _arange(node: Node, *bounds: Any, **_: Any) -> Blob:
+def _arange(node: AtenNode, *bounds: Any, **_: Any) -> Blob:
     numbers = [bound for bound in bounds if bound is not None]
     values = torch.arange(*numbers, dtype=node.result().dtype)
     return node.net.constant(values.numpy(), node.out_kind)
 
 
 @rule("_to_copy", "to")
-def _to(node: Node, x: Blob, *_: Any, **__: Any) -> Blob:
+def _to(node: AtenNode, x: Blob, *_: Any, **__: Any) -> Blob:
     return node.blob(x)
 
 
 @rule("detach")
-def _detach(node: Node, x: Blob) -> Blob:
+def _detach(node: AtenNode, x: Blob) -> Blob:
     return ro.stop_gradient(x) if node.out_kind == "float" else x
 
 
 @rule("with_slopes")
-def _with_slopes(node: Node, y: Blob, xs: list[Blob], slopes: list[Blob]) -> Blob:
+def _with_slopes(node: AtenNode, y: Blob, xs: list[Blob], slopes: list[Blob]) -> Blob:
     for x, slope in zip(xs, slopes, strict=True):
         y = ro.with_gradient(y, x, slope)
     return y
 
 
 @rule("rand_like")
-def _rand_like(node: Node, x: Blob, **_: Any) -> Blob:
+def _rand_like(node: AtenNode, x: Blob, **_: Any) -> Blob:
     return ro.random_uniform_like(node.full(0.0, node.out_shape, node.out_kind))
 
 
 @rule("mm", "bmm", "mv", "dot")
-def _matmul(node: Node, a: Blob, b: Blob) -> Blob:
+def _matmul(node: AtenNode, a: Blob, b: Blob) -> Blob:
     return a @ b
 
 
 @rule("addmm", "baddbmm", "addmv")
-def _addmm(node: Node, bias: Blob, a: Blob, b: Blob, beta: float = 1, alpha: float = 1) -> Blob:
+def _addmm(node: AtenNode, bias: Blob, a: Blob, b: Blob, beta: float = 1, alpha: float = 1) -> Blob:
     y = a @ b if alpha == 1 else (a @ b) * alpha
     return y if beta == 0 else y + (bias if beta == 1 else bias * beta)
 
 
 @rule("convolution")
 def _convolution(
-    node: Node, x: Blob, weight: Blob, bias: Blob | None, stride: Sequence[int], padding: Sequence[int],
+    node: AtenNode, x: Blob, weight: Blob, bias: Blob | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Blob:  # fmt: skip
     """Stride 1: shifted slices of the padded input, side by side along channels, then one product."""
@@ -130,23 +130,23 @@ END = 2**62  # beyond any axis
 
 
 @rule("clone", "alias", "lift_fresh_copy", "lift_fresh", "contiguous", "lift")
-def _same(node: Node, x: Blob, **_: Any) -> Blob:
+def _same(node: AtenNode, x: Blob, **_: Any) -> Blob:
     return x
 
 
 @rule("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
-def _reshape(node: Node, x: Blob, *_: Any) -> Blob:
+def _reshape(node: AtenNode, x: Blob, *_: Any) -> Blob:
     shape = node.out_shape
     return x if shape == node.shape_of(0) else ro.reshape(x, shape, allowzero=int(0 in shape))
 
 
 @rule("t")
-def _t(node: Node, x: Blob) -> Blob:
+def _t(node: AtenNode, x: Blob) -> Blob:
     return ro.transpose(x, [1, 0]) if len(node.shape_of(0)) == 2 else x
 
 
 @rule("transpose")
-def _transpose(node: Node, x: Blob, i: int, j: int) -> Blob:
+def _transpose(node: AtenNode, x: Blob, i: int, j: int) -> Blob:
     order = list(range(len(node.shape_of(0))))
     if order:
         order[i], order[j] = order[j], order[i]
@@ -154,28 +154,30 @@ def _transpose(node: Node, x: Blob, i: int, j: int) -> Blob:
 
 
 @rule("permute")
-def _permute(node: Node, x: Blob, order: Sequence[int]) -> Blob:
+def _permute(node: AtenNode, x: Blob, order: Sequence[int]) -> Blob:
     return ro.transpose(x, [normal_axis(axis, len(order)) for axis in order])
 
 
 @rule("expand")
-def _expand(node: Node, x: Blob, *_: Any, **__: Any) -> Blob:
+def _expand(node: AtenNode, x: Blob, *_: Any, **__: Any) -> Blob:
     return x if node.out_shape == node.shape_of(0) else ro.expand(x, node.out_shape)
 
 
 @rule("slice")
-def _slice(node: Node, x: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Blob:
+def _slice(node: AtenNode, x: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Blob:
     return ro.slice(x, [start or 0], [min(END if end is None else end, END)], axes=[dim], steps=[step])
 
 
 @rule("select")
-def _select(node: Node, x: Blob, dim: int, index: int) -> Blob:
+def _select(node: AtenNode, x: Blob, dim: int, index: int) -> Blob:
     at = index % node.shape_of(0)[dim]
     return ro.squeeze(ro.slice(x, [at], [at + 1], axes=[dim]), [dim])
 
 
 @rule("slice_scatter", "select_scatter")
-def _scatter(node: Node, x: Blob, part: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Blob:
+def _scatter(
+    node: AtenNode, x: Blob, part: Blob, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Blob:
     """The pieces before, the part, the pieces behind."""
     count, rank = node.out_shape[dim], len(node.out_shape)
     if node.name == "select_scatter":
@@ -190,7 +192,7 @@ def _scatter(node: Node, x: Blob, part: Blob, dim: int = 0, start: Any = None, e
     return pieces[0] if len(pieces) == 1 else ro.concat(pieces, axis=dim)
 
 
-def _interleaved(node: Node, x: Blob, part: Blob, axis: int, places: range) -> Blob:
+def _interleaved(node: AtenNode, x: Blob, part: Blob, axis: int, places: range) -> Blob:
     """A part whose elements go to places that lie apart: each place has its element of the part, or its own."""
     count, shape = node.out_shape[axis], [-1 if other == axis else 1 for other in range(len(node.out_shape))]
     index = np.arange(count)
@@ -201,7 +203,7 @@ def _interleaved(node: Node, x: Blob, part: Blob, axis: int, places: range) -> B
 
 
 @rule("cat")
-def _cat(node: Node, blobs: Sequence[Blob], dim: int = 0) -> Blob:
+def _cat(node: AtenNode, blobs: Sequence[Blob], dim: int = 0) -> Blob:
     """PyTorch leaves out tensors `[0]` of any other rank."""
     rank = len(node.out_shape)
     tensors = [argument.meta["val"] for argument in node.node.args[0]]
@@ -210,56 +212,56 @@ def _cat(node: Node, blobs: Sequence[Blob], dim: int = 0) -> Blob:
 
 
 @rule("stack")
-def _stack(node: Node, blobs: Sequence[Blob], dim: int = 0) -> Blob:
+def _stack(node: AtenNode, blobs: Sequence[Blob], dim: int = 0) -> Blob:
     axis = normal_axis(dim, len(node.out_shape))
     parts = [ro.unsqueeze(node.blob(blob), [axis]) for blob in blobs]
     return parts[0] if len(parts) == 1 else ro.concat(parts, axis=axis)
 
 
 @rule("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes")
-def _split(node: Node, x: Blob, _: Any, dim: int = 0) -> tuple[Blob, ...]:
+def _split(node: AtenNode, x: Blob, _: Any, dim: int = 0) -> tuple[Blob, ...]:
     parts: Any = node.node.meta["val"]
     return ro.split(x, [node.size(part.shape[dim]) for part in parts], axis=dim)
 
 
 @rule("unbind")
-def _unbind(node: Node, x: Blob, dim: int = 0) -> tuple[Blob, ...]:
+def _unbind(node: AtenNode, x: Blob, dim: int = 0) -> tuple[Blob, ...]:
     parts: Any = node.node.meta["val"]
     pieces = ro.split(x, [1] * len(parts), axis=dim) if len(parts) > 1 else (x,)
     return tuple(ro.squeeze(piece, [dim]) for piece in pieces)
 
 
 @rule("constant_pad_nd")
-def _pad(node: Node, x: Blob, pads: Sequence[int], value: float = 0.0) -> Blob:
+def _pad(node: AtenNode, x: Blob, pads: Sequence[int], value: float = 0.0) -> Blob:
     count, rank = len(pads) // 2, len(node.out_shape)
     return ro.pad(x, [*pads[-2::-2], *pads[::-2]], value, axes=list(range(rank - count, rank)))
 
 
 @rule("repeat")
-def _repeat(node: Node, x: Blob, repeats: Sequence[int]) -> Blob:
+def _repeat(node: AtenNode, x: Blob, repeats: Sequence[int]) -> Blob:
     shape = node.shape_of(0)
     missing = len(repeats) - len(shape)
     return ro.tile(ro.reshape(x, [1] * missing + shape, allowzero=1) if missing else x, list(repeats))
 
 
 @rule("copy")
-def _copy(node: Node, old: Blob, new: Blob, *_: Any) -> Blob:
+def _copy(node: AtenNode, old: Blob, new: Blob, *_: Any) -> Blob:
     cast = node.blob(new)
     return cast if node.shape_of(1) == node.out_shape else ro.expand(cast, node.out_shape)
 
 
 @rule("embedding")
-def _embedding(node: Node, weight: Blob, indices: Blob, *_: Any) -> Blob:
+def _embedding(node: AtenNode, weight: Blob, indices: Blob, *_: Any) -> Blob:
     return ro.gather(weight, indices, axis=0)
 
 
 @rule("index_select")
-def _index_select(node: Node, x: Blob, dim: int, indices: Blob) -> Blob:
+def _index_select(node: AtenNode, x: Blob, dim: int, indices: Blob) -> Blob:
     return ro.gather(x, indices, axis=dim)
 
 
 @rule("index")
-def _index(node: Node, x: Blob, indices: Sequence[Blob | None]) -> Blob:
+def _index(node: AtenNode, x: Blob, indices: Sequence[Blob | None]) -> Blob:
     given = [(axis, blob) for axis, blob in enumerate(indices) if blob is not None]
     if len(given) != 1 or given[0][1].dtype == "bool":
         node.fail("a tensor is indexed by several tensors or by a mask", hint="Use torch.where for masks.")
@@ -267,7 +269,7 @@ def _index(node: Node, x: Blob, indices: Sequence[Blob | None]) -> Blob:
 
 
 @rule("gather")
-def _gather(node: Node, x: Blob, dim: int, index: Blob, sparse_grad: bool = False) -> Blob:
+def _gather(node: AtenNode, x: Blob, dim: int, index: Blob, sparse_grad: bool = False) -> Blob:
     """Each index is compared with all places along the axis."""
     shape, chosen = node.shape_of(0), node.shape_of(2)
     axis = normal_axis(dim, len(shape))
@@ -279,7 +281,7 @@ def _gather(node: Node, x: Blob, dim: int, index: Blob, sparse_grad: bool = Fals
 
 
 @rule("index_put")
-def _index_put(node: Node, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
+def _index_put(node: AtenNode, x: Blob, indices: Sequence[Blob | None], value: Blob, accumulate: bool = False) -> Blob:
     """One value where a mask says so."""
     mask, count = indices[0], node.node.args[2].meta["val"].numel()
     if len(indices) != 1 or mask is None or mask.dtype != "bool" or accumulate or count != 1:

@@ -32,7 +32,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 @dataclass(frozen=True)
-class Node:
+class AtenNode:
     """One op of a traced step while it is written as ops of a net.
 
     Args:

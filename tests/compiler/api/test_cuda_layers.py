@@ -136,10 +136,10 @@ def test_what_no_layer_below_reads_is_given_back(monkeypatch: pytest.MonkeyPatch
     net.outputs(y=h)
     feeds = on_device({**ro.init_params(net, 0, "float64"), "x": np.ones((rows, width))})
     run = ro.compile(net, device="cuda", tuning=TUNING)
-    alive: weakref.WeakSet[memory.Memory] = weakref.WeakSet()
+    alive: weakref.WeakSet[memory.MemoryPiece] = weakref.WeakSet()
     held: list[int] = []
 
-    class Watched(memory.Memory):
+    class Watched(memory.MemoryPiece):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             alive.add(self)
@@ -151,7 +151,7 @@ def test_what_no_layer_below_reads_is_given_back(monkeypatch: pytest.MonkeyPatch
         alive.clear()
         held[:] = [0]
         with monkeypatch.context() as patch:
-            patch.setattr(device_array, "Memory", Watched)
+            patch.setattr(device_array, "MemoryPiece", Watched)
             use(pullback)
         return max(held)
 

@@ -199,8 +199,8 @@ def test_step_by_step_runs_are_recorded_and_draw_anew(use: Any, monkeypatch: pyt
     run, exact = ro.compile(net, device="cuda", tuning=tuning), ro.compile(net, device="reference")
     replayed: list[int] = []
     backward: list[int] = []
-    real = launches.Recorded.start
-    monkeypatch.setattr(launches.Recorded, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
+    real = launches.RecordedGraph.start
+    monkeypatch.setattr(launches.RecordedGraph, "start", lambda self, *given: (replayed.append(1), real(self, *given)))
     x = ro.on_device(np.zeros((steps, N, D)))
     given = {**on_device(weights), "x": x}
     monkeypatch.setattr(memory, "_allocated", lent)

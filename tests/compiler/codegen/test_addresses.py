@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.ir.expressions import Name
 from rnnops.compiler.schedule.places import Place
 
@@ -29,7 +29,7 @@ CASES = {
 }
 
 
-def text(sizes: Sizes, address: object) -> str:
+def text(sizes: SizeArguments, address: object) -> str:
     """An address with numbers where sizes have names."""
     found = str(address)
     for number, value in enumerate(sizes.values):
@@ -40,12 +40,12 @@ def text(sizes: Sizes, address: object) -> str:
 @pytest.mark.parametrize("name", CASES)
 def test_rows_and_tiles(name: str) -> None:
     place, row, tile = CASES[name]
-    sizes = Sizes()
+    sizes = SizeArguments()
     assert text(sizes, Addresses(sizes, batched=True).of_row(place, Name("n"))) == row
     if tile is not None:
         assert text(sizes, Addresses(sizes, batched=True).of_tile(place)) == tile
 
 
 def test_without_a_batch_there_are_no_rows() -> None:
-    sizes = Sizes()
+    sizes = SizeArguments()
     assert text(sizes, Addresses(sizes, batched=False).of_row(CASES["each step"][0], Name("n"))) == "t * 6"

@@ -8,7 +8,7 @@ from typing import Any
 from scan_cases import lowered_step
 
 import rnnops as ro
-from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, Sizes
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, PointwiseWriter, SizeArguments
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.types import Type
@@ -16,7 +16,9 @@ from rnnops.types import Type
 Build = Callable[..., ro.Blob]
 
 
-def written(build: Build, stored: Collection[str] = (), **kinds: Any) -> tuple[PointwiseKernel, Sizes, Constants]:
+def written(
+    build: Build, stored: Collection[str] = (), **kinds: Any
+) -> tuple[PointwiseKernel, SizeArguments, Constants]:
     """A cell of one row as a pointwise kernel; the last result is stored."""
     cell = ro.Net("cell")
     blobs = {
@@ -24,7 +26,7 @@ def written(build: Build, stored: Collection[str] = (), **kinds: Any) -> tuple[P
     }
     cell.outputs(y=build(**blobs))
     lowered = lowered_step(cell, **kinds)
-    sizes, constants = Sizes(), Constants()
+    sizes, constants = SizeArguments(), Constants()
     last = lowered.statements[-1].target.owner
     writer = PointwiseWriter("row", lowered.types, {}, {last, *stored}, {}, sizes, constants)
     return writer.write(fuse_nests(lowered.statements)), sizes, constants
@@ -67,7 +69,7 @@ def test_numbers_of_a_row_are_variables() -> None:
 
 
 def test_sizes_of_0_and_1_stand_in_the_text() -> None:
-    sizes = Sizes()
+    sizes = SizeArguments()
     assert [str(sizes.of(value)) for value in (0, 1, -1, 5, 7, 5)] == ["0", "1", "-1", "c0", "c1", "c0"]
 
 
@@ -76,7 +78,7 @@ def test_names_from_a_net_never_reach_the_text() -> None:
     x = cell.input("import os")
     cell.outputs(y=ro.tanh(x).named("); evil("))
     lowered = lowered_step(cell, **{"import os": (3,)})
-    writer = PointwiseWriter("row", lowered.types, {}, {"); evil("}, {}, Sizes(), Constants())
+    writer = PointwiseWriter("row", lowered.types, {}, {"); evil("}, {}, SizeArguments(), Constants())
     text = "\n".join(lines_of(writer.write(fuse_nests(lowered.statements))))
     assert "evil" not in text
     assert "import" not in text

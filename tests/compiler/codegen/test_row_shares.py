@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnops.compiler.codegen.addresses import AllRows, LastingRows, RowsPastEnd
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.ir.kernel import Statement
 
 LISTED = ["for k in range(count):", "    n = lists[head + 2 + k]", "    j = j0 + k", "    r = n0 + k"]
@@ -48,6 +48,6 @@ def test_rows_of_a_product_in_a_tile() -> None:
     """Of six rows a step, with two rows of the batch: three for each of these."""
     found = []
     for rows in (AllRows(), LastingRows(), RowsPastEnd()):
-        sizes = Sizes()
+        sizes = SizeArguments()
         found.append((str(rows.in_tile(6, 2, sizes)), sizes.values))
     assert found == [("steps * c0", [6]), ("rows * c0", [3]), ("(steps * N - rows) * c0", [3])]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from small_programs import lowered_of
 
-from rnnops.compiler.codegen.pointwise_kernel import Sizes, StateWriter
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments, StateWriter
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 
 
 def test_sizes_of_a_row_stand_in_the_text() -> None:
     lowered = lowered_of("a = Mul(s, x); y = ReduceSum(a, axes=[0], keepdims=0)", s=(8, 5), x=(8, 5))
-    sizes = Sizes()
+    sizes = SizeArguments()
     writer = StateWriter("row", lowered.types, {}, {"y"}, {}, sizes, Constants())
     program = writer.write(fuse_nests(lowered.statements, large_apart=True))
     lines = [text.strip() for line in program.body for text in line.lines()]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rnnops.compiler.ir.expressions import Call, Choice, Expr, Literal, Load, Name, any_of, compare
+from rnnops.compiler.ir.expressions import Choice, Expr, Literal, Load, Name, ScalarCall, any_of, compare
 from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
     Callee,
+    DeviceKernel,
     DeviceModule,
     Do,
     For,
     Function,
     If,
-    Kernel,
     MatrixProduct,
     Module,
     Parameter,
@@ -38,7 +38,7 @@ def module(*body: Statement, driver: tuple[Statement, ...] = ()) -> Module:
 
 
 def test_what_means_something() -> None:
-    step = Assign("total", Call("add_any_order", (Name("total", dtype="float32"), LOADED), dtype="float32"))
+    step = Assign("total", ScalarCall("add_any_order", (Name("total", dtype="float32"), LOADED), dtype="float32"))
     test = any_of(compare("<", LOADED, X), compare("!=", Load("q", ELEMENT, dtype="uint8"), 0))
     inside = step, If(test, (Store("q", ELEMENT, test),)), Store("p", ELEMENT, X * LOADED)
     loop = For("i", ZERO, N, ONE, inside)
@@ -58,7 +58,7 @@ def value(e: Expr) -> Statement:
         (value(Name("x")), "x is float32, not int64"),
         (value(X + Y), "operands that do not fit: x . y"),
         (value(compare("<", X, Y)), "operands that do not fit"),
-        (value(Call("maximum", (X, Y), dtype="float32")), "operands that do not fit"),
+        (value(ScalarCall("maximum", (X, Y), dtype="float32")), "operands that do not fit"),
         (value(Choice(X, X, X, dtype="float32")), "operands that do not fit"),
         (value(any_of(X, X)), "operands that do not fit"),
         (value(Load("r", ZERO, dtype="float32")), "no memory is called r"),
@@ -108,7 +108,7 @@ FILL = Do("rows", (Name("lane"), Pointer("a", Name("c0"))))
 def device_module(*driver: Statement, kernel: tuple[Statement, ...] = (FILL,)) -> DeviceModule:
     arrays = Parameter("a", "float32[]"), Parameter("b", "float32[]")
     program = Function("rows", (Parameter("lane"), Parameter("p", "float32*")), ())
-    made = Kernel("k", arrays[:1], ("c0",), (), False, False, kernel)
+    made = DeviceKernel("k", arrays[:1], ("c0",), (), False, False, kernel)
     scan = Function("scan", (), driver)
     return DeviceModule("float32", "float32", (), (program,), (made,), scan, arrays, ("T", "c0"))
 

@@ -17,7 +17,7 @@ from op_table import CASES, INTERNAL_CASES
 import rnnops as ro
 from rnnops.compiler.lower.expand_ops import expand_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
-from rnnops.loops import Expansion, Kernel, Pointwise, Product, Reduction, View
+from rnnops.loops import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.ops.normalization import Softmax
 from rnnops.recurrent.op import cell_program
 from rnnops.recurrent.recurrence import Recurrence
@@ -61,7 +61,7 @@ def assert_expanded(program: Program) -> Program:
     expanded = expand_ops(program)
     for call in expanded.calls:
         form = schema_of(call.op.type).loop_form(call)
-        assert form is None or isinstance(form, Pointwise | View | Reduction | Product | Kernel), call.op
+        assert form is None or isinstance(form, Pointwise | View | Reduction | ProductForm | Kernel), call.op
     assert expanded.types.items() >= program.types.items()
     assert expanded.net.output_blobs == program.net.output_blobs
     assert expanded.net.input_specs == program.net.input_specs

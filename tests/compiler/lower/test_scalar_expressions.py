@@ -15,8 +15,8 @@ from scalar_jobs import Job, failures, job_of, merged, native_loop, run, use_of
 from scalar_sweep import DTYPES, INF, NAN, few, number_sweep, special, sweep
 
 import rnnops as ro
-from rnnops.compiler.ir.expressions import Cast, Name
-from rnnops.compiler.lower.scalar_expressions import Constants, Place, scalar_expression, typed_expression
+from rnnops.compiler.ir.expressions import CastExpr, Name
+from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, scalar_expression, typed_expression
 from rnnops.interpreter import prepare
 from rnnops.kernels.cpu import pointwise
 from rnnops.kernels.cpu.processor import vector_width
@@ -236,12 +236,16 @@ def test_known_operands_are_constants_of_their_dtype() -> None:
 def test_texts_of_reductions() -> None:
     constants = Constants()
     names = {"acc": "total", "x": "a"}
-    places = {key: Place(Name(name, dtype="int32"), "int32") for key, name in names.items()} | {"count": Place(3)}
+    places = {key: OperandPlace(Name(name, dtype="int32"), "int32") for key, name in names.items()} | {
+        "count": OperandPlace(3)
+    }
     assert str(typed_expression("{acc} + {x} * {x}", places, "int32", constants)) == "np.int32(total + np.int32(a * a))"
     assert str(typed_expression("maximum({acc}, {x})", places, "int32", constants)) == "np.int32(maximum(total, a))"
     assert str(typed_expression("-2147483648", {}, "int32", constants)) == "k0"
     assert str(typed_expression("-inf", {}, "float32", constants)) == "k1"
-    floats = {key: Place(Name(name, dtype="float32"), "float32") for key, name in names.items()} | {"count": Place(3)}
+    floats = {key: OperandPlace(Name(name, dtype="float32"), "float32") for key, name in names.items()} | {
+        "count": OperandPlace(3)
+    }
     assert str(typed_expression("{acc} / {count}", floats, "float32", constants)) == "total / k2"
     assert constants.lines() == ["k0 = np.int32(-2147483648)", "k1 = np.float32(-np.inf)", "k2 = np.float32(3.0)"]
 
@@ -258,7 +262,7 @@ def test_names_are_identifiers() -> None:
 @pytest.mark.parametrize("text", ["{0}.real", "open({0})", "[{0}]", "{0}({0})", "lambda: {0}"])
 def test_other_python_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"nothing that a text may say|there is no scalar function"):
-        typed_expression(text, {"0": Place(Name("a", dtype="float32"), "float32")}, "float32", Constants())
+        typed_expression(text, {"0": OperandPlace(Name("a", dtype="float32"), "float32")}, "float32", Constants())
 
 
 def test_texts_of_attributes_never_get_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +359,7 @@ def test_loops_become_vector_instructions_of_float32(op: str, attributes: dict[s
 
 def test_a_wider_value_is_found() -> None:
     x = few("float32")
-    job = Job("Add", Cast(Name("float32_0", dtype="float32"), dtype="float64"), {"float32_0": x}, x)
+    job = Job("Add", CastExpr(Name("float32_0", dtype="float32"), dtype="float64"), {"float32_0": x}, x)
     for compiled in (False, True):
         with pytest.raises(AssertionError, match="float64 instead of float32"):
             run([job], Constants(), compiled)

@@ -14,7 +14,7 @@ from small_runs import lstm_feeds, lstm_net
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir.expressions import Literal, Name, share_of
-from rnnops.compiler.ir.statements import Contraction, Product
+from rnnops.compiler.ir.statements import Contraction, StepProduct
 from rnnops.compiler.report.describe import compiled_ops
 from rnnops.compiler.report.schedule import ONCE, STEP, TILE, OpsSchedule, ScanSchedule, ranged, share_out
 
@@ -45,7 +45,10 @@ def test_values_are_those_of_the_plan(name: str) -> None:
             stages = [lane for lane in part.lanes if lane.when in (TILE, STEP)]
             assert [lane.when == STEP for lane in stages] == [stage.loop for stage in compiled.plan.stages]
         products = [
-            node for stage in compiled.plan.stages for node in stage.nodes if isinstance(node, Product | Contraction)
+            node
+            for stage in compiled.plan.stages
+            for node in stage.nodes
+            if isinstance(node, StepProduct | Contraction)
         ]
         assert [line for lane in stages for line in lane.work if "@" in line] == list(map(str, products))
         adds = sum(node.rows * node.inner * node.columns for node in products) * compiled.scan.steps

@@ -17,7 +17,7 @@ import rnnops as ro
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.plan_step import first_step, lowered_step, staged
-from rnnops.compiler.schedule.step_plan import Step
+from rnnops.compiler.schedule.step_plan import LoweredStep
 
 PASSES = Path(__file__).with_name("passes")
 TABLES = {"rows apart": plan_step.ROWS_APART, "rows together": plan_step.ROWS_TOGETHER}
@@ -61,7 +61,7 @@ def lines_of(name: str, case: str) -> str:
     return plan_lines(name, scan, how, step)
 
 
-def plan_lines(name: str, scan: Scan, how: str, step: Step) -> str:
+def plan_lines(name: str, scan: Scan, how: str, step: LoweredStep) -> str:
     """The same for a pass on plans."""
     plan = staged(step)
     (table,) = (passes for kind, passes in PLAN_TABLES.items() if kind in how)

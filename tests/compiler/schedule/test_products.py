@@ -11,7 +11,7 @@ from scan_cases import lowered_step, recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.ir.scan import Lowered
-from rnnops.compiler.ir.statements import Access, Layout, Product, read_counts
+from rnnops.compiler.ir.statements import Access, Layout, StepProduct, read_counts
 from rnnops.compiler.schedule.products import Packing, Rules, as_product, packing_of, sum_products
 from rnnops.compiler.schedule.sums import merged
 
@@ -25,7 +25,7 @@ def lowered_cell(build: Build, **kinds: tuple[int, ...]) -> Lowered:
     return lowered_step(cell, **kinds)
 
 
-def products_of(lowered: Lowered, invariant: Collection[str]) -> dict[str, Product]:
+def products_of(lowered: Lowered, invariant: Collection[str]) -> dict[str, StepProduct]:
     sizes = {owner: kind.size for owner, kind in lowered.types.items()}
     found = [as_product(s, sizes, {*invariant, *lowered.constants}) for s in lowered.statements]
     return {product.target: product for product in found if product is not None}

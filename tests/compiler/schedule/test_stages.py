@@ -8,7 +8,7 @@ import pytest
 from scan_cases import recurrent, training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.statements import Access, Layout, Product, Stage, Statement, dense
+from rnnops.compiler.ir.statements import Access, Layout, Stage, Statement, StepProduct, dense
 from rnnops.compiler.schedule.stages import dependencies, live_nodes, split_stages
 
 T, N, D, H = 4, 3, 2, 5
@@ -19,8 +19,8 @@ def statement(target: str, *reads: str, add: bool = False) -> Statement:
     return Statement(target, (2,), Access(target, dense((2,))), operands, "sum", None, "float64", "add" if add else "")
 
 
-def product(target: str, left: str, accumulate: bool = False) -> Product:
-    return Product(target, left, 1, 2, 2, 0, 2, Access("w", Layout(0, (2, 2), (2, 1))), target, accumulate)
+def product(target: str, left: str, accumulate: bool = False) -> StepProduct:
+    return StepProduct(target, left, 1, 2, 2, 0, 2, Access("w", Layout(0, (2, 2), (2, 1))), target, accumulate)
 
 
 def shape_of(stages: Sequence[Stage]) -> list[str]:

@@ -10,10 +10,10 @@ from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Node, Product, Statement
+from rnnops.compiler.ir.statements import Node, Statement, StepProduct
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.plan_step import PlanError, verify_plan, verify_step
-from rnnops.compiler.schedule.step_plan import Step
+from rnnops.compiler.schedule.step_plan import LoweredStep
 
 
 def scan() -> Scan:
@@ -25,11 +25,11 @@ def scan() -> Scan:
     return forward[0].compiled.scan
 
 
-def lowered() -> Step:
+def lowered() -> LoweredStep:
     return plan_step.first_step(scan(), plan_step.lowered_step(scan()), "")
 
 
-def with_last(step: Step, change: Callable[[Statement], Node]) -> Step:
+def with_last(step: LoweredStep, change: Callable[[Statement], Node]) -> LoweredStep:
     *nodes, last = step.nodes
     assert isinstance(last, Statement)
     return replace(step, nodes=(*nodes, change(last)))
@@ -40,7 +40,7 @@ def shifted(statement: Statement) -> Statement:
     return replace(statement, target=replace(statement.target, layout=layout))
 
 
-BROKEN: dict[str, tuple[Callable[[Step], Step], str]] = {
+BROKEN: dict[str, tuple[Callable[[LoweredStep], LoweredStep], str]] = {
     "the first node gone": (lambda s: replace(s, nodes=s.nodes[1:]), "reads 'mat_mul_0', which nothing has written"),
     "another order": (lambda s: replace(s, nodes=s.nodes[::-1]), "which nothing has written"),
     "an element behind the last": (lambda s: with_last(s, shifted), "'tanh_0' has 6 numbers, not 1 to 6"),
@@ -73,7 +73,7 @@ def test_broken_steps(name: str) -> None:
 
 def test_products_have_their_targets_size() -> None:
     step = plan_step.run_passes(plan_step.ROWS_APART, lowered())
-    nodes = tuple(replace(n, columns=3) if isinstance(n, Product) else n for n in step.nodes)
+    nodes = tuple(replace(n, columns=3) if isinstance(n, StepProduct) else n for n in step.nodes)
     with pytest.raises(PlanError, match="its target is"):
         verify_step(replace(step, nodes=nodes))
 
@@ -87,7 +87,7 @@ def test_plans_whose_loops_hold_no_steps() -> None:
 
 
 def test_the_pass_is_named() -> None:
-    def forget(step: Step) -> Step:
+    def forget(step: LoweredStep) -> LoweredStep:
         return replace(step, nodes=step.nodes[1:])
 
     with pytest.raises(PlanError, match=r"net 'cell': after forget: .*mat_mul_0.*device='reference'"):

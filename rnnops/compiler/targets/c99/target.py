@@ -27,7 +27,7 @@ import numpy as np
 from rnnops.compiler.codegen.scan_module import ScanModule
 from rnnops.compiler.ir import expressions as ir, kernel
 from rnnops.compiler.ir.kernel import Module
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.targets.target import OnOneThread, Work, was_wrong
 from rnnops.errors import DeviceError
 from rnnops.types import BOOL
@@ -106,7 +106,7 @@ def _argument(argument: kernel.Argument) -> str:
         return f"{argument.buffer}_ + {_value(argument.offset)}"
     if isinstance(argument, kernel.Vector):
         return f"(vector){{{argument.buffer}_ + {_value(argument.start)}, {_value(argument.count)}}}"
-    if isinstance(argument, kernel.Matrix):
+    if isinstance(argument, kernel.MatrixOperand):
         sizes = ", ".join(map(_value, (argument.rows, argument.stride, argument.columns)))
         return f"(matrix){{{argument.buffer}_ + {_value(argument.start + argument.column)}, {sizes}}}"
     assert isinstance(argument, ir.Expr)
@@ -114,21 +114,21 @@ def _argument(argument: kernel.Argument) -> str:
 
 
 def _value(e: ir.Expr) -> str:
-    if isinstance(e, ir.Literal | ir.Constant):
+    if isinstance(e, ir.Literal | ir.ModuleConstant):
         return _number(e.value, e.dtype)
     if isinstance(e, ir.Name):
         return f"{e.name}_"
     if isinstance(e, ir.Load):
         return f"{e.buffer}_[{_value(e.index)}]"
-    if isinstance(e, ir.Comparison):
+    if isinstance(e, ir.CompareExpr):
         return f"({_value(e.left)} {e.operator} {_value(e.right)})"
     if isinstance(e, ir.Logic):
         return f"({f' {LOGIC[e.operator]} '.join(map(_value, e.parts))})"
     if isinstance(e, ir.Choice):
         return f"({_value(e.test)} ? {_value(e.a)} : {_value(e.b)})"
-    if isinstance(e, ir.Cast):
+    if isinstance(e, ir.CastExpr):
         return f"(({c_type(e.dtype)}){_value(e.x)})"
-    if isinstance(e, ir.Call):
+    if isinstance(e, ir.ScalarCall):
         return f"{e.function}_{c_type(e.dtype)}({', '.join(map(_value, e.operands))})"
     if isinstance(e, ir.Negated) and e.dtype == BOOL:
         return f"(!{_value(e.x)})"
@@ -137,11 +137,15 @@ def _value(e: ir.Expr) -> str:
 
 def _arithmetic(e: ir.Expr) -> str:
     """Users' integers wrap, as unsigned ones do in C; int64 are places and counts, which never overflow."""
-    operator = e.operator if isinstance(e, ir.Binary) else "-"
+    operator = e.operator if isinstance(e, ir.BinaryExpr) else "-"
     values = ["0", *map(_value, ir.parts_of(e))][-2:]  # what is negated is taken from 0
     if isinstance(e, ir.Negated) and e.dtype in FLOATS:
         return f"(-{values[1]})"
-    if e.dtype in FLOATS or operator in ("//", "%", ">>", "&") or (e.dtype == ir.INDEX and isinstance(e, ir.Binary)):
+    if (
+        e.dtype in FLOATS
+        or operator in ("//", "%", ">>", "&")
+        or (e.dtype == ir.INDEX and isinstance(e, ir.BinaryExpr))
+    ):
         return f"({values[0]} {operator.replace('//', '/')} {values[1]})"
     return f"(({c_type(e.dtype)})((uint64_t){values[0]} {operator} (uint64_t){values[1]}))"
 
@@ -168,7 +172,7 @@ class C99(OnOneThread):
         assert isinstance(text.module, Module)
         return _library(c_text(text.module)).scan
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
         addresses = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
         function(ctypes.c_void_p(status.ctypes.data), ctypes.c_void_p(sizes.ctypes.data), addresses)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnops.compiler.ir.expressions import Call
+from rnnops.compiler.ir.expressions import ScalarCall
 from rnnops.compiler.targets.cpu.row_sums import BLOCK
 from rnnops.types import BOOL
 
@@ -44,7 +44,7 @@ class Scalars:
         self.declared: dict[str, str] = {}
         self.marks: list[str] = []  # of loops: what each is to become
 
-    def name(self, call: Call) -> str:
+    def name(self, call: ScalarCall) -> str:
         dtypes = tuple(operand.dtype for operand in call.operands)
         name = symbol_of(call.function, dtypes)
         self.used[name] = call.function, dtypes, call.dtype

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from rnnops.compiler.ir.expressions import (
-    Binary,
-    Call,
-    Cast,
+    BinaryExpr,
+    CastExpr,
     Choice,
-    Comparison,
-    Constant,
+    CompareExpr,
     Expr,
     Literal,
     Load,
     Logic,
+    ModuleConstant,
     Name,
     Negated,
+    ScalarCall,
 )
 from rnnops.compiler.ir.kernel import (
     Argument,
@@ -38,7 +38,7 @@ from rnnops.compiler.ir.kernel import (
     For,
     Function,
     If,
-    Matrix,
+    MatrixOperand,
     Module,
     Parameter,
     Pointer,
@@ -121,7 +121,7 @@ class _Body:
 
     def value(self, e: Expr) -> str:
         """The value of an expression, as an operand of instructions."""
-        if isinstance(e, Literal | Constant):
+        if isinstance(e, Literal | ModuleConstant):
             return _number(e)
         if isinstance(e, Name):
             known = self.values.get(e.name)
@@ -129,11 +129,11 @@ class _Body:
         if isinstance(e, Load):
             place = self.place(e.buffer, e.index)
             return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
-        if isinstance(e, Binary):
+        if isinstance(e, BinaryExpr):
             return self._binary(e)
         if isinstance(e, Negated):
             return self._negated(e)
-        if isinstance(e, Comparison):
+        if isinstance(e, CompareExpr):
             return self._comparison(e)
         if isinstance(e, Logic):
             result = self.value(e.parts[0])
@@ -143,9 +143,9 @@ class _Body:
         if isinstance(e, Choice):
             kind, test = llvm_type(e.dtype), self.value(e.test)
             return self.op(f"select i1 {test}, {kind} {self.value(e.a)}, {kind} {self.value(e.b)}")
-        if isinstance(e, Cast):
+        if isinstance(e, CastExpr):
             return self._cast(self.value(e.x), e.x.dtype, e.dtype)
-        assert isinstance(e, Call)
+        assert isinstance(e, ScalarCall)
         return self._call(e)
 
     def place(self, buffer: str, index: Expr) -> str:
@@ -155,7 +155,7 @@ class _Body:
             return address
         return self.op(f"getelementptr inbounds {llvm_type(dtype)}, ptr {address}, i64 {self.value(index)}")
 
-    def _binary(self, e: Binary) -> str:
+    def _binary(self, e: BinaryExpr) -> str:
         a, b, kind = self.value(e.left), self.value(e.right), llvm_type(e.dtype)
         if e.dtype in FLOATS:
             return self.op(f"f{ARITHMETIC[e.operator]} {FLAGS} {kind} {a}, {b}")
@@ -174,7 +174,7 @@ class _Body:
             return self.op(f"xor i1 {x}, true")
         return self.op(f"fneg {FLAGS} {kind} {x}" if e.dtype in FLOATS else f"sub {kind} 0, {x}")
 
-    def _comparison(self, e: Comparison) -> str:
+    def _comparison(self, e: CompareExpr) -> str:
         a, b, dtype = self.value(e.left), self.value(e.right), e.left.dtype
         if dtype in FLOATS:
             return self.op(f"fcmp {FLAGS} {FLOAT_TESTS[e.operator]} {FLOATS[dtype]} {a}, {b}")
@@ -199,17 +199,17 @@ class _Body:
             word = "sext" if is_signed(old) else "zext"
         return self.op(f"{word} {source} {x} to {target}")
 
-    def _call(self, e: Call) -> str:
+    def _call(self, e: ScalarCall) -> str:
         if e.function in SUMS:
             return self._sum(e)
         if e.function in ("min", "max") or (e.function in EXTREMA and e.dtype in FLOATS):
             return self._extremum(e)
         if e.function in EXTREMA:
-            e = Call(EXTREMA[e.function], e.operands, dtype=e.dtype)
+            e = ScalarCall(EXTREMA[e.function], e.operands, dtype=e.dtype)
         given = ", ".join(f"{llvm_type(x.dtype)} {self.value(x)}" for x in e.operands)
         return self.op(f"call {llvm_type(e.dtype)} @{self.scalars.name(e)}({given})")
 
-    def _sum(self, e: Call) -> str:
+    def _sum(self, e: ScalarCall) -> str:
         """A step of a sum in its order; of products, one multiply-add."""
         kind, (total, *factors) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype not in FLOATS:
@@ -220,7 +220,7 @@ class _Body:
         name = self.scalars.declare(*declared(e.dtype))
         return self.op(f"call {FLAGS} {kind} @{name}({kind} {factors[0]}, {kind} {factors[1]}, {kind} {total})")
 
-    def _extremum(self, e: Call) -> str:
+    def _extremum(self, e: ScalarCall) -> str:
         kind, (a, b) = llvm_type(e.dtype), [self.value(x) for x in e.operands]
         if e.dtype in FLOATS:
             name = f"llvm.{EXTREMA[e.function]}.f{8 * np.dtype(e.dtype).itemsize}"
@@ -311,7 +311,7 @@ class _Row(_Body):
     def statement(self, s: Statement) -> None:
         if is_step(s):
             assert isinstance(s, Assign)
-            assert isinstance(s.value, Call)
+            assert isinstance(s.value, ScalarCall)
             self.sums[s.name].put([self.value(x) for x in s.value.operands[1:]])
         else:
             super().statement(s)
@@ -540,7 +540,7 @@ class _Driver(_Body):
             return [f"ptr {self.memory[argument.buffer][0]}", f"i64 {self.lengths[argument.buffer]}"]
         if isinstance(argument, Vector):
             return [f"ptr {self.place(argument.buffer, argument.start)}", f"i64 {self.value(argument.count)}"]
-        assert isinstance(argument, Matrix)
+        assert isinstance(argument, MatrixOperand)
         start = argument.start if argument.column == Literal(0) else argument.start + argument.column
         sizes = [f"i64 {self.value(size)}" for size in (argument.rows, argument.stride, argument.columns)]
         return [f"ptr {self.place(argument.buffer, start)}", *sizes]

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rnnops.compiler.ir.expressions import Call, Expr, parts_of
+from rnnops.compiler.ir.expressions import Expr, ScalarCall, parts_of
 from rnnops.compiler.ir.kernel import Assign, For, Statement, expressions_of, statements_of
 
 STEPS = ("add_any_order", "add_product_any_order")
@@ -213,7 +213,7 @@ def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
 def is_step(statement: Statement) -> bool:
     """Whether a statement adds to a sum of floats in lanes."""
     value = statement.value if isinstance(statement, Assign) else None
-    return isinstance(value, Call) and value.function in STEPS and value.dtype in LANES
+    return isinstance(value, ScalarCall) and value.function in STEPS and value.dtype in LANES
 
 
 def sums_of(body: Sequence[Statement]) -> dict[str, int]:
@@ -232,5 +232,5 @@ def is_straight(loop: For) -> bool:
 
 
 def _is_quick(e: Expr) -> bool:
-    own = not isinstance(e, Call) or e.function in QUICK
+    own = not isinstance(e, ScalarCall) or e.function in QUICK
     return own and all(map(_is_quick, parts_of(e)))

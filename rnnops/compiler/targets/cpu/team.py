@@ -209,7 +209,7 @@ def _stack_bytes() -> int:
     return int((limit if 0 < limit < 64 * MIB else 8 * MIB) + MIB)
 
 
-class Team:
+class ThreadPool:
     """Workers that serve one caller at a time."""
 
     def __init__(self) -> None:
@@ -242,19 +242,19 @@ class Team:
             worker.end()
 
 
-_idle: list[Team] = []  # the last is the one whose workers are most likely awake; `pop` and `append` need no lock
+_idle: list[ThreadPool] = []  # the last is the one whose workers are most likely awake; `pop` and `append` need no lock
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # the child has none of the threads
 
 
-def _idle_team() -> Team:
+def _idle_team() -> ThreadPool:
     try:
         return _idle.pop()
     except IndexError:
-        return Team()
+        return ThreadPool()
 
 
-def _keep(team: Team) -> None:
+def _keep(team: ThreadPool) -> None:
     waiting = sum(len(other.workers) for other in tuple(_idle))
     if waiting == 0 or waiting + len(team.workers) <= IDLE_WORKERS:
         _idle.append(team)

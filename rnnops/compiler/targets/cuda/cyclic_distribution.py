@@ -17,18 +17,27 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
-from rnnops.compiler.ir.statements import Access, Contraction, Node, Product, Stage, Statement, node_reads, node_writes
+from rnnops.compiler.ir.statements import (
+    Access,
+    Contraction,
+    Node,
+    Stage,
+    Statement,
+    StepProduct,
+    node_reads,
+    node_writes,
+)
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.lane_nests import RowNest
 from rnnops.util import cached_property
 
 
-def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
+def apart(nodes: Sequence[Node]) -> list[list[StepProduct | Contraction]]:
     """Products in order, those together that do not touch what another of them writes, or go on with the one before."""
-    groups: list[list[Product | Contraction]] = []
+    groups: list[list[StepProduct | Contraction]] = []
     for node in nodes:
-        assert isinstance(node, Product | Contraction)
+        assert isinstance(node, StepProduct | Contraction)
         there = groups[-1] if groups else []
         goes_on = bool(there) and _goes_on(node, there[-1])
         written = {other.target for other in there if not goes_on or other.target != node.target}
@@ -40,9 +49,9 @@ def apart(nodes: Sequence[Node]) -> list[list[Product | Contraction]]:
     return groups
 
 
-def _goes_on(node: Product | Contraction, before: Product | Contraction) -> bool:
+def _goes_on(node: StepProduct | Contraction, before: StepProduct | Contraction) -> bool:
     """Whether a product adds to the one before, element by element."""
-    if not isinstance(node, Product) or not isinstance(before, Product) or node.left == node.target:
+    if not isinstance(node, StepProduct) or not isinstance(before, StepProduct) or node.left == node.target:
         return False
     sizes = (node.target, node.rows, node.columns) == (before.target, before.rows, before.columns)
     return node.accumulate and sizes
@@ -53,7 +62,7 @@ PARTIAL, TOTAL = "partial sums", "total"  # what a region does of a product whos
 
 
 @dataclass(frozen=True)
-class Region:
+class LoopRegion:
     """A product, or statements between two products.
 
     Args:
@@ -70,9 +79,9 @@ class Region:
     private: frozenset[str] = frozenset()
 
     @property
-    def product(self) -> Product | None:
+    def product(self) -> StepProduct | None:
         """The product that it is, if it is one."""
-        return self.nodes[0] if isinstance(self.nodes[0], Product) else None
+        return self.nodes[0] if isinstance(self.nodes[0], StepProduct) else None
 
     @property
     def statements(self) -> list[Statement]:
@@ -85,20 +94,22 @@ class Region:
         return frozenset(map(node_writes, self.nodes))
 
 
-def regions_of(stage: Stage, plan: StepPlan, period: int) -> list[Region]:
+def regions_of(stage: Stage, plan: StepPlan, period: int) -> list[LoopRegion]:
     """The regions of a loop where features are shared out with a period."""
     regions = []
     for is_row, group in groupby(stage.nodes, key=lambda node: isinstance(node, Statement)):
         nodes = tuple(group)
         if is_row:
             statements = [node for node in nodes if isinstance(node, Statement)]
-            regions.append(Region(nodes, period if by_features(statements, plan, period) else BY_ROWS))
+            regions.append(LoopRegion(nodes, period if by_features(statements, plan, period) else BY_ROWS))
         else:
-            regions += [Region((node,), period_of_product(node, period)) for node in nodes if isinstance(node, Product)]
+            regions += [
+                LoopRegion((node,), period_of_product(node, period)) for node in nodes if isinstance(node, StepProduct)
+            ]
     return regions
 
 
-def period_of_product(product: Product, period: int) -> int:
+def period_of_product(product: StepProduct, period: int) -> int:
     """The period with which columns of a product are shared out: that of the loop if they are so many times it."""
     return period if period and product.columns % period == 0 else product.columns
 

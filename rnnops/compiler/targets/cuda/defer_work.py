@@ -28,11 +28,11 @@ from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import Node, Statement, node_reads, node_writes
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, Region, by_features, numbers_of
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, LoopRegion, by_features, numbers_of
 from rnnops.compiler.targets.cuda.loop import Loop
 
 
-def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[Region, Region | None]:
+def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopRegion | None]:
     """Region `number` of a loop as what comes first, and what may be done while blocks wait after it."""
     region = loop.regions[number]
     if region.period == BY_ROWS or not region.statements or not _waits_next(loop, number):
@@ -56,7 +56,7 @@ def _waits_next(loop: Loop, number: int) -> bool:
     return False
 
 
-def _owners(loop: Loop, plan: StepPlan, region: Region) -> set[str]:
+def _owners(loop: Loop, plan: StepPlan, region: LoopRegion) -> set[str]:
     """What may be written late: nobody in the loop reads it but what is written late itself."""
     others = [node for one in loop.regions if one.nodes != region.nodes for node in one.nodes]
     needed = {owner for node in others for owner in node_reads(node)}
@@ -89,7 +89,7 @@ def _tensors(nodes: Sequence[Node], plan: StepPlan, touched: Callable[[Node], li
     return {plan.slots[owner].tensor for node in nodes for owner in touched(node) if owner in plan.slots}
 
 
-def _is_own(statement: Statement, changed: Collection[object], region: Region, plan: StepPlan) -> bool:
+def _is_own(statement: Statement, changed: Collection[object], region: LoopRegion, plan: StepPlan) -> bool:
     """Whether nobody else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
     for access in statement.reads():
         slot = plan.slots.get(access.owner)
@@ -99,7 +99,7 @@ def _is_own(statement: Statement, changed: Collection[object], region: Region, p
     return True
 
 
-def _is_written(tensor: object, region: Region, plan: StepPlan) -> bool:
+def _is_written(tensor: object, region: LoopRegion, plan: StepPlan) -> bool:
     return any(owner in plan.slots and plan.slots[owner].tensor == tensor for owner in region.written)
 
 
@@ -140,7 +140,7 @@ class FetchLines:
             lines.append(If(there, (*step_of_tile(STEP + 1), *following, *step_of_tile(STEP))))
         return lines
 
-    def _of(self, regions: Sequence[Region]) -> Iterator[Line]:
+    def _of(self, regions: Sequence[LoopRegion]) -> Iterator[Line]:
         for owner, period in self._owners(regions).items():
             place, own = self.layouts.places[owner], self.features(period) if period else None
             width = self.size(place.row)
@@ -149,7 +149,7 @@ class FetchLines:
             where = Array(place.array), self.address(place, first), last - first, width
             yield Do("fetch_columns", (*where, *share))
 
-    def _owners(self, regions: Sequence[Region]) -> dict[str, int]:
+    def _owners(self, regions: Sequence[LoopRegion]) -> dict[str, int]:
         """What regions read that lies far away, and the period with which a block reads it; one owner a tensor."""
         found: dict[str, int] = {}
         newest: dict[object, str] = {}
@@ -172,7 +172,7 @@ class FetchLines:
         shift, known = (self.plan.slots[name].shift for name in (owner, other))
         return shift < known if self.scan.reverse else shift > known
 
-    def _is_far(self, owner: str, region: Region) -> bool:
+    def _is_far(self, owner: str, region: LoopRegion) -> bool:
         place = self.layouts.places.get(owner)
         if place is None or self.plan.batch_axes.get(owner) != 0 or owner in self.plan.invariant:
             return False
@@ -184,7 +184,7 @@ class FetchLines:
         lasting = owner in self.plan.slots or place.extent == "tile"
         return lasting and not self._is_written(owner, region)
 
-    def _is_written(self, owner: str, region: Region) -> bool:
+    def _is_written(self, owner: str, region: LoopRegion) -> bool:
         """Whether a step writes it, other than the product that adds to it."""
         slot = self.plan.slots.get(owner)
         others = {name for one in self.loop.regions if one.nodes != region.nodes for name in one.written}

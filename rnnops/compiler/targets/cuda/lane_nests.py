@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, compare, most
+from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, most
 from rnnops.compiler.ir.kernel import Assign, Statement as Line
 from rnnops.compiler.ir.statements import Access, Statement
 from rnnops.compiler.schedule.loop_nests import Nest, is_register_fold
@@ -225,12 +225,12 @@ U, ROW, ONE = Name("u"), Name("row"), Literal(1)
 
 def quotient(a: Expr, b: Expr) -> Expr:
     """`a // b` of numbers of 32 bits."""
-    return Call("quotient", (a, b), dtype=INDEX)
+    return ScalarCall("quotient", (a, b), dtype=INDEX)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """`a % b` of numbers of 32 bits."""
-    return Call("remainder", (a, b), dtype=INDEX)
+    return ScalarCall("remainder", (a, b), dtype=INDEX)
 
 
 def step_and_row(row: Expr, rows: Expr) -> list[Line]:

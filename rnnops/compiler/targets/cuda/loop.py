@@ -33,13 +33,13 @@ from itertools import groupby
 from math import prod
 
 from rnnops.compiler.ir.scan import Scan, TensorName
-from rnnops.compiler.ir.statements import Product, node_reads
+from rnnops.compiler.ir.statements import StepProduct, node_reads
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     PARTIAL,
     TOTAL,
-    Region,
+    LoopRegion,
     feature_axis,
     feature_nests,
     is_number,
@@ -65,7 +65,7 @@ class Touch:
         span: the first and last element of each row, None where it may be any, or of several steps (a window).
     """
 
-    memory: TensorName | str | Product
+    memory: TensorName | str | StepProduct
     first: int
     last: int
     ring: int
@@ -87,7 +87,7 @@ class Touch:
         return low <= 0 <= high if self.ring == 0 else high - low >= self.ring or -low % self.ring <= high - low
 
 
-def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[Region], copies: int = COPIES) -> frozenset[int]:
+def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion], copies: int = COPIES) -> frozenset[int]:
     """Numbers of the regions before which all blocks wait.
 
     Args:
@@ -103,7 +103,7 @@ def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[Region], copies
     return frozenset(waits)
 
 
-def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[Region]) -> bool:
+def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion]) -> bool:
     """Whether steps may run at once: no step touches what another writes, in tensors or in sums over steps.
 
     What lies in scratch is left out: each step can have its own.
@@ -134,21 +134,21 @@ def _first_conflict(touches: Sequence[Sequence[Touch]], waits: set[int], steps: 
 
 def _reach(touches: Sequence[Sequence[Touch]]) -> int:
     """How many steps apart two touches of the same element may be."""
-    places: dict[TensorName | str | Product, list[Touch]] = {}
+    places: dict[TensorName | str | StepProduct, list[Touch]] = {}
     for touch in (touch for region in touches for touch in region):
         places.setdefault(touch.memory, []).append(touch)
     spans = [max(t.last for t in same) - min(t.first for t in same) for same in places.values()]
     return max([0, *spans, *(touch.ring for region in touches for touch in region)])
 
 
-def _seen(regions: Sequence[Region], number: int) -> set[str]:
+def _seen(regions: Sequence[LoopRegion], number: int) -> set[str]:
     """What other regions read."""
     others = [node for i, region in enumerate(regions) if i != number for node in region.nodes]
     return {owner for node in others for owner in node_reads(node)}
 
 
 def _touches(
-    scan: Scan, plan: StepPlan, region: Region, seen: Collection[str], copies: int = COPIES
+    scan: Scan, plan: StepPlan, region: LoopRegion, seen: Collection[str], copies: int = COPIES
 ) -> Iterator[Touch]:
     place = Positions(scan, plan)
     product = region.product
@@ -167,13 +167,13 @@ def _touches(
             yield replace(touch, span=spans.get(owner) if touch.first == touch.last else None)
 
 
-def _shares(region: Region, plan: StepPlan) -> Mapping[str, tuple[int | RowShare, bool]]:
+def _shares(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[int | RowShare, bool]]:
     """How each owner that changes is touched: by whom, and whether it is written."""
     found = shares_of_parts(region.work, region.private) if region.work else _shares_of_nests(region, plan)
     return {owner: share for owner, share in found.items() if owner not in plan.invariant}
 
 
-def _shares_of_nests(region: Region, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
+def _shares_of_nests(region: LoopRegion, plan: StepPlan) -> Mapping[str, tuple[int, bool]]:
     found: dict[str, tuple[int, bool]] = {}
     written = region.written - numbers_of(region.statements, plan)
     for nest in feature_nests(region.statements, plan):
@@ -233,18 +233,18 @@ class Sharing:
     groups: int
     members: int
 
-    def rows_of(self, product: Product) -> int:
+    def rows_of(self, product: StepProduct) -> int:
         """Of a product's left side that a group has at most: rows that add to one sum stay together."""
         together = rows_of_sum(self.rows)
         parts = -(-self.rows // together)
         own = together * -(-parts // self.groups)
         return own * product.rows // max(self.rows, 1)
 
-    def sums_of(self, product: Product, period: int) -> PartialSums:
+    def sums_of(self, product: StepProduct, period: int) -> PartialSums:
         """What a group keeps of partial sums."""
         return partial_sums(self.rows_of(product), product.columns, period, self.members)
 
-    def numbers(self, region: Region) -> int:
+    def numbers(self, region: LoopRegion) -> int:
         """That a block reads and writes for a region, if that is a product."""
         product = region.product
         if product is None:
@@ -257,36 +257,36 @@ class Sharing:
         return rows * (sums + own if region.part == PARTIAL else sums)
 
 
-def can_split(region: Region, sharing: Sharing, whatever_it_costs: bool) -> bool:
+def can_split(region: LoopRegion, sharing: Sharing, whatever_it_costs: bool) -> bool:
     """Whether a region is a product whose inner axis may be shared out, with less to read and write then."""
     product = region.product
     if product is None or region.period == BY_ROWS:
         return False
     if any(size % region.period for size in (product.inner, product.columns, product.offset, product.row_stride)):
         return False
-    halves = (Region(region.nodes, region.period, part) for part in (PARTIAL, TOTAL))
+    halves = (LoopRegion(region.nodes, region.period, part) for part in (PARTIAL, TOTAL))
     return whatever_it_costs or sum(map(sharing.numbers, halves)) < sharing.numbers(region)
 
 
 def with_split_products(
-    regions: Sequence[Region], sharing: Sharing, whatever_it_costs: bool = False
-) -> tuple[Region, ...]:
+    regions: Sequence[LoopRegion], sharing: Sharing, whatever_it_costs: bool = False
+) -> tuple[LoopRegion, ...]:
     """Regions with partial sums and totals in the place of products; all are partial before any is a total."""
-    found: list[Region] = []
+    found: list[LoopRegion] = []
     for splits, group in groupby(regions, key=lambda region: can_split(region, sharing, whatever_it_costs)):
         found += (half for some in members_apart(list(group)) for half in halves(some)) if splits else group
     return tuple(found)
 
 
-def halves(regions: Sequence[Region]) -> Iterator[Region]:
+def halves(regions: Sequence[LoopRegion]) -> Iterator[LoopRegion]:
     """Partial sums of all products, then totals."""
     for part in (PARTIAL, TOTAL):
-        yield from (Region(region.nodes, region.period, part) for region in regions)
+        yield from (LoopRegion(region.nodes, region.period, part) for region in regions)
 
 
-def members_apart(regions: Sequence[Region]) -> Iterator[list[Region]]:
+def members_apart(regions: Sequence[LoopRegion]) -> Iterator[list[LoopRegion]]:
     """Products in order, those together that read no result of each other on their left."""
-    group: list[Region] = []
+    group: list[LoopRegion] = []
     for region in regions:
         left = region.product.left if region.product else ""
         if any(left in other.written for other in group):
@@ -296,13 +296,13 @@ def members_apart(regions: Sequence[Region]) -> Iterator[list[Region]]:
     yield group
 
 
-def copies_of_sums(regions: Sequence[Region], sharing: Sharing, itemsize: int) -> int:
+def copies_of_sums(regions: Sequence[LoopRegion], sharing: Sharing, itemsize: int) -> int:
     """How many copies of partial sums L2 holds, at most two: then no step waits for readers of the one before."""
     nbytes = places_of_sums(regions, sharing, 1)[-1] * itemsize
     return 2 if 2 * nbytes <= L2_BYTES else 1 if nbytes <= L2_BYTES else 0
 
 
-def places_of_sums(regions: Sequence[Region], sharing: Sharing, copies: int) -> tuple[int, ...]:
+def places_of_sums(regions: Sequence[LoopRegion], sharing: Sharing, copies: int) -> tuple[int, ...]:
     """Where partial sums of each product begin, counted in numbers from the first one on; and their end."""
     places = [0]
     for region in regions:
@@ -336,7 +336,7 @@ class Loop:
         scratch: where the first of them begins in scratch of the dtype of products.
     """
 
-    regions: tuple[Region, ...]
+    regions: tuple[LoopRegion, ...]
     waits: frozenset[int]
     persistent: bool
     groups: int
@@ -351,7 +351,7 @@ class Loop:
     partials: tuple[int, ...] = ()
     scratch: int = 0
     parts: int = 1
-    over: tuple[Region, ...] = ()
+    over: tuple[LoopRegion, ...] = ()
     lengths: str = ""
 
     def sharing(self, rows: int) -> Sharing:
@@ -386,6 +386,6 @@ class Loop:
         return [f"one launch a tile: {groups}, {waits}, {weights}{sums}", *over]
 
     @property
-    def products(self) -> list[Product]:
+    def products(self) -> list[StepProduct]:
         """Its products, in order."""
         return [region.product for region in self.regions if region.product and region.part != TOTAL]

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rnnops.compiler.codegen.addresses import SCALARS, Addresses, array_parameters
-from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, Sizes
+from rnnops.compiler.codegen.pointwise_kernel import PointwiseKernel, SizeArguments
 from rnnops.compiler.codegen.scan_module import (
     BACKWARDS,
     HEADER_SIZES,
@@ -37,11 +37,11 @@ from rnnops.compiler.ir.kernel import (
     Array,
     Assign,
     Callee,
+    DeviceKernel,
     DeviceModule,
     Do,
     For,
     Function,
-    Kernel,
     Parameter,
     Pointer,
     Statement as Line,
@@ -50,12 +50,19 @@ from rnnops.compiler.ir.kernel import (
     statements_of,
 )
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Contraction, Node, Product, node_reads
+from rnnops.compiler.ir.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region, feature_nests, numbers_of
+from rnnops.compiler.targets.cuda.cyclic_distribution import (
+    BY_ROWS,
+    PARTIAL,
+    TOTAL,
+    LoopRegion,
+    feature_nests,
+    numbers_of,
+)
 from rnnops.compiler.targets.cuda.defer_work import FetchLines, deferred, step_of_tile
 from rnnops.compiler.targets.cuda.lane_nests import columns_and_rows, quotient, remainder, step_and_row
 from rnnops.compiler.targets.cuda.loop import Loop
@@ -101,11 +108,11 @@ class CudaScanWriter:
     loops: Mapping[int, Loop]
     weights: str
     constants: Constants = field(default_factory=Constants)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: SizeArguments = field(default_factory=SizeArguments)
     programs: list[PointwiseKernel] = field(default_factory=list)
     shared: dict[int, int] = field(default_factory=dict)  # periods of features -> number of the lane's share of them
     part_sizes: dict[int, int] = field(default_factory=dict)  # of axes that parts of a row share out -> their number
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[DeviceKernel] = field(default_factory=list)
 
     def written(self) -> ScanModule:
         driver = Function("scan", DRIVER_PARAMETERS, tuple(self._driver()))
@@ -144,21 +151,21 @@ class CudaScanWriter:
             lines += [self._launch(kernel, loop, STEP, STEP + 1, 0) for kernel in kernels]
         return [For("step", ZERO, STEPS, ONE, tuple(lines))]
 
-    def _launch(self, kernel: Kernel, loop: Loop, begin: Expr, end: Expr, numbers: int) -> Line:
+    def _launch(self, kernel: DeviceKernel, loop: Loop, begin: Expr, end: Expr, numbers: int) -> Line:
         grid = self._size(loop.blocks), self._size(numbers * np.dtype(self.dtype).itemsize)
         arrays = [Array(array.name) for array in kernel.arrays]
         return Do("on.launch", (Callee(kernel.name), *grid, LOW, begin, end, STEPS, *arrays))
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
-    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> Kernel:
+    def _kernel(self, name: str, loop: Loop, numbers: Iterable[int]) -> DeviceKernel:
         """Write a kernel for some regions of a loop."""
         programs, regions = len(self.programs), [(i, loop.regions[i]) for i in numbers]
         body = tuple(self._steps_apart(loop) if loop.apart else self._steps_in_order(loop, regions))
         lines = list(statements_of(body))
         buffers = {buffer for line in lines for buffer in buffers_of(line)}
         read = {one for line in lines for expression in expressions_of(line) for one in names_in(expression)}
-        kernel = Kernel(
+        kernel = DeviceKernel(
             name,
             arrays=tuple(array for array in self._arrays() if array.name in buffers),
             sizes=tuple(size for size in self._size_names() if size in read),
@@ -183,7 +190,7 @@ class CudaScanWriter:
         scalars = {name for program in programs for name in program.scalars}
         return tuple(SHARED[name] for name in sorted(scalars & SHARED.keys()))
 
-    def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
+    def _steps_in_order(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
         rows, together = self._rows_and_together()
         members = self._size(loop.members)
         lines: list[Line] = [
@@ -214,7 +221,7 @@ class CudaScanWriter:
         share = _share((N0, N1), MEMBER, members, M1 - M0, together)
         return [*share, Assign("n0", M0 + N0), Assign("n1", M0 + N1)]
 
-    def _own_row(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
+    def _own_row(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
         """The row of a block, where each has several, and what part of it the block does; some may have none."""
         parts = self._size(loop.parts)
         sizes = sorted({one.size for _, region in regions for one in region.work if one.axis >= 0})
@@ -227,7 +234,7 @@ class CudaScanWriter:
             lines += _share(self._part_of(size), Name(PART), parts, self._size(size), ONE)
         return lines
 
-    def _steps(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
+    def _steps(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
         lines, meanwhile = list[Line](), list[Line]()
         weights, mirrors = _places_of_weights(loop), self._mirrors(loop)
         for i, region in regions:
@@ -264,7 +271,7 @@ class CudaScanWriter:
         turns = TURN + before
         return [Do("arrive", (*group, MEMBER, members)), *meanwhile, Do("await_group", (*group, members, turns))]
 
-    def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, Region]]) -> list[Line]:
+    def _load_weights(self, loop: Loop, regions: Sequence[tuple[int, LoopRegion]]) -> list[Line]:
         lines: list[Line] = []
         places = _places_of_weights(loop)
         for region in (region for _, region in regions if region.part != TOTAL):
@@ -287,7 +294,7 @@ class CudaScanWriter:
             lines.append(Do("load_columns", (Array(weights), *where, *shape, *own, Pointer("kept", size(place)))))
         return lines
 
-    def _step_product(self, node: Product, period: int, loop: Loop, weights: int) -> Line:
+    def _step_product(self, node: StepProduct, period: int, loop: Loop, weights: int) -> Line:
         size, own = self._size, self._features(period)
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         left, target = self._place(node.left), self._place(node.target)
@@ -304,7 +311,7 @@ class CudaScanWriter:
             return Do("tensor_product", (*a, *rows, *kept, *c, *bias, size(groups), Array(sums_name(*sizes))))
         return Do("step_product", (*a, *rows, *kept, *c, *bias))
 
-    def _half(self, number: int, node: Product, loop: Loop, weights: int) -> Line:
+    def _half(self, number: int, node: StepProduct, loop: Loop, weights: int) -> Line:
         """Partial sums of a product, or what they add up to."""
         each = node.rows // self.scan.batch if self.plan.batch_axes else node.rows
         left, target, rows = self._place(node.left), self._place(node.target), (M1 - M0) * self._size(each)
@@ -323,7 +330,7 @@ class CudaScanWriter:
         return SplitLines(loop, rows, f"w_{self.dtype}", self._size, self._features)
 
     def _region(
-        self, region: Region, loop: Loop, mirror: str = "", own_row: Mapping[str, Argument] = NOWHERE
+        self, region: LoopRegion, loop: Loop, mirror: str = "", own_row: Mapping[str, Argument] = NOWHERE
     ) -> list[Line]:
         """Lines of elementwise work.
 
@@ -361,7 +368,7 @@ class CudaScanWriter:
         body = *step_and_row(place, rows), *STEP_OF_TILE, self._call(self._program(region, loop)), *after
         return [*before, For("e", *bounds, body)]
 
-    def _program(self, region: Region, loop: Loop, mirror: str = "") -> PointwiseKernel:
+    def _program(self, region: LoopRegion, loop: Loop, mirror: str = "") -> PointwiseKernel:
         """Write the pointwise kernel of a region."""
         stored = region.written & {*self._read_elsewhere(region), *self.plan.slots, *self.plan.accumulators}
         plan, statements = self.plan, region.statements
@@ -384,7 +391,7 @@ class CudaScanWriter:
         self.programs.append(program)
         return program
 
-    def _read_elsewhere(self, region: Region) -> Iterator[str]:
+    def _read_elsewhere(self, region: LoopRegion) -> Iterator[str]:
         """Owners that other nodes of loops and stages read."""
         own = {id(node) for node in region.nodes}
         for number, stage in enumerate(self.plan.stages):
@@ -482,6 +489,6 @@ def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, l
     """
     writer = CudaScanWriter(scan, plan, layouts, dtype, loops, dtype)
     writer.written()
-    products = [node for stage in plan.stages for node in stage.nodes if isinstance(node, Product | Contraction)]
+    products = [node for stage in plan.stages for node in stage.nodes if isinstance(node, StepProduct | Contraction)]
     of_products = {owner for node in products for owner in (*node_reads(node), node.target)}
     return of_products.union(*(program.pointers for program in writer.programs))

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rnnops.compiler.codegen.addresses import Addresses
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.codegen.scan_module import GOES_ON, ONE, STEPS, TRUE, ZERO
 from rnnops.compiler.ir.expressions import Expr, Literal, Name
 from rnnops.compiler.ir.kernel import Argument, Array, Do, MatrixProduct, Pointer, Statement as Line, StridedMatrix
-from rnnops.compiler.ir.statements import Contraction, Node, Product
+from rnnops.compiler.ir.statements import Contraction, Node, StepProduct
 from rnnops.compiler.schedule.places import Layouts, Place
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, apart
 from rnnops.compiler.targets.cuda.lane_nests import remainder
@@ -46,7 +46,7 @@ class SplitLines:
     size: Callable[[int], Expr]
     features: Callable[[int], tuple[Name, Name]]
 
-    def load(self, node: Product, period: int, weights: str, place: int) -> Do:
+    def load(self, node: StepProduct, period: int, weights: str, place: int) -> Do:
         """Rows of the weights come into shared memory."""
         layout, size = node.right.layout, self.size
         where = tuple(map(size, (layout.offset, *layout.strides, node.inner, node.columns, period)))
@@ -54,7 +54,7 @@ class SplitLines:
         kept = Pointer("kept", size(place))
         return Do("load_rows", (Array(weights), *where, members, width, *self.features(period), kept))
 
-    def clear(self, node: Product, period: int) -> Do:
+    def clear(self, node: StepProduct, period: int) -> Do:
         """Zeros where a block's numbers of a left side will lie."""
         rows = padded(self.loop.sharing(self.rows).rows_of(node))
         return Do("clear_own", (self._shared(self.loop.staged), self.size(rows * self._pitch(node, period))))
@@ -91,22 +91,22 @@ class SplitLines:
         c = *target, size(node.columns), size(period), *self.features(period)
         return Do("add_partials", (*partials, sums, *c, Literal(node.accumulate, dtype="bool"), *bias))
 
-    def _pitch(self, node: Product, period: int) -> int:
+    def _pitch(self, node: StepProduct, period: int) -> int:
         pitch: int = staged_width(node.inner, period, self.loop.members) + TILE
         return pitch
 
     def _shared(self, place: int) -> Pointer:
         return Pointer("shared", self.size(place))
 
-    def _region(self, number: int) -> tuple[Product, int]:
+    def _region(self, number: int) -> tuple[StepProduct, int]:
         region = self.loop.regions[number]
         assert region.product is not None
         return region.product, region.period
 
-    def _sums(self, node: Product, period: int) -> PartialSums:
+    def _sums(self, node: StepProduct, period: int) -> PartialSums:
         return self.loop.sharing(self.rows).sums_of(node, period)
 
-    def _shape(self, node: Product, period: int) -> tuple[Expr, ...]:
+    def _shape(self, node: StepProduct, period: int) -> tuple[Expr, ...]:
         sums = self._sums(node, period)
         return self.size(sums.height), self.size(sums.width), MEMBER, self.size(self.loop.members)
 
@@ -131,7 +131,7 @@ class DriverProducts:
     """
 
     layouts: Layouts
-    sizes: Sizes
+    sizes: SizeArguments
     has_rows: bool
     summed: set[str] = field(default_factory=set)  # what the products before have added to in this tile
 
@@ -145,24 +145,24 @@ class DriverProducts:
         """Products of the step at hand."""
         return [Do("on.multiply", tuple(map(self._of_step, some))) for some in apart(nodes)]
 
-    def bias(self, node: Product) -> tuple[str, Expr]:
+    def bias(self, node: StepProduct) -> tuple[str, Expr]:
         """The array of a product's bias, and where it begins there; the target's and -1 where it has none."""
         if not node.bias:
             return self._place(node.target).array, Literal(-1)
         return self.layouts.arrays[node.bias.owner], self.sizes.of(node.bias.layout.offset)
 
-    def _of_step(self, node: Product | Contraction) -> MatrixProduct:
-        assert isinstance(node, Product)
+    def _of_step(self, node: StepProduct | Contraction) -> MatrixProduct:
+        assert isinstance(node, StepProduct)
         left, target = (self._addresses.of_row(self._place(owner), ZERO) for owner in (node.left, node.target))
         return self._product(node, left, target, self.sizes.of(node.rows))
 
-    def _of_tile(self, node: Product | Contraction) -> MatrixProduct:
+    def _of_tile(self, node: StepProduct | Contraction) -> MatrixProduct:
         if isinstance(node, Contraction):
             return self._contraction(node)
         left, target = (self._base(self._place(owner)) for owner in (node.left, node.target))
         return self._product(node, left, target, STEPS * self.sizes.of(node.rows))
 
-    def _product(self, node: Product, left: Expr, target: Expr, rows: Expr) -> MatrixProduct:
+    def _product(self, node: StepProduct, left: Expr, target: Expr, rows: Expr) -> MatrixProduct:
         layout, size = node.right.layout, self.sizes.of
         a = StridedMatrix(self._place(node.left).array, left + size(node.offset), size(node.row_stride), ONE)
         weights = self.layouts.arrays[node.right.owner]

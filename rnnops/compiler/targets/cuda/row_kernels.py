@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseWriter
-from rnnops.compiler.ir.expressions import INDEX, Call, Expr, Literal, Name, choice, compare, names_in
+from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
 from rnnops.compiler.ir.kernel import Assign, Do, If, LaneFold, Parameter, Store
 from rnnops.compiler.ir.statements import FOLDS, Statement
 from rnnops.compiler.schedule.loop_nests import Nest
@@ -96,7 +96,7 @@ class BlockPointwiseWriter(PointwiseWriter):
             name, dtype = self.accumulators[id(statement)], self.types[statement.target.owner].dtype
             arguments = (name, LANE, *FOLDING[who], self._scalar(f"shared_{dtype}"))
             self._scalars("lane", *sorted(set().union(*map(names_in, FOLDING[who]))))
-            folded = Call(self._fold_of_lanes(statement), arguments, dtype=name.dtype)
+            folded = ScalarCall(self._fold_of_lanes(statement), arguments, dtype=name.dtype)
             self.lines.append(Assign(name.name, folded))
         super()._finish_register(statement, depth, needed)
 
@@ -209,7 +209,7 @@ class MirroredPointwiseWriter(FeaturePointwiseWriter):
         super()._write(depth, line)
         if line.blob == self.mirrored:
             buffer, first, count = (self._scalar(name) for name in ("own_row", "own_first", "own_count"))
-            place = Call("own_number", (line.index, self._size(self.period), first, count), dtype=INDEX)
+            place = ScalarCall("own_number", (line.index, self._size(self.period), first, count), dtype=INDEX)
             self.lines.append(Store(buffer.name, place, line.value))
 
 

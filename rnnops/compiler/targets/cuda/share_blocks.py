@@ -36,13 +36,13 @@ import numpy as np
 
 from rnnops.compiler.ir.kernel import Parameter
 from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Node, Product, Stage
+from rnnops.compiler.ir.statements import Node, Stage, StepProduct
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     PARTIAL,
     TOTAL,
-    Region,
+    LoopRegion,
     periods,
     regions_of,
     shared_by_rows,
@@ -84,7 +84,7 @@ class OnChip:
     numbers: int
 
 
-def on_chip(regions: Sequence[Region], sharing: Sharing, lanes: int, room: int, per_number: int) -> OnChip:
+def on_chip(regions: Sequence[LoopRegion], sharing: Sharing, lanes: int, room: int, per_number: int) -> OnChip:
     """Lay out the memory of a block.
 
     Args:
@@ -110,7 +110,7 @@ def on_chip(regions: Sequence[Region], sharing: Sharing, lanes: int, room: int, 
     return OnChip(tuple(places), end, depth, after, after + sums)
 
 
-def _weights(region: Region, product: Product, sharing: Sharing) -> int:
+def _weights(region: LoopRegion, product: StepProduct, sharing: Sharing) -> int:
     """Of a member."""
     width = product.columns // region.period * -(-region.period // sharing.members)
     count: int = shared_numbers(0, product.inner, width, 0).weights
@@ -160,7 +160,7 @@ def rounding_of_plan(plan: StepPlan) -> str:
 
 def check_lanes(plan: StepPlan, lanes: int, net: str) -> None:
     """Raise DeviceError where blocks are no whole warps, and products are on tensor cores."""
-    products = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, Product)]
+    products = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, StepProduct)]
     if rounding_of(products) and lanes % WARP:
         raise DeviceError(
             "products of rounded operands take whole warps", net=net, wanted=f"lanes by {WARP}", came=str(lanes)
@@ -211,12 +211,12 @@ def with_fragments(loop: Loop, rows: int, blocks: Blocks) -> Loop:
     return replace(loop, weights=tuple(places), staged=end, depth=depth, sums=first, numbers=numbers)
 
 
-def width_of(loop: Loop, product: Product, period: int) -> int:
+def width_of(loop: Loop, product: StepProduct, period: int) -> int:
     """Columns of the member that has most."""
     return product.columns // period * -(-period // loop.members)
 
 
-def warps_of(loop: Loop, product: Product, period: int, rows: int) -> tuple[int, int, int]:
+def warps_of(loop: Loop, product: StepProduct, period: int, rows: int) -> tuple[int, int, int]:
     """Tiles of a warp, how many times 16 rows it has, and how many groups of tiles lie in shared memory.
 
     Args:
@@ -226,7 +226,7 @@ def warps_of(loop: Loop, product: Product, period: int, rows: int) -> tuple[int,
     return tiles, times_of(rows_of(loop, product, rows)), groups
 
 
-def fragments_of(products: Iterable[Product | None]) -> tuple[Parameter, ...]:
+def fragments_of(products: Iterable[StepProduct | None]) -> tuple[Parameter, ...]:
     """What kernels with such products have beside other memory: words of fragments, sums to begin with."""
     rounding = rounding_of([product for product in products if product])
     if not rounding:
@@ -242,7 +242,7 @@ def instruction_lines(loop: Loop) -> Iterator[str]:
         yield f"products of a step: {INSTRUCTIONS[rounding].short}, sums in float32"
 
 
-def rows_of(loop: Loop, product: Product, rows: int) -> int:
+def rows_of(loop: Loop, product: StepProduct, rows: int) -> int:
     """Rows of a product's left side in the group that has most."""
     together = rows_of_sum(rows)
     parts = -(-rows // together)
@@ -326,7 +326,7 @@ def share_loop(scan: Scan, plan: StepPlan, stage: Stage, blocks: Blocks, dtype: 
 
 
 def _shared(
-    regions: tuple[Region, ...], waits: frozenset[int], rows: int, blocks: Blocks, itemsize: int, per_number: int
+    regions: tuple[LoopRegion, ...], waits: frozenset[int], rows: int, blocks: Blocks, itemsize: int, per_number: int
 ) -> Loop:
     """Groups and members for a loop with products; step by step where all blocks together cannot hold the weights."""
     parts = -(-rows // rows_of_sum(rows))
@@ -368,16 +368,16 @@ def _split(
     return replace(loop, copies=copies, partials=places_of_sums(regions, loop.sharing(rows), copies))
 
 
-def _rows_meet(plan: StepPlan, regions: Sequence[Region], rows: int) -> bool:
+def _rows_meet(plan: StepPlan, regions: Sequence[LoopRegion], rows: int) -> bool:
     """Whether several rows add to one sum."""
     by_row = {owner for region in regions for owner in region.written if plan.accumulators.get(owner)}
     return bool(by_row) and rows_of_sum(rows) > 1
 
 
-def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[Region, ...], frozenset[int]]:
+def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[LoopRegion, ...], frozenset[int]]:
     found = periods(stage)
     wide = [period for period in found if period * NARROW >= found[0]]
-    best: tuple[tuple[int, int, int], tuple[Region, ...], frozenset[int]] | None = None
+    best: tuple[tuple[int, int, int], tuple[LoopRegion, ...], frozenset[int]] | None = None
     for period in wide or [BY_ROWS]:
         regions = tuple(regions_of(stage, plan, period))
         waits = place_barriers(scan, plan, regions)
@@ -388,6 +388,6 @@ def _with_fewest_waits(scan: Scan, plan: StepPlan, stage: Stage) -> tuple[tuple[
     return best[1], best[2]
 
 
-def _work_by_rows(regions: Sequence[Region]) -> int:
+def _work_by_rows(regions: Sequence[LoopRegion]) -> int:
     statements = [s for region in regions if region.period == BY_ROWS for s in region.statements]
     return sum(prod(statement.extents) for statement in statements)

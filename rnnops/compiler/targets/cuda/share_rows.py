@@ -32,16 +32,16 @@ from functools import cached_property
 from math import prod
 
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, ONE, STEP, STEPS, ZERO
-from rnnops.compiler.ir.expressions import Cast, Expr, Load, Name, any_of, both, choice, compare, least, most
+from rnnops.compiler.ir.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
 from rnnops.compiler.ir.kernel import Assign, For, If, Statement as Line
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.ir.statements import (
     Access,
     Layout,
     Node,
-    Product,
     Stage,
     Statement,
+    StepProduct,
     dense,
     node_reads,
     node_writes,
@@ -52,7 +52,7 @@ from rnnops.compiler.schedule.stages import live_nodes
 from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
-    Region,
+    LoopRegion,
     is_number,
     numbers_of,
     regions_of,
@@ -113,7 +113,7 @@ def _left(scan: Scan, plan: StepPlan, number: int, lengths: str) -> list[Node] |
 
 def _without_product(node: Node, plan: StepPlan, nodes: Sequence[Node]) -> Node:
     """A product of zeros with a bias becomes the bias; products add it for nothing."""
-    if not isinstance(node, Product) or node.bias is None or node.accumulate:
+    if not isinstance(node, StepProduct) or node.bias is None or node.accumulate:
         return node
     kind, size = plan.types[node.target], node.bias.layout
     writers = [other for other in nodes if node_writes(other) == node.left]
@@ -128,7 +128,7 @@ def _is_zeros(node: Node) -> bool:
     return isinstance(node, Statement) and node.form == "copy" and node.operands == (0,) and not node.fold
 
 
-def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> tuple[Region, ...]:
+def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> tuple[LoopRegion, ...]:
     """Their regions; of a row that several blocks share the first block does it."""
     stage = Stage(tuple(nodes), True, plan.stages[number].cyclic)
     regions = regions_of(stage, plan, loop.period)
@@ -139,11 +139,11 @@ def _regions(plan: StepPlan, number: int, loop: Loop, nodes: Sequence[Node]) -> 
     return tuple(_of_first(region, private) if rows else region for region, rows in zip(regions, by_rows, strict=True))
 
 
-def _of_first(region: Region, private: frozenset[str]) -> Region:
+def _of_first(region: LoopRegion, private: frozenset[str]) -> LoopRegion:
     """Args: private: what each block of a row has for itself at other steps."""
     nests = fuse_nests(region.statements, folds_last=True)
     work = tuple(RowNest(nest, FIRST) for nest in nests)
-    return Region(region.nodes, BY_ROWS, work=work, private=private & region.written)
+    return LoopRegion(region.nodes, BY_ROWS, work=work, private=private & region.written)
 
 
 # -- lines of a kernel ------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def steps_of_group(lengths: Load) -> list[Line]:
     Args:
         lengths: that of row `n`.
     """
-    longer = Assign(LONGEST.name, most(LONGEST, Cast(lengths, dtype=ROW.dtype) - FIRST_STEP))
+    longer = Assign(LONGEST.name, most(LONGEST, CastExpr(lengths, dtype=ROW.dtype) - FIRST_STEP))
     begin = least(END, most(BEGIN, LOW + STEPS - LONGEST))
     end = least(END, most(BEGIN, LONGEST - LOW))
     return [
@@ -246,7 +246,7 @@ class _Known:
     def stage(self) -> Stage:
         return self.plan.stages[self.number]
 
-    def by_rows(self) -> list[Region]:
+    def by_rows(self) -> list[LoopRegion]:
         """Regions whose rows blocks share out."""
         return [region for region in self.loop.regions if region.period == BY_ROWS]
 
@@ -342,11 +342,11 @@ class _Shared:
         return replace(plan, stages=tuple(stages), types=types, batch_axes={**plan.batch_axes, **axes})
 
     @cached_property
-    def _regions(self) -> list[Region]:
+    def _regions(self) -> list[LoopRegion]:
         """The loop's regions, with twins in those that go by rows."""
         return [self._with_twins(region) for region in self.known.loop.regions]
 
-    def _with_twins(self, region: Region) -> Region:
+    def _with_twins(self, region: LoopRegion) -> LoopRegion:
         twins = {owner: twin for owner, twin in self._twins.items() if owner in region.written}
         if region.period != BY_ROWS or not twins:
             return region
@@ -366,7 +366,7 @@ class _Shared:
         """The loop with a region for all nests that follow each other without a wait."""
         regions = [piece for region in self._regions for piece in self._pieces(region)]
         waits = place_barriers(self.known.scan, self.plan, regions)
-        joined: list[Region] = []
+        joined: list[LoopRegion] = []
         found: set[int] = set()
         for i, region in enumerate(regions):
             if i in waits:
@@ -379,7 +379,7 @@ class _Shared:
         shared = replace(known.loop, regions=tuple(joined), waits=frozenset(found))
         return replace(shared, members=known.members, parts=known.parts)
 
-    def _pieces(self, region: Region) -> list[Region]:
+    def _pieces(self, region: LoopRegion) -> list[LoopRegion]:
         """A region for each nest of a region that goes by rows."""
         if region.period != BY_ROWS:
             return [region]
@@ -387,7 +387,7 @@ class _Shared:
         shared = {owner for owner in owners_written(work) if self.known.is_public(owner)}
         others = owners_written([one for one in work if one.axis != EVERY])
         private = owners_written(work) - shared - others
-        return [Region(tuple(one.nest.statements), BY_ROWS, work=(one,), private=private) for one in work]
+        return [LoopRegion(tuple(one.nest.statements), BY_ROWS, work=(one,), private=private) for one in work]
 
     def _work(self, statements: Sequence[Statement]) -> list[RowNest]:
         """Who does each nest of a region."""
@@ -442,7 +442,7 @@ def _uses(nodes: Collection[Node], owner: str) -> bool:
     return any(owner == node_writes(node) or owner in node_reads(node) for node in nodes)
 
 
-def _joined(a: Region, b: Region) -> Region:
+def _joined(a: LoopRegion, b: LoopRegion) -> LoopRegion:
     return replace(a, nodes=(*a.nodes, *b.nodes), work=(*a.work, *b.work))
 
 

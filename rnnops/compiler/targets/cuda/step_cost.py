@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, Region
+from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, TOTAL, LoopRegion
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import Loop
 from rnnops.kernels.cuda.split_product import PartialSums, partial_sums
@@ -94,7 +94,7 @@ def _cheapest(parts: Sequence[Sequence[str]], waits: Sequence[int], numbers: Seq
     return times.index(min(times)), False
 
 
-def _products(loop: Loop, batch: int) -> Iterator[tuple[Region, tuple[int, ...]]]:
+def _products(loop: Loop, batch: int) -> Iterator[tuple[LoopRegion, tuple[int, ...]]]:
     """Regions with a product, and what that costs depends on."""
     sharing = loop.sharing(batch)
     for number, region in enumerate(loop.regions):

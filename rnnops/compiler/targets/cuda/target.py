@@ -34,7 +34,7 @@ from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
 from rnnops.compiler.targets.cuda.lane_nests import LANES
@@ -233,7 +233,7 @@ class Cuda:
         }
         plan, loops = share_rows(scan, plan, loops, blocks)
         loops = {n: let_finished_rows_leave(scan, plan, n, loop) for n, loop in loops.items()}
-        team = Team(max([1, *(loop.blocks for loop in loops.values())]))
+        team = ScanTeam(max([1, *(loop.blocks for loop in loops.values())]))
         known = scan, plan, tile, team.threads, _least_extents(plan, loops), COPIES
         layouts = lay_out(*known, used=owners_in_memory(scan, plan, lay_out(*known), dtype, loops))
         layouts.need(dtype)
@@ -256,7 +256,7 @@ class Cuda:
     def load(self, text: ScanModule, width: int | None) -> Any:
         return load_module(text.python()).scan
 
-    def call(self, function: Any, team: Team, work: Work, may_fail: bool) -> bool:
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
         _, status, sizes, *arrays = work
         stream = current_stream()
         if is_captured():

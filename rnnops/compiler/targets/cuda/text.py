@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rnnops.compiler.ir.expressions import Literal
-from rnnops.compiler.ir.kernel import INDENT, DeviceModule, For, Function, If, Kernel, LaneFold, Statement, beside
+from rnnops.compiler.ir.kernel import INDENT, DeviceKernel, DeviceModule, For, Function, If, LaneFold, Statement, beside
 from rnnops.compiler.targets.cuda.lane_nests import LANES, MATES
 from rnnops.kernels.cuda import async_copy, lanes, split_product, step_product, step_product_tensor
 from rnnops.kernels.cuda.facade import choose
@@ -95,7 +95,7 @@ def _lines(body: Sequence[Statement]) -> Iterator[str]:
             yield f"{INDENT * 2}{index} += {statement.step}"
 
 
-def _kernel(kernel: Kernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
+def _kernel(kernel: DeviceKernel, module: DeviceModule, for_people: bool) -> Iterator[str]:
     dtypes = ", ".join(f'"{array.dtype}"' for array in kernel.arrays)
     names = ["low", "begin", "end", "steps", "sizes", "status", "counters", *(array.name for array in kernel.arrays)]
     yield f"@scan_kernel({dtypes})"

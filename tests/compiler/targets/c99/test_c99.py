@@ -18,7 +18,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir.expressions import Literal, Load
 from rnnops.compiler.ir.kernel import Do, Function, Module, Parameter, Pointer
 from rnnops.compiler.lower.scalar_expressions import Constants
-from rnnops.compiler.schedule.share_work import Team
+from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.targets.c99.target import C99, c_text
 
 pytestmark = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")
@@ -124,7 +124,7 @@ def run_jobs(jobs: list[Job], constants: Constants) -> list[Any]:
     target, status = C99(), np.zeros(4, np.int64)
     function = target.load(ScanModule(module, constants, (), (), ()), None)
     memory = [array for _, array in (*arrays, lengths)]
-    target.call(function, Team(1), (None, status, np.zeros(1, np.int64), *memory), may_fail=False)
+    target.call(function, ScanTeam(1), (None, status, np.zeros(1, np.int64), *memory), may_fail=False)
     return outs
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from native_loops import ELEMENT, ONE, ZERO, Array, NativeRows, number
 
-from rnnops.compiler.ir.expressions import Call, Cast, Expr, Literal, Load, Name
+from rnnops.compiler.ir.expressions import CastExpr, Expr, Literal, Load, Name, ScalarCall
 from rnnops.compiler.ir.kernel import Assign, For, Function, Parameter, Statement, Store
 from rnnops.compiler.targets.cpu import llvm_text
 from rnnops.compiler.targets.cpu.row_sums import LANES
@@ -42,7 +42,7 @@ def load(name: str, dtype: str) -> Load:
 
 def step(total: str, value: Expr, *factors: Expr) -> Assign:
     name = "add_product_any_order" if factors else "add_any_order"
-    return Assign(total, Call(name, (Name(total, dtype=value.dtype), value, *factors), dtype=value.dtype))
+    return Assign(total, ScalarCall(name, (Name(total, dtype=value.dtype), value, *factors), dtype=value.dtype))
 
 
 def kernel(dtype: str, body: Sequence[Statement], totals: int = 1, memory: Sequence[str] = ()) -> NativeRows:
@@ -59,19 +59,19 @@ def kernel(dtype: str, body: Sequence[Statement], totals: int = 1, memory: Seque
 def company(dtype: str) -> dict[str, tuple[NativeRows, tuple[str, ...]]]:
     """Loops that sum `x` beside something else, and what memory they touch beside."""
     x, y = load("x", dtype), load("y", dtype)
-    power, far = Call("exp", (x,), dtype=dtype), Call("sin", (y,), dtype=dtype)
+    power, far = ScalarCall("exp", (x,), dtype=dtype), ScalarCall("sin", (y,), dtype=dtype)
     own, other = step("total_0", x), step("total_1", far)
     wide = "float64" if dtype == "float32" else "float32"
     return {
         "alone": (kernel(dtype, [own]), ()),
         "a store": (kernel(dtype, [Store("m0", ELEMENT, x * y), own], 1, [dtype]), (dtype,)),
         "a store of half words": (
-            kernel(dtype, [Store("m0", ELEMENT, Cast(x, dtype="int16")), own], 1, ["int16"]),
+            kernel(dtype, [Store("m0", ELEMENT, CastExpr(x, dtype="int16")), own], 1, ["int16"]),
             ("int16",),
         ),
         "powers": (kernel(dtype, [Store("m0", ELEMENT, power), own], 1, [dtype]), (dtype,)),
         "another sum": (kernel(dtype, [other, own], 2), ()),
-        "another dtype": (kernel(dtype, [Store("m0", ELEMENT, Cast(y, dtype=wide)), own], 1, [wide]), (wide,)),
+        "another dtype": (kernel(dtype, [Store("m0", ELEMENT, CastExpr(y, dtype=wide)), own], 1, [wide]), (wide,)),
         "what is not in a row": (kernel(dtype, [Store("m0", ZERO, x), own], 1, [dtype]), (dtype,)),
     }
 
@@ -96,7 +96,7 @@ def test_bits_are_those_of_lanes_whatever_else_a_loop_does(
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_powers_have_the_same_bits_in_every_vector(dtype: str) -> None:
-    power = Call("exp", (load("x", dtype),), dtype=dtype)
+    power = ScalarCall("exp", (load("x", dtype),), dtype=dtype)
     summed = kernel(dtype, [step("total_0", power)])
     kept = kernel(dtype, [Store("m0", ELEMENT, power), step("total_0", load("x", dtype))], 1, [dtype])
     for n in LENGTHS:

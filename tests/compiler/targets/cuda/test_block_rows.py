@@ -11,7 +11,7 @@ import pytest
 from scan_cases import lowered_step, run_statements
 
 import rnnops as ro
-from rnnops.compiler.codegen.pointwise_kernel import Sizes
+from rnnops.compiler.codegen.pointwise_kernel import SizeArguments
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
@@ -89,7 +89,7 @@ def test_lanes_make_the_same_as_numpy(name: str, lanes: int) -> None:
     feeds = {n: np.array([4, 0, -5], "int32") if n == "i" else random.normal(size=kind) for n, kind in kinds.items()}
     wanted = run_statements(lowered, feeds)
     last = lowered.statements[-1].target.owner
-    sizes, constants = Sizes(), Constants()
+    sizes, constants = SizeArguments(), Constants()
     writer = BlockPointwiseWriter("row", lowered.types, {}, {last}, {}, sizes, constants)
     program = writer.write(fuse_nests(lowered.statements, folds_last=True))
     values = [f"c{i}" for i in range(len(sizes.values))]

@@ -19,10 +19,10 @@ from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.ir.statements import Access, Layout, Product
+from rnnops.compiler.ir.statements import Access, Layout, StepProduct
 from rnnops.compiler.schedule.step_plan import rows_of_sum
 from rnnops.compiler.targets.cuda import share_blocks
-from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, Region
+from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, LoopRegion
 from rnnops.compiler.targets.cuda.loop import Loop, Sharing, place_barriers, with_split_products
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, share_loop
 from rnnops.compiler.targets.cuda.step_cost import step_time
@@ -241,20 +241,20 @@ def test_bytes_of_a_step() -> None:
 
 def test_partial_sums_of_products_side_by_side_come_first() -> None:
     """One wait serves both."""
-    first, second = (Region((node,), 4) for node in (product_of("a"), product_of("b")))
+    first, second = (LoopRegion((node,), 4) for node in (product_of("a"), product_of("b")))
     sharing = Sharing(2, 1, 2)
     found = with_split_products([first, second], sharing, whatever_it_costs=True)
     assert [(region.written, region.part) for region in found] == [
         ({"a"}, PARTIAL), ({"b"}, PARTIAL), ({"a"}, TOTAL), ({"b"}, TOTAL),
     ]  # fmt: skip
-    reads_first = Region((replace(product_of("c"), left="a"),), 4)
+    reads_first = LoopRegion((replace(product_of("c"), left="a"),), 4)
     found = with_split_products([first, reads_first], sharing, whatever_it_costs=True)
     assert [region.part for region in found] == [PARTIAL, TOTAL, PARTIAL, TOTAL]
 
 
-def product_of(target: str) -> Product:
+def product_of(target: str) -> StepProduct:
     right = Access("w", Layout(0, (8, 4), (4, 1)))
-    return Product(target, "left", 2, 8, 4, 0, 8, right, target)
+    return StepProduct(target, "left", 2, 8, 4, 0, 8, right, target)
 
 
 def test_rows_of_a_group_are_no_more_than_memory_is_laid_out_for() -> None:
@@ -274,7 +274,7 @@ def test_rows_of_a_group_are_no_more_than_memory_is_laid_out_for() -> None:
 
 @pytest.mark.parametrize("sizes", [{"inner": 9}, {"columns": 6}, {"offset": 2}, {"row_stride": 10}])
 def test_left_sides_that_lie_otherwise_are_not_split(sizes: dict[str, int]) -> None:
-    region = Region((replace(product_of("a"), **sizes),), 4)
+    region = LoopRegion((replace(product_of("a"), **sizes),), 4)
     assert with_split_products([region], Sharing(2, 1, 2), whatever_it_costs=True) == (region,)
 
 
