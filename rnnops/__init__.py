@@ -5,17 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rnnops import cells as cells
 from rnnops.arguments import did_you_mean as _did_you_mean
 from rnnops.blob import Blob as Blob
-from rnnops.cells import (
-    GRU as GRU,
-    LSTM as LSTM,
-    MILSTM as MILSTM,
-    BasicRNN as BasicRNN,
-    LayerNormLSTM as LayerNormLSTM,
-    LayerNormMILSTM as LayerNormMILSTM,
-)
 from rnnops.errors import (
     ArgumentError as ArgumentError,
     BudgetError as BudgetError,
@@ -148,7 +139,6 @@ from rnnops.ops import (
     where as where,
     with_gradient as with_gradient,
 )
-from rnnops.parse import parse_net as parse_net
 from rnnops.recurrent import Link as Link, cell as cell, recurrent_net as recurrent_net, scan as scan
 from rnnops.schema import op_names as op_names
 from rnnops.scopes import name_scope as name_scope
@@ -156,15 +146,26 @@ from rnnops.util import LOADING as _LOADING
 from rnnops.version import VERSION as VERSION
 
 if TYPE_CHECKING:
-    from rnnops import checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
+    from rnnops import cells as cells, checkpoints as checkpoints, model as model, onnx as onnx, testing as testing
+    from rnnops.cells import (
+        GRU as GRU,
+        LSTM as LSTM,
+        MILSTM as MILSTM,
+        BasicRNN as BasicRNN,
+        LayerNormLSTM as LayerNormLSTM,
+        LayerNormMILSTM as LayerNormMILSTM,
+    )
     from rnnops.compiler import Pullback as Pullback, Run as Run, compile as compile
     from rnnops.compiler.buffers.memory import release_memory as release_memory
+    from rnnops.parse import parse_net as parse_net
 
 __version__ = VERSION
-# Loaded at first use: they bring SciPy with them, and `import rnnops` is to stay light.
+# Loaded at first use, so that `import rnnops` stays light.
 _HIDDEN = {"Any", "TYPE_CHECKING", "annotations", "import_module"}
-_MODULES = ("checkpoints", "model", "onnx", "testing")
+_MODULES = ("cells", "checkpoints", "model", "onnx", "testing")
 _LAZY = {
+    **dict.fromkeys(("BasicRNN", "GRU", "LSTM", "LayerNormLSTM", "LayerNormMILSTM", "MILSTM"), "rnnops.cells"),
+    "parse_net": "rnnops.parse",
     **dict.fromkeys(("compile", "Run", "Pullback"), "rnnops.compiler"),
     **dict.fromkeys(("devices", "on_device"), "rnnops.compiler.api.compile"),
     "release_memory": "rnnops.compiler.buffers.memory",

@@ -118,8 +118,7 @@ def _hoisted(call: Call, taken: set[str]) -> list[Op]:
     inputs = [*cell.net.input_specs, *(Input(name, cell.net.dtype_of(name), None) for name in split.results)]
     step = cell.net.with_ops(split.stay, inputs=inputs).snapshot()
     changed = replace(call.op, attributes={**call.op.attributes, "cell": step})
-    more = {name: outer[name] for name in split.results}
-    return [*once, without_unread_references(with_references(changed, more))]
+    return [*once, without_unread_references(with_references(changed, {name: outer[name] for name in split.results}))]
 
 
 def _kept_inside(recurrence: Recurrence) -> set[str]:
