@@ -7,16 +7,16 @@ where they are there.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from rnnops.kernels.cpu.native import PRODUCTS_LEVEL, address_of, engine_of, object_of
 from rnnops.kernels.cpu.processor import PAIRS, SINGLES, has_pairs, llvm, vector_width
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS
-from rnnops.util import LazyModule
+from rnnops.util import LazyModule, wait_for
 
 PRODUCTS = ("gemm_packed", "gemm_tn", "pack_into", "pack_transposed_into")
 THREADS = (
@@ -35,6 +35,9 @@ THREADS = (
 ROUNDED = {f"{name}_bfloat16": name for name in PRODUCTS}  # as drivers call them
 BY_INT8 = {f"{name}_int8": name for name in PRODUCTS if name != "gemm_tn"}  # likewise; gradients are of floats
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
+_libraries: dict[str, Library] = {}  # that were made, for good: threads run their code, and LLVM knows their addresses
+_MAKING = threading.RLock()  # were two threads to make one library, the code of one would be freed while it runs
+wait_for(_MAKING, outer=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,28 +89,24 @@ def way_of(width: int) -> str:
     return PAIRS if has_pairs(width) else SINGLES
 
 
-@cache
 def products(dtype: str, width: int) -> Library:
     """Products and packing of one dtype with vectors of one width."""
     name = f"products_{dtype}_{width}"
     return _library(name, PRODUCTS, lambda symbols: write_runtime.products(symbols, dtype, width))
 
 
-@cache
 def rounded_products(way: str, width: int) -> Library:
     """Products and packing of float32 operands that are rounded to bfloat16, as pairs or as single numbers."""
     name = f"products_bfloat16_{way}_{width}"
     return _library(name, PRODUCTS, lambda symbols: write_runtime.rounded_products(symbols, way, width))
 
 
-@cache
 def int8_products(width: int) -> Library:
     """Products of float32 rows with whole numbers of a byte each, and packing of these."""
     name = f"products_int8_{width}"
     return _library(name, BY_INT8.values(), lambda symbols: write_runtime.int8_products(symbols, width))
 
 
-@cache
 def threads() -> Library:
     """Barriers, what starts drivers, and lists of rows."""
     return _library("threads", THREADS, lambda symbols: write_runtime.threads(symbols), WRITE)
@@ -116,6 +115,15 @@ def threads() -> Library:
 def _library(
     name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str], room: int = WRITE_PRODUCTS
 ) -> Library:
+    """The library of a name, made by the first who asks while others wait."""
+    if name not in _libraries:
+        with _MAKING:
+            if name not in _libraries:
+                _libraries[name] = _make_library(name, functions, write, room)
+    return _libraries[name]
+
+
+def _make_library(name: str, functions: Iterable[str], write: Callable[[Mapping[str, str]], str], room: int) -> Library:
     symbols = {one: f"rnnops_{name}_{REVISION:015x}_{one}" for one in functions}
     engine = engine_of(object_of(f"{name} {REVISION:x}", lambda: write(symbols), PRODUCTS_LEVEL, room))
     for symbol in symbols.values():

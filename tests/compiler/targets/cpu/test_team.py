@@ -243,6 +243,51 @@ def test_a_forked_child_has_workers_of_its_own(folder: Path) -> None:
     assert run_program(FORK, folder).split("\n") == ["0 0 0", str([0] * 10)]
 
 
+FIRST_CALLS = """
+from concurrent.futures import ThreadPoolExecutor
+sys.setswitchinterval(1e-5)  # threads change places in the midst of what is done once
+with ThreadPoolExecutor(5) as callers:
+    list(callers.map(count, (1, 2, 3, 4, 2), [100] * 5))
+"""
+FIRST_COMPILES = """
+from concurrent.futures import ThreadPoolExecutor
+import logging
+import rnnops as ro
+
+logging.getLogger("rnnops").setLevel(logging.ERROR)  # how long it took to compile is said
+feeds = {name: np.linspace(-1, 1, int(np.prod(shape))).reshape(shape) for name, shape in dict(
+    xs=(3, 4, 2), h0=(4, 5), w=(2, 5), u=(5, 5)).items()}
+
+@ro.cell
+def plain(x, h, *, w, u):
+    return dict(h=np.tanh(x @ w + h @ u))
+
+def outputs_and_gradients(threads):
+    net = ro.Net("model")
+    xs, h0 = net.inputs("xs", "h0")
+    ys = ro.scan(plain, xs, h=h0)[1]
+    net.outputs(y=ys["h"])
+    out, pullback = ro.compile(net, threads=threads).vjp(feeds)
+    return [out["y"], *pullback({"y": np.ones_like(out["y"])}).values()]
+
+sys.setswitchinterval(1e-5)
+with ThreadPoolExecutor(5) as callers:
+    first, *others = callers.map(outputs_and_gradients, (1, 2, 3, 2, 1))
+print(all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True)))
+"""
+
+
+def test_first_calls_of_a_process_at_once(folder: Path) -> None:
+    """Each thread once made a library of its own; all but one were freed while workers ran their code."""
+    assert run_program(FIRST_CALLS, folder) == ""
+
+
+@pytest.mark.parametrize("cache", ["empty", "full"])
+def test_first_compiles_of_a_process_at_once(folder: Path, tmp_path: Path, cache: str) -> None:
+    where = {"RNNOPS_CACHE_DIR": str(tmp_path)} if cache == "empty" else {}
+    assert run_program(FIRST_COMPILES, folder, **where) == "True"
+
+
 EXITS = {
     "asleep": "count(3, 5); time.sleep(0.02)",
     "at exit": "import atexit; count(2, 5); atexit.register(count, 2, 5)",
