@@ -27,7 +27,7 @@ from rnnops.kernels.cuda.facade import SIMULATED, card, cuda, kernel, launch
 GROUPS, LANES, STEPS = 2, 256, 200
 LINE, WORDS_OF_GROUP = 32, 2 * 32  # numbers of a group's counters that lie beside each other, and that it may need
 AT_ONCE, NUMBERS = 4, 2**24  # numbers of a copy of 16 bytes; that are copied
-TENSOR_CORES = "rnnops.kernels.cuda.check_tensor_cores"  # each instruction beside its twin
+TENSOR_CORES = "bench.check_tensor_cores"  # each instruction beside its twin
 RING = """
 
 @cuda.jit

@@ -15,9 +15,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # for processes that tests star
 import devices
 import pytest
 from covering import covering
+from verify_kernels import verify, verify_device
 
 from rnnops.cells import sized
-from rnnops.compiler.ir.verify import verify, verify_device
 from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.schema import REGISTRY

@@ -10,8 +10,9 @@ import pytest
 from cuda_marks import in_simulator, on_cuda
 from without_simulator import run_compiler
 
-from rnnops.kernels.cuda import check_tensor_cores, tensor_cores, tensor_cores as matrix_fragments
-from rnnops.kernels.cuda.check_tensor_cores import compare_tensor_cores
+from bench import check_tensor_cores
+from bench.check_tensor_cores import compare_tensor_cores
+from rnnops.kernels.cuda import tensor_cores, tensor_cores as matrix_fragments
 from rnnops.kernels.cuda.tensor_cores import (
     BFLOAT16,
     FLOAT16,
@@ -113,7 +114,7 @@ def test_twins_have_the_tables_and_the_sizes_of_the_device() -> None:
 
 
 COMPILE = """
-from rnnops.kernels.cuda.check_tensor_cores import _kernel
+from bench.check_tensor_cores import _kernel
 from rnnops.kernels.cuda.facade import array_type
 for precision, words in (("tfloat32", "uint32"), ("bfloat16", "uint16"), ("float16", "uint16")):
     arrays = map(array_type, ("float32", words, "float32"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from verify_kernels import KernelError, verify, verify_device
 
 from rnnops.compiler.ir.expressions import Choice, Expr, Literal, Load, Name, ScalarCall, any_of, compare
 from rnnops.compiler.ir.kernel import (
@@ -23,7 +24,6 @@ from rnnops.compiler.ir.kernel import (
     Store,
     StridedMatrix,
 )
-from rnnops.compiler.ir.verify import KernelError, verify, verify_device
 
 ZERO, ONE, N, ELEMENT = Literal(0), Literal(1), Name("n"), Name("i")
 X, Y = Name("x", dtype="float32"), Name("y", dtype="float64")

@@ -12,11 +12,11 @@ import pytest
 from arena_models import MODELS
 from memory_nets import NETS, H, N, T, feeds_of, recurrent_model
 from small_runs import lstm_feeds, lstm_net, same
+from verify_kernels import RUNTIME
 
 import rnnops as ro
 from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer, Pool, allocate
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.ir.verify import RUNTIME
 from rnnops.compiler.report.memory_table import MemoryRow, PassMemory
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.kernels.cpu import write_runtime
