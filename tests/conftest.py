@@ -22,7 +22,7 @@ from rnnops.compiler.targets import target
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.schema import REGISTRY
 
-SLOW = Path(__file__).with_name("slow.txt")
+LISTS = {mark: Path(__file__).with_name(f"{mark}.txt") for mark in ("slow", "ci")}  # of cases beside the default tier
 PYTORCH = str(Path(__file__).with_name("pytorch")) + os.sep
 PACKAGES = {"jax", "mpmath", "onnxruntime", "onnxscript", "torch"}  # that tests ask for and the extra `test` has not
 
@@ -44,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", line)
 
 
-def slow_cases() -> list[str]:
-    """The lines of `slow.txt`: names of tests, in which * and ? stand for any characters."""
-    lines = SLOW.read_text(encoding="utf-8").splitlines()
+def listed(mark: str) -> list[str]:
+    """The lines of a mark's file: names of tests, in which * and ? stand for any characters."""
+    lines = LISTS[mark].read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
@@ -57,15 +57,16 @@ def pattern_of(line: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases of `slow.txt`, what a test marked `covering` has beside its covering cases, and who needs packages."""
-    pattern = re.compile("|".join(map(pattern_of, slow_cases())))
+    """Mark cases that are listed, what a test marked `covering` has beside its covering cases, and who needs packages."""
+    patterns = {mark: re.compile("|".join(map(pattern_of, listed(mark)))) for mark in LISTS}
     products: dict[str, list[pytest.Function]] = {}
     for item in items:
         if needs_packages(item):
             item.add_marker(pytest.mark.packages)
-        if pattern.fullmatch(item.nodeid.removeprefix("tests/")):
-            item.add_marker(pytest.mark.slow)
-        elif isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
+        marks = [mark for mark in LISTS if patterns[mark].fullmatch(item.nodeid.removeprefix("tests/"))]
+        for mark in marks:
+            item.add_marker(mark)
+        if "slow" not in marks and isinstance(item, pytest.Function) and item.get_closest_marker("covering"):
             products.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in products.values():
         mark_beside_covering(cases)

@@ -14,6 +14,7 @@ import pytest
 from browser import brightness, page_after_scripts
 
 DOCS = Path(__file__).parent.parent / "docs"
+FLAGS = ("-W", "--keep-going", "-q")
 SPHINX = "import sys; from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
 pytestmark = pytest.mark.packages  # the extra `docs`
 
@@ -42,7 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(folder: Path, docs: Path = DOCS) -> Path:
     """The site, made as the command of docs/contributing.md makes it."""
-    command = [sys.executable, "-c", SPHINX, "-W", "--keep-going", "-q", str(docs), str(folder / "site")]
+    command = [sys.executable, "-c", SPHINX, *FLAGS, str(docs), str(folder / "site")]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return folder / "site"

@@ -1,18 +1,20 @@
-"""The list of slow cases names tests that exist: a renamed test would else run again, or its list grow stale."""
+"""The lists of cases beside the default tier name tests that exist: a renamed one would run again, a list grow stale."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from conftest import pattern_of, slow_cases
+import pytest
+from conftest import LISTS, listed, pattern_of
 from each import check_each
 
 HERE = Path(__file__).parent
 
 
-def test_lines_name_tests() -> None:
-    check_each(slow_cases(), assert_test_is_there)
+@pytest.mark.parametrize("mark", LISTS)
+def test_lines_name_tests(mark: str) -> None:
+    check_each(listed(mark), assert_test_is_there)
 
 
 def assert_test_is_there(line: str) -> None:
