@@ -57,7 +57,7 @@ def pattern_of(line: str) -> str:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases that are listed, what a test marked `covering` has beside its covering cases, and who needs packages."""
+    """Mark cases that are listed, what `covering` leaves out of the product of a test, and who needs packages."""
     patterns = {mark: re.compile("|".join(map(pattern_of, listed(mark)))) for mark in LISTS}
     products: dict[str, list[pytest.Function]] = {}
     for item in items:

@@ -1,4 +1,4 @@
-"""The lists of cases beside the default tier name tests that exist: a renamed one would run again, a list grow stale."""
+"""The lists of cases beside the default tier name tests that exist: renamed, one would run again."""
 
 from __future__ import annotations
 
