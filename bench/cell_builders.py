@@ -57,7 +57,7 @@ def timed(cell: Module, carry: Any, x: Tensor) -> tuple[Any, Any]:
 
 
 def rows(*widths: int) -> Callable[[int], Any]:
-    """States `[N, width]`; one is no tuple."""
+    """States `[N, width]`; one is not a tuple."""
 
     def states(N: int) -> Any:
         made = tuple(0.3 * torch.randn(N, width) for width in widths)

@@ -4,7 +4,7 @@ Each process has a time limit: one that hangs is ended with all that it has star
 are written after each. This process touches no device.
 
 Exit status: 0 where all went well that could be tried, 1 where something failed, hung or was not reached, 2 without a
-device. A tool that is not installed, or that the machine does not let work, is said and is no failure.
+device. A tool that is not installed, or that the machine does not let work, is said and is not a failure.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def job(name: str, tiny: bool, *words: str, seconds: float = PROCESS_SECONDS, la
 
 
 def kernel_tests(tiny: bool) -> Iterator[Part]:
-    """Tests of kernels, those that tell most first; warnings that nobody has seen yet are no failures."""
+    """Tests of kernels, those that tell most first; warnings that nobody has seen yet are not failures."""
     chosen = ["-k", "bools or nothing_to_do"] if tiny else side_by_side()
     yield tests("tests/kernels", [str(TESTS / name) for name in KERNEL_TESTS], chosen, 120.0)
     found = sorted(path.name for path in (ROOT / TESTS).glob("test_cuda_*.py"))

@@ -78,7 +78,7 @@ def mlstm(p: Params, xs: Any, C: Any, n: Any, m: Any) -> Any:
 
 
 def linear_attention(p: Params, xs: Any, S: Any, decay: Any = None, constant: Any = None) -> Any:
-    """What retention and GLA share: the gate and the norm are no part of the loop."""
+    """What retention and GLA share: the gate and the norm are not a part of the loop."""
     q, k, v, gate = split(linear(p, "i2h", xs), 4)
     q = by_head(q) * (q.shape[-1] // HEADS) ** -0.5
 

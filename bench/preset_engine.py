@@ -100,7 +100,7 @@ def jax_cell(name: str) -> Callable[..., Any]:
 
 
 def work_of(problem: Problem, training: bool) -> Work:
-    """Work of all steps; a product has a gradient for each operand that is no constant, as large as itself."""
+    """Work of all steps; a product has a gradient for each operand that is not a constant, as large as itself."""
     net, N, cell = ro.Net("step", sizes_for="float32"), problem.size.N, preset_of(problem)
     shapes = [(N, problem.size.H), *((N, *shape) for shape in cell.get_state_shapes())]
     given = [net.input(f"in_{k}", shape=shape) for k, shape in enumerate(shapes)]

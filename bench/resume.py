@@ -99,7 +99,7 @@ def find(
         saved = json.loads(newest.read_text())
         reasons = differences(saved, machine, made_by)
     except (ValueError, AttributeError) as error:
-        saved, reasons = {}, [f"it is no file of a run ({error})"]
+        saved, reasons = {}, [f"it is not a file of a run ({error})"]
     if not reasons:
         return Found(newest, saved)
     if restart:

@@ -37,7 +37,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_preprocess_types = False
 
-# A link that leads nowhere is a warning, and `-W` makes it an error; types of signatures are no links of ours.
+# A link that leads nowhere is a warning, and `-W` makes it an error; types of signatures are not links of ours.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]
 

@@ -107,7 +107,7 @@ MISTAKES: dict[str, Callable[[], Any]] = {
     "a parameter of no size": lambda: OPEN.parameter("w", (D, -1)),
     "an initializer that is unknown": lambda: OPEN.parameter("w", (D, H), "glorot"),
     # cells
-    "a decay that is no share": lambda: ro.cells.LIFCell(D, H, decay=20),
+    "a decay that is not a share": lambda: ro.cells.LIFCell(D, H, decay=20),
     "a cell that returns a tuple": step_of(lambda x, h: (x + h, h)),
     "a cell that returns numbers": step_of(lambda x, h: {"h": 0.0}),
     "a state that the cell does not return": lambda: ro.scan(forgetful, X, h=np.zeros((N, H))),

@@ -1,4 +1,11 @@
-"""Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
+"""The cache folder, and the object code that lies in it, by the text that it was compiled from.
+
+Where generated modules and machine code lie: never inside the installed package, which belongs to its installer.
+
+The folder is `RNNOPS_CACHE_DIR`, else `rnnops` in the user's cache folder, else one that goes with this process. It may
+be deleted at any time; what is missing is compiled again.
+
+Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
 
 A file is a hash of its name and the object, and the object. The name is a hash of all that the object depends on: the
 text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged
@@ -10,13 +17,63 @@ Limit: who may write as this user, or as the system's, may change what runs.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import secrets
+import shutil
 import stat
+import tempfile
+import warnings
+from functools import cache
 from pathlib import Path
 
-from rnnops.kernels.cache_folder import cache_folder, reason, warn_once
+
+def cache_folder() -> Path:
+    """The folder, which need not exist yet where `RNNOPS_CACHE_DIR` names it."""
+    given = os.environ.get("RNNOPS_CACHE_DIR")
+    if given:
+        return Path(given).expanduser().absolute()
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(home) / "rnnops"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return folder_of_process()
+    return folder if os.access(folder, os.W_OK) else folder_of_process()
+
+
+@cache
+def folder_of_process() -> Path:
+    """A folder that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="rnnops-"))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+@cache
+def warn_once(what: str, folder: str, problem: str) -> None:
+    """Say once in a process what is not kept in a folder, and why.
+
+    Args:
+        what: cannot be kept.
+    """
+    text = f"{what} cannot be kept in {folder} ({problem}), so every process makes them anew: "
+    warnings.warn(
+        text + "set RNNOPS_CACHE_DIR to a folder of your own that can be written", RuntimeWarning, stacklevel=3
+    )
+
+
+def reason(error: OSError) -> str:
+    """An error of a file system in words."""
+    return error.strerror or str(error)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove what a process made; its forked children end first, or go on without."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 FOLDER, KERNELS = "objects", "compiled kernels"
 MOST_FILES = 8192  # of 6 to 60 KB each
@@ -83,7 +140,7 @@ def _check_ours(path: Path, found: os.stat_result | None = None) -> None:
         return  # on Windows a user's folders are the user's
     status = found or path.stat()
     if found and not stat.S_ISREG(status.st_mode):
-        raise ForeignFilesError(f"{path} is no file")
+        raise ForeignFilesError(f"{path} is not a file")
     if status.st_uid not in (os.getuid(), 0):
         raise ForeignFilesError(f"{path} belongs to another user")
     if status.st_mode & FOREIGN_WRITES:

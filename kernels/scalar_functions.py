@@ -36,8 +36,8 @@ class ScalarFunction:
 TABLE = (
     ScalarFunction("abs", 1, integers=True),
     ScalarFunction("atan", 1, "trigonometry", "device_scalars", ulps=(2.0, 2.0)),
-    ScalarFunction("bfloat16_code", 1, "rounding", "tensor_cores"),
-    ScalarFunction("bfloat16_value", 1, "rounding", "tensor_cores"),
+    ScalarFunction("bfloat16_code", 1, "bits", "tensor_cores"),
+    ScalarFunction("bfloat16_value", 1, "bits", "tensor_cores"),
     ScalarFunction("cos", 1, "trigonometry", "trigonometry", ulps=(2.0, 3.5)),
     ScalarFunction("divide_towards_zero", 2, "bits", "device_scalars", integers=True),
     ScalarFunction("erf", 1, "exponential", "device_scalars", ulps=(1.5, 2.0)),
@@ -45,11 +45,11 @@ TABLE = (
     ScalarFunction("expm1", 1, "exponential", "device_scalars", ulps=(2.5, 3.0)),
     ScalarFunction("floor", 1, "bits", "device_scalars"),
     ScalarFunction("fmod", 2, "bits", "device_scalars"),
-    ScalarFunction("log", 1, "logarithm", "device_scalars", ulps=(1.5, 1.5)),
-    ScalarFunction("log1p", 1, "logarithm", "device_scalars", ulps=(2.0, 2.0)),
+    ScalarFunction("log", 1, "exponential", "device_scalars", ulps=(1.5, 1.5)),
+    ScalarFunction("log1p", 1, "exponential", "device_scalars", ulps=(2.0, 2.0)),
     ScalarFunction("maximum", 2, "bits", "device_scalars", integers=True),
     ScalarFunction("minimum", 2, "bits", "device_scalars", integers=True),
-    ScalarFunction("pow", 2, "logarithm", "device_scalars", integers=True, ulps=(2.5, 2.0)),
+    ScalarFunction("pow", 2, "exponential", "device_scalars", integers=True, ulps=(2.5, 2.0)),
     ScalarFunction("rint", 1, "bits", "device_scalars"),
     ScalarFunction("sigmoid", 1, "exponential", "device_scalars", ulps=(3.0, 3.0)),
     ScalarFunction("sign", 1, "bits", "device_scalars", integers=True),
@@ -71,7 +71,7 @@ def homes(device: str) -> dict[str, list[str]]:
 
 
 def import_lines(device: str) -> list[str]:
-    """What a module says to have all scalar functions of a device."""
+    """The import lines of a module that uses all scalar functions of a device."""
     return [f"from {home} import {', '.join(names)}" for home, names in homes(device).items()]
 
 

@@ -1,4 +1,4 @@
-"""What users give: names that are misspelt, calls with arguments that a function has not, flags that are none."""
+"""Checks of arguments: misspelt names, unknown arguments, flags that are not bools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def did_you_mean(name: object, known: Iterable[str], meanings: Mapping[str, str]
 
 
 def is_flag(value: object) -> bool:
-    """Whether a value says on or off: a bool of Python or NumPy, or the integer 1 or 0."""
+    """True if a value says on or off: a bool of Python or NumPy, or the integer 1 or 0."""
     return isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1))
 
 
@@ -142,5 +142,5 @@ class Attributes:
         return {}
 
     def _attribute_hint(self, name: str) -> str | None:
-        """What else may be meant by an attribute that is not there."""
+        """A hint for an unknown attribute."""
         return None

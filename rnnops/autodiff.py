@@ -173,7 +173,7 @@ class _Builder:
 
 
 def _gradients(call: Call, result: Any) -> Sequence[Blob | None]:
-    """What a gradient rule returned, one for each input. Raises GradientError where it is something else."""
+    """The gradients that a rule returned, one for each input. Raises GradientError for anything else."""
     count = len(call.op.inputs)
     if result is None:
         return [None] * count

@@ -4,7 +4,7 @@ Subscripts of blobs, `x[0, ..., :H]`, as ops: Slice, Gather, Squeeze, Unsqueeze,
 
 Axes before an Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
 
-Limits: one array of indices, by itself or beside full slices; masks are no subscripts, as their sizes depend on values.
+Limits: one array of indices, only beside full slices; masks are not subscripts, as their sizes depend on values.
 
 Blob: a named value of one net; operators, methods and subscripts of arrays append ops to that net.
 """
@@ -30,7 +30,7 @@ WANTED = "integers, slices of integers, None, `...`, or one array of integers"
 
 
 def subscript(blob: Blob, key: Any) -> Blob:
-    """What `blob[key]` is.
+    """The blob `blob[key]`.
 
     Args:
         key: integers, slices of integers, None (a new axis of size 1), one Ellipsis; or one array, list or blob of
@@ -56,7 +56,7 @@ def _with_dtype(blob: Blob, item: Any) -> Any:
     try:
         return np.zeros(np.shape(item), np.int64) if isinstance(item, list) and not np.size(item) else item
     except ValueError:
-        _refuse(blob, "indices are no array", item)
+        _refuse(blob, "indices are not an array", item)
 
 
 def _axis(items: Sequence[Any], split: int, i: int, counted: Any) -> int:
@@ -77,29 +77,29 @@ def _is_none(item: Any) -> bool:
 
 
 def _is_old(item: Any) -> bool:
-    """Whether an item stands for an axis of the operand."""
+    """True if an item stands for an axis of the operand."""
     return item is not None
 
 
 def _is_left(item: Any) -> bool:
-    """Whether an item stands for an axis of the result."""
+    """True if an item stands for an axis of the result."""
     return not _is_integer(item)
 
 
 def _check(blob: Blob, item: Any) -> None:
-    """Raise NetError for an item that is no part of a subscript."""
+    """Raise NetError for an item that is not a part of a subscript."""
     if item is Ellipsis:
         _refuse(blob, "a subscript has one `...` at most", item)
     dtype = _dtype(item) if _is_array(item) else None
     if isinstance(item, bool | np.bool_) or dtype == "bool":
-        _refuse(blob, "masks are no subscripts", item, "ro.where(mask, x, 0.0) keeps the shape.")
+        _refuse(blob, "masks are not subscripts", item, "ro.where(mask, x, 0.0) keeps the shape.")
     if dtype is not None and not dtype.startswith(("int", "uint")):
-        _refuse(blob, "indices are no integers", item)
+        _refuse(blob, "indices are not integers", item)
     bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
     if any(bound is not None and not _is_integer(bound) for bound in bounds):
-        _refuse(blob, "a bound is no integer", item, "ro.slice takes blobs of integers.")
+        _refuse(blob, "a bound is not an integer", item, "ro.slice takes blobs of integers.")
     if not (item is None or isinstance(item, slice) or _is_integer(item) or _is_array(item)):
-        _refuse(blob, "this is no subscript", item)
+        _refuse(blob, "this is not a subscript", item)
 
 
 def _dtype(item: Any) -> str:
@@ -112,7 +112,7 @@ def _refuse(blob: Blob, problem: str, item: Any, hint: str | None = None) -> NoR
 
 
 def _gathered(blob: Blob, items: list[Any], split: int) -> Blob:
-    """What an array of indices takes; its place among the items is that of a full slice afterwards."""
+    """The elements that an array of indices takes; its place among the items is that of a full slice afterwards."""
     arrays = [i for i, item in enumerate(items) if _is_array(item)]
     if not arrays:
         return blob
@@ -125,7 +125,7 @@ def _gathered(blob: Blob, items: list[Any], split: int) -> Blob:
 
 
 def _sliced(blob: Blob, items: Sequence[Any], split: int) -> Blob:
-    """What integers and slices leave, axes of integers as size 1."""
+    """The part that integers and slices select; axes of integers stay, with size 1."""
     cuts = [(_axis(items, split, i, _is_old), *_bounds(item)) for i, item in enumerate(items) if item is not None]
     cuts = [cut for cut in cuts if cut[1:] != (0, LAST, 1)]
     if not cuts:
@@ -266,7 +266,7 @@ class Blob(Attributes):
 
     def __float__(self) -> NoReturn:
         self._refuse(
-            "a blob is no number", "Functions of `math` take numbers; use ro.tanh(x), ro.exp(x) and their like."
+            "a blob is not a number", "Functions of `math` take numbers; use ro.tanh(x), ro.exp(x) and their like."
         )
 
     __int__ = __complex__ = __float__
@@ -317,7 +317,7 @@ class Blob(Attributes):
             A blob of these sizes.
 
         Raises:
-            NetError: sizes are no integers.
+            NetError: sizes are not integers.
             TypeRuleError: once shapes are known, the elements do not fit.
         """
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], Blob) else _unpacked(shape)

@@ -345,7 +345,7 @@ class ModelError(RnnopsError):
         >>> ro.model.Dense(-1)
         Traceback (most recent call last):
             ...
-        rnnops.errors.ModelError: units of Dense is no size; wanted an integer of 1 or more; got -1
+        rnnops.errors.ModelError: units of Dense is not a size; wanted an integer of 1 or more; got -1
     """
 
 

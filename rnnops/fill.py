@@ -238,7 +238,7 @@ def _filled_class(kind: Any, missing: frozenset[str]) -> Any:
 
 
 def _same(filling: _Filling, part: Any) -> Any:
-    """What does not depend on sizes."""
+    """A value that does not depend on sizes."""
     return part
 
 
@@ -270,7 +270,7 @@ def _dependent(value: object) -> frozenset[int]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a value consists of. Raises NoTemplateError for what cannot be looked into."""
+    """The parts of a value. Raises NoTemplateError for what cannot be looked into."""
     if isinstance(value, PLAIN):
         looked_into = not (isinstance(value, np.ndarray) and value.dtype.hasobject) and not (
             isinstance(value, FunctionType) and value.__closure__
@@ -292,5 +292,5 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _is_plain(key: object) -> bool:
-    """Whether a key is what it was, whatever the sizes."""
+    """True if a key is what it was, whatever the sizes."""
     return all(map(_is_plain, key)) if isinstance(key, tuple) else isinstance(key, PLAIN)

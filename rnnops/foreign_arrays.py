@@ -34,7 +34,7 @@ def from_dlpack(value: Any) -> Array:
 
 
 def _is_there(value: Any, array: Array) -> bool:
-    """Whether NumPy did not make memory up for what had none, and a tensor's storage reaches as far as its elements."""
+    """True if NumPy did not make memory up for what had none, and a tensor's storage reaches as far as its elements."""
     if array.flags.owndata or not hasattr(value, "untyped_storage"):
         return not array.flags.owndata
     steps = zip(value.shape, value.stride(), strict=True)

@@ -161,7 +161,7 @@ def _foldable(schema: OpSchema, call: Call) -> bool:
 
 
 def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str]) -> bool:
-    """Whether an op computes what may be known before a run, as ConstantOfShape without inputs does.
+    """True if an op computes what may be known before a run, as ConstantOfShape without inputs does.
 
     A size that is cast to a float is among it: a Range over floats ends at one. So are floats that are put together, as
     scales are.
@@ -176,7 +176,7 @@ def is_integer_arithmetic(op: Op, dtypes: Sequence[str], known: Collection[str])
 
 
 def _is_small(kind: Type) -> bool:
-    """Whether a value may be computed while types are inferred; an empty one may be made from large parts."""
+    """True if a value may be computed while types are inferred; an empty one may be made from large parts."""
     return prod(filter(None, kind.shape)) <= FOLD_LIMIT
 
 

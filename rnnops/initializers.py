@@ -87,8 +87,8 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
         Parameter name -> array of its shape.
 
     Raises:
-        NetError: net is no net.
-        FeedError: dtype is no float, or seed is no such integer.
+        NetError: net is not a net.
+        FeedError: dtype is not a float, or seed is no such integer.
 
     Example:
         >>> net = ro.Net("n")
@@ -98,7 +98,7 @@ def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Arr
                [-0.0484,  0.0266, -0.0689]], dtype=float32)}
     """
     if not hasattr(net, "parameters"):
-        raise NetError("this is no net", wanted="a ro.Net", came=type(net).__name__)
+        raise NetError("this is not a net", wanted="a ro.Net", came=type(net).__name__)
     if not _is_float_dtype(dtype):
         raise FeedError("parameters are floats", net=net.name, wanted="float32 or float64", came=dtype)
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:

@@ -94,7 +94,7 @@ def prepare(net: Net, feeds: Mapping[str, Type], float_dtype: str) -> Program:
 
 
 def prepare_again(program: Program, net: Net, feeds: Mapping[str, Type]) -> Program:
-    """What `prepare` makes of the net that a pass on a program returned; where that is the program's, the program."""
+    """`prepare` for the net that a pass on a program returned; the program itself if the net is unchanged."""
     return program if net is program.net else prepare(net, feeds, program.float_dtype)
 
 
@@ -198,7 +198,7 @@ def owned(array: Array) -> Array:
 
 
 def is_whole(array: Array) -> bool:
-    """Whether an array, of a device too, is most of the memory that it keeps alive."""
+    """True if an array, of a device too, is most of the memory that it keeps alive."""
     base: Any = array.memory.frame if isinstance(array, TwinArray) else getattr(array, "base", None)
     return not isinstance(base, np.ndarray) or 4 * array.nbytes >= 3 * base.nbytes
 

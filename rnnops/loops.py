@@ -130,7 +130,7 @@ KERNELS: Mapping[str, tuple[int, tuple[str, ...]]] = {  # name -> inputs and att
 
 
 def is_cheap(form: LoopForm | None) -> bool:
-    """Whether redoing the op costs no more than reading and writing its operands once."""
+    """True if redoing the op costs no more than reading and writing its operands once."""
     return isinstance(form, Pointwise | View)
 
 
@@ -152,7 +152,7 @@ def read_text(text: str) -> ast.expr:
     try:
         tree = ast.parse(PLACEHOLDER.sub(rf"{PREFIX}\1", text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"'{text}' is no expression") from None
+        raise ValueError(f"'{text}' is not an expression") from None
     if PREFIX in text:
         raise ValueError(f"'{text}' has a word that begins with '{PREFIX}'")
     try:
@@ -179,11 +179,11 @@ def _check(node: ast.expr, text: str) -> None:
         _check_call(node, text)
     elif isinstance(node, ast.Name):
         if node.id not in NUMBERS and not node.id.startswith(PREFIX):
-            kind = "is a function, and not called" if node.id in SCALAR_FUNCTIONS else "is no word of texts"
+            kind = "is a function, and not called" if node.id in SCALAR_FUNCTIONS else "is not a word of texts"
             raise ValueError(f"in '{text}': '{node.id}' {kind}")
     elif isinstance(node, ast.Constant):
         if not isinstance(node.value, int | float):
-            raise ValueError(f"in '{text}': {node.value!r} is no number")
+            raise ValueError(f"in '{text}': {node.value!r} is not a number")
     elif not isinstance(node, EXPRESSIONS):
         raise ValueError(f"in '{text}': '{_shown(node)}' is nothing that a text may say")
     for part in ast.iter_child_nodes(node):
@@ -270,7 +270,7 @@ def _check_ports(schema: OpSchema) -> None:
     for what, ports, marks in (("inputs", schema.inputs, "?*"), ("outputs", schema.outputs, "")):
         names = [port.rstrip(marks) if isinstance(port, str) else port for port in ports]
         if not isinstance(ports, tuple) or not all(isinstance(name, str) and name.isidentifier() for name in names):
-            _fail(schema, f"its {what} are no tuple of names", came=repr(ports))
+            _fail(schema, f"its {what} are not a tuple of names", came=repr(ports))
         if len(set(names)) < len(names):
             _fail(schema, f"two of its {what} have one name", came=repr(ports))
     kinds = ["" if port.isidentifier() else port[-1] for port in schema.inputs]
@@ -290,12 +290,14 @@ def _place(mark: str) -> int:
 def _check_attributes(schema: OpSchema) -> None:
     names = schema.attributes if isinstance(schema.attributes, Mapping) else [None]
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
-        _fail(schema, "its attributes are no mapping from names to defaults", came=repr(schema.attributes))
+        _fail(schema, "its attributes are not a mapping from names to defaults", came=repr(schema.attributes))
 
 
 def _check_dtypes(schema: OpSchema) -> None:
     if not isinstance(schema.accepts, tuple) or not set(schema.accepts) <= set(ANY):
-        _fail(schema, "it accepts what is no dtype", wanted=f"a tuple of {', '.join(ANY)}", came=repr(schema.accepts))
+        _fail(
+            schema, "it accepts what is not a dtype", wanted=f"a tuple of {', '.join(ANY)}", came=repr(schema.accepts)
+        )
     shared = schema.same_dtype
     most = None if _takes_any_number(schema) else len(schema.inputs)
     fits = shared is None or (
@@ -310,7 +312,9 @@ def _check_keeps(schema: OpSchema) -> None:
     for name, known in (("keeps", (*ports, "*")), ("static", ports[: len(schema.inputs)])):
         listed = getattr(schema, name)
         if not isinstance(listed, tuple) or not set(listed) <= set(known):
-            _fail(schema, f"`{name}` lists what is no port", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed))
+            _fail(
+                schema, f"`{name}` lists what is not a port", wanted=f"a tuple of {', '.join(ports)}", came=repr(listed)
+            )
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -346,7 +350,7 @@ def _check_arguments(schema: OpSchema, rule: str, arguments: int, keywords: tupl
 def _arguments_problem(method: Callable[..., Any], rule: str, arguments: int, keywords: tuple[str, ...] = ()) -> str:
     """Why a rule cannot be called with so many arguments; empty where it can."""
     if not callable(method):
-        return f"its `{rule}` is no method, but {method!r}"
+        return f"its `{rule}` is not a method, but {method!r}"
     signature = inspect.signature(method)
     try:
         signature.bind(*(None,) * arguments, **dict.fromkeys(keywords))
@@ -373,7 +377,7 @@ def _most_inputs(schema: OpSchema) -> int:
 
 
 def _text_problem(what: str, text: str, known: set[str] | frozenset[str], own: set[str] | None) -> str | None:
-    """What is wrong with a text of a form.
+    """The fault of a text of a form.
 
     Args:
         known: attributes that are numbers.
@@ -397,7 +401,7 @@ def _reduction_problem(form: Reduction, known: set[str] | frozenset[str], operan
     if problem is None and not {"a", "b"} <= set(places_of(form.combine)):
         return f"`combine` of its loop form, '{form.combine}', does not combine {{a}} and {{b}}"
     if problem is None and not isinstance(form.start, bool | int | float):
-        return f"`start` of its loop form is no number, but {form.start!r}"
+        return f"`start` of its loop form is not a number, but {form.start!r}"
     if problem is None and "0" not in places_of(form.element):
         return f"`element` of its loop form, '{form.element}', does not read {{0}}, whose elements are folded"
     return problem
@@ -407,7 +411,7 @@ def _begins_problem(schema: OpSchema, form: Pointwise) -> str | None:
     fits = isinstance(form.begins, tuple) and all(
         isinstance(pair, tuple) and len(pair) == 2 and pair[0] in range(len(schema.inputs)) for pair in form.begins
     )
-    return None if fits else f"`begins` of its loop form is no tuple of (input, axis): {form.begins!r}"
+    return None if fits else f"`begins` of its loop form is not a tuple of (input, axis): {form.begins!r}"
 
 
 def _expand_problem(schema: OpSchema) -> str | None:
@@ -447,7 +451,7 @@ def _operands(schema: OpSchema) -> set[str] | None:
 
 
 def _may_be_number(default: object) -> bool:
-    """Whether an attribute with this default may be a number: one that must be given, or may be left out, may."""
+    """True if an attribute with this default may be a number: one that must be given, or may be left out, may."""
     return not isinstance(default, str | tuple | list | Mapping)
 
 

@@ -153,7 +153,7 @@ class Net(NetTables):
             blobs, named: blobs of this net.
 
         Raises:
-            NetError: one is no blob of this net, or a name is there already.
+            NetError: one is not a blob of this net, or a name is there already.
         """
         self._check_growing()
         self.labels.look(self._blobs)
@@ -164,7 +164,7 @@ class Net(NetTables):
                     if isinstance(blob, dict)
                     else None
                 )
-                raise NetError("an output is no blob", net=self.name, blob=name, came=type(blob).__name__, hint=hint)
+                raise NetError("an output is not a blob", net=self.name, blob=name, came=type(blob).__name__, hint=hint)
             self._own(blob)
         for name, blob in [*((blob.name, blob) for blob in blobs), *named.items()]:
             if name in self._outputs:
@@ -199,13 +199,13 @@ class Net(NetTables):
                 floats.
 
         Raises:
-            NetError: the value is no array, or there is no such dtype.
+            NetError: the value is not an array, or there is no such dtype.
             TypeRuleError: once shapes are known, the value does not fit the dtype.
         """
         try:
             array = np.asarray(value)
         except ValueError as error:
-            raise NetError("a constant is no array", net=self.name, came=repr(value)[:40]) from error
+            raise NetError("a constant is not an array", net=self.name, came=repr(value)[:40]) from error
         kind = dtype_name(dtype) if dtype else FLOAT if array.dtype.kind == "f" else dtype_name(array.dtype)
         literal = array.item() if array.ndim == 0 else array
         return self.append("Constant", (), {"value": literal, "dtype": kind})[0]
@@ -221,7 +221,7 @@ class Net(NetTables):
             The whole name.
 
         Raises:
-            NetError: it is no name, or another layer is open.
+            NetError: it is not a name, or another layer is open.
         """
         if self._layer:
             raise NetError(f"layer '{name}' is opened inside layer '{self._layer}'", net=self.name)
@@ -377,7 +377,7 @@ class Net(NetTables):
             inputs: all of the copy's; the same if left out.
 
         Raises:
-            NetError: an output is no blob of the copy, or names clash.
+            NetError: an output is not a blob of the copy, or names clash.
         """
         copy = Net(self.name, self.float_dtype)
         for spec in self.input_specs if inputs is None else inputs:
@@ -453,9 +453,9 @@ class Net(NetTables):
 
 
 def require_net(value: object, hint: str | None = None) -> None:
-    """Raise NetError for what is no net, such as arguments in a wrong order."""
+    """Raise NetError for what is not a net, such as arguments in a wrong order."""
     if not isinstance(value, Net):
-        raise NetError("this is no net", wanted="a ro.Net", came=type(value).__name__, hint=hint)
+        raise NetError("this is not a net", wanted="a ro.Net", came=type(value).__name__, hint=hint)
 
 
 def common_net(values: Sequence[object]) -> Net:
@@ -471,6 +471,6 @@ def _number_array(value: Operand, net: str) -> Array:
         raise NetError("an operand is a masked array", net=net, hint="Fill it with .filled(value) first.")
     if not isinstance(value, int | float | np.generic | np.ndarray):
         raise NetError(
-            "an operand is no blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
+            "an operand is not a blob", net=net, wanted="a blob, a number or an array", came=type(value).__name__
         )
     return np.asarray(value)

@@ -1,4 +1,4 @@
-"""What a net is made of: tables of its inputs, ops, names and types, and what holds between them.
+"""The tables of a net: its inputs, ops, names and types, and their invariants.
 
 Names are unique, ops read what is there before them, and a net that is finished does not grow. `Net` builds on this.
 """
@@ -106,7 +106,7 @@ class NetTables(Attributes):
         return self._types.get(name)
 
     def is_capturable(self, name: str) -> bool:
-        """Whether a cell may find this blob by its name: inputs, parameters and `.named` blobs only.
+        """True if a cell may find this blob by its name: inputs, parameters and `.named` blobs only.
 
         Args:
             name: of the blob.
@@ -229,10 +229,10 @@ class NetTables(Attributes):
 
     def _reject_operand(self, value: object) -> NoReturn:
         hint = "net.constant(value) makes one of a number or an array."
-        raise NetError("an operand is no blob", net=self.name, wanted="a blob", came=type(value).__name__, hint=hint)
+        raise NetError("an operand is not a blob", net=self.name, wanted="a blob", came=type(value).__name__, hint=hint)
 
     def __call__(self, *feeds: Any, **named: Any) -> NoReturn:
-        """Nets are no functions; `ro.compile(net)` is one.
+        """Nets are not functions; `ro.compile(net)` is one.
 
         Args:
             feeds, named: of the run.
@@ -240,7 +240,7 @@ class NetTables(Attributes):
         Raises:
             NetError: always.
         """
-        raise NetError("a net is no function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
+        raise NetError("a net is not a function yet", net=self.name, hint="run = ro.compile(net); run(feeds).")
 
     def __repr__(self) -> str:
         return f"<Net {self.name}: {len(self._inputs)} inputs, {len(self._ops)} ops, {len(self._outputs)} outputs>"

@@ -48,7 +48,7 @@ def call_ufunc(net: Net, ufunc: np.ufunc, method: str, operands: Sequence[Any], 
 
 
 def call_function(net: Net, function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """What a function of NumPy does with blobs. Raises NetError for functions and arguments that have no op."""
+    """A function of NumPy applied to blobs. Raises NetError for functions and arguments that have no op."""
     name = function.__name__
     made = FUNCTIONS.get(function)
     if made is None:

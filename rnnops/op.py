@@ -48,7 +48,7 @@ class Op:
 
     @property
     def holds_net(self) -> bool:
-        """Whether an attribute is a net: a recurrence, or fused ops."""
+        """True if an attribute is a net: a recurrence, or fused ops."""
         return any(is_net(value) for value in self.attributes.values())
 
     @property
@@ -65,7 +65,7 @@ class Input:
         name: after which runs are fed.
         dtype: `"float"` for the float dtype of the run, or a fixed one.
         shape: sizes that feeds must have, None for any.
-        initializer: how it starts, None for what is no parameter.
+        initializer: how it starts, None for what is not a parameter.
     """
 
     name: str
@@ -86,12 +86,12 @@ def checked_attributes(op_type: str, attributes: Mapping[str, Any], net: str) ->
             raise NetError(f"attribute '{name}' is missing", net=net, op=op_type)
         if isinstance(default, float) and name in given and not is_a_float(given[name]):
             came = repr(given[name])[:40]
-            raise NetError(f"attribute '{name}' is no number of a float's size", net=net, op=op_type, came=came)
+            raise NetError(f"attribute '{name}' is not a number of a float's size", net=net, op=op_type, came=came)
     return given
 
 
 def is_a_float(value: object) -> bool:
-    """Whether a plain value is a number that a float holds, if rounded."""
+    """True if a plain value is a number that a float holds, if rounded."""
     if not isinstance(value, int | float):
         return isinstance(value, np.ndarray) and value.ndim == 0
     try:

@@ -65,7 +65,7 @@ def parse_net(text: str) -> Net:
         A `ro.Net`.
 
     Raises:
-        ParseError: the text is no net; it names the line.
+        ParseError: the text is not a net; it names the line.
 
     Example:
         >>> net = ro.Net("n")
@@ -286,7 +286,7 @@ class _Reader:
     def shape(self) -> Shape:
         line, sizes = self.token.line, self.items()
         if not all(type(size) is int and size >= 0 for size in sizes):
-            raise ParseError(f"line {line}: this is no shape", wanted="integers of 0 or more")
+            raise ParseError(f"line {line}: this is not a shape", wanted="integers of 0 or more")
         return sizes
 
     def array(self) -> Array:

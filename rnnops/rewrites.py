@@ -44,7 +44,7 @@ def rewritten(
 
 
 def _are_these(values: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether the same objects come in the same order."""
+    """True if the same objects come in the same order."""
     return len(values) == len(others) and all(map(is_, values, others))
 
 
@@ -175,7 +175,7 @@ def _net_key(net: Net, symbolic: bool) -> Hashable | None:
 
 
 def _has_sizes(value: Any) -> bool:
-    """Whether there are sizes in a net, or in an attribute, that symbols stand for."""
+    """True if there are sizes in a net, or in an attribute, that symbols stand for."""
     if is_net(value):
         attributes = (part for op in value.ops for part in op.attributes.values())
         return any(map(_has_sizes, chain((spec.shape for spec in value.input_specs), attributes)))

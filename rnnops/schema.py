@@ -1,4 +1,4 @@
-"""What an op is: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
+"""Ops: `OpSchema`, one use of it (`Call`), and the registry of all schemas.
 
 A schema is one block with everything that is known of an op: ports, attributes, dtype and shape rule, NumPy reference,
 gradient as ops, what backward keeps, and the loop form for compilers; an op without one runs by its reference. The
@@ -31,7 +31,7 @@ Gradients = Blob | None | Sequence[Blob | None]
 
 @dataclass(frozen=True)
 class RunContext:
-    """What ops may know of the run around them.
+    """The context of a run that ops may read.
 
     Args:
         seed: key of random ops, None where none was given.
@@ -85,7 +85,7 @@ class Call:
         return self._type(i).dtype
 
     def has(self, i: int) -> bool:
-        """Whether optional input `i` was given."""
+        """True if optional input `i` was given."""
         return i < len(self.op.inputs) and bool(self.op.inputs[i])
 
     def attr(self, name: str) -> Any:
@@ -110,7 +110,7 @@ class Call:
     def axis(self, value: int, rank: int) -> int:
         """A non-negative axis below `rank`. Raises TypeRuleError where it is out of range."""
         if not isinstance(value, int) or isinstance(value, bool):
-            self.fail("an axis is no integer", came=repr(value))
+            self.fail("an axis is not an integer", came=repr(value))
         if not -rank <= value < rank:
             self.fail("axis out of range", wanted=f"{-rank} to {rank - 1}", came=value)
         return value % rank
@@ -118,7 +118,7 @@ class Call:
     def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
         """Non-negative axes without repetition, in the order given."""
         if not isinstance(values, tuple | list):
-            self.fail("axes are no list of integers", came=repr(values))
+            self.fail("axes are not a list of integers", came=repr(values))
         result = tuple(self.axis(value, rank) for value in values)
         if len(set(result)) != len(result):
             self.fail("an axis is named twice", came=list(values))
@@ -209,7 +209,7 @@ class OpSchema(Shared):
         return no_gradient(self, call)
 
     def draws(self, op: Op, training: bool) -> bool:
-        """Whether a random op draws numbers (Dropout does in training, where its ratio is above 0)."""
+        """True if a random op draws numbers (Dropout does in training, where its ratio is above 0)."""
         return self.random
 
     def known_value(self, call: Call) -> Array | None:
@@ -228,7 +228,7 @@ class OpSchema(Shared):
         raise NotImplementedError(self.name)
 
     def is_cheap(self, call: Call) -> bool:
-        """Whether the backward pass may run this call again for the price of reading and writing its operands."""
+        """True if the backward pass may run this call again for the price of reading and writing its operands."""
         return is_cheap(form_of(call))
 
     def replay(self, op: Op) -> Op | None:
@@ -256,7 +256,7 @@ class OpSchema(Shared):
 
 
 def is_ours(schema: OpSchema) -> bool:
-    """Whether an op is one of rnnops, and not of a user."""
+    """True if an op is one of rnnops, and not of a user."""
     return type(schema).__module__.startswith("rnnops.")
 
 
@@ -294,7 +294,9 @@ def register(schema: Schema) -> Schema:
     Raises OpError where the class does not say what an op must (`rnnops.loops`), or its name is taken.
     """
     if not isinstance(schema, OpSchema):
-        raise OpError("what is registered is no op", wanted="an instance of a subclass of OpSchema", came=repr(schema))
+        raise OpError(
+            "what is registered is not an op", wanted="an instance of a subclass of OpSchema", came=repr(schema)
+        )
     if schema.name in REGISTRY:
         raise OpError("an op of this name is registered already", op=schema.name, hint="Give the class another name.")
     check_op(schema, OpSchema)
@@ -335,7 +337,7 @@ def form_of(call: Call) -> LoopForm | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether an attribute is a number; an array without axes is one."""
+    """True if an attribute is a number; an array without axes is one."""
     return isinstance(value, int | float | np.ndarray) and np.ndim(value) == 0
 
 

@@ -4,7 +4,7 @@ Name scopes: `with ro.name_scope("enc"):` prefixes the names that nets give and 
 
 Labels: variables that hold blobs where a net is written, shown beside the blobs' names when it is printed.
 
-A label is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is no part of what plans,
+A label is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is not a part of what plans,
 kernels and caches are found by. Labels are seen in the callers' variables each time that an op is appended: what was
 computed before has its variable by then. Only variables that the running code itself names are looked up, and of their
 values only whether they are blobs of this net.

@@ -37,7 +37,7 @@ class Size:
     Args:
         symbols: of the plan.
         terms: a polynomial over atoms.
-        real: whether it is an atom that is no whole number.
+        real: whether it is an atom that is not a whole number.
     """
 
     __slots__ = ("_bounds", "_told", "_value", "key", "real", "symbols", "terms")
@@ -54,7 +54,7 @@ class Size:
 
     @property
     def value(self) -> Any:
-        """What it stands for while the plan is made."""
+        """Its value while the plan is made."""
         if self._value is None:
             self._value = self.with_atoms(self.symbols.values)
         return self._value
@@ -198,7 +198,7 @@ class Size:
     # -- decisions -------------------------------------------------------------------------------------------------
 
     def _is(self, relation: Relation, other: Any) -> bool:
-        """Whether a relation holds; asked for the second time, it is known."""
+        """True if a relation holds; asked for the second time, it is known."""
         key = relation, type(other), id(other) if type(other) is Size else other  # each size is one object
         told = self._told.get(key)
         if told is None:
@@ -230,7 +230,7 @@ class Size:
 
     def __index__(self) -> int:
         if self.real:
-            raise TypeError("a real number is no index")
+            raise TypeError("a real number is not an index")
         return int(self.symbols.pin(self))
 
     def __int__(self) -> int:
@@ -275,7 +275,7 @@ def whole(number: Any) -> Any:
 
 
 def settled(function: Choice, numbers: Sequence[Any]) -> Any:
-    """What a function makes of plain numbers; where these are sizes, that it makes the same becomes a condition.
+    """The result of a function of plain numbers; for sizes, the same result becomes a condition.
 
     Args:
         function: from numbers to what it chooses, and whether the cost of each choice is linear in them, so that what
@@ -303,7 +303,7 @@ def said(template: str, *sizes: int) -> Any:
 
 
 def is_symbolic(numbers: Sequence[Any]) -> bool:
-    """Whether some of these numbers are sizes that symbols stand for."""
+    """True if some of these numbers are sizes that symbols stand for."""
     for number in numbers:  # noqa: SIM110 - in half the time of `any`: it is asked of all shapes
         if type(number) is Size:
             return True
@@ -339,7 +339,7 @@ def _is_real(number: Any) -> bool:
 
 
 def is_whole(*numbers: Any) -> bool:
-    """Whether all are whole numbers."""
+    """True if all are whole numbers."""
     return all(type(one) is int or (_is_number(one) and not _is_real(one)) for one in numbers)
 
 
@@ -364,7 +364,7 @@ def value_of(number: Any) -> Any:
 
 
 def _other(function: Callable[..., Any], a: Any, b: Any) -> Any:
-    """Arithmetic that is no polynomial."""
+    """Arithmetic that is not a polynomial."""
     if not (_is_number(a) and _is_number(b)):
         return NotImplemented
     return (a if type(a) is Size else b).symbols.computed(function, a, b)
@@ -382,7 +382,7 @@ def _least(number: Any) -> int:
 
 
 def _is_under(a: Any, b: Any) -> bool:
-    """Whether it is certain that 0 <= a < b."""
+    """True if it is certain that 0 <= a < b."""
     return is_whole(a, b) and _least(a) >= 0 and _least(b - a) > 0
 
 
@@ -470,7 +470,7 @@ class Symbols:
         return self._atoms[key]
 
     def decide(self, relation: Relation, a: Any, b: Any) -> bool:
-        """Whether a relation holds, which becomes a condition unless it always does or never."""
+        """True if a relation holds, which becomes a condition unless it always does or never."""
         if is_whole(a, b):
             a, b = a - b, 0
             if type(a) is not Size:
@@ -496,7 +496,7 @@ class Symbols:
         return outcome
 
     def _is_same_around(self, function: Choice, numbers: Sequence[int], outcome: Any) -> bool:
-        """Whether a linear choice is the same for much smaller and much larger sizes; a condition is that they are so.
+        """True if a linear choice is the same for much smaller and much larger sizes; a condition is that they are so.
 
         Products of atoms are taken to be independent of each other.
         """
@@ -523,7 +523,7 @@ class Symbols:
         return found if self._holds(found.number) else None
 
     def _holds(self, number: Callable[[Any], Any]) -> bool:
-        """Whether all would be decided as it was."""
+        """True if all would be decided as it was."""
         for key, (a, b, told) in self.conditions.items():
             if key[0](number(a), number(b)) != told:
                 self.conditions = {key: (a, b, told), **self.conditions}  # what fails once may soon fail again
@@ -535,7 +535,7 @@ class Symbols:
 
 
 class Values:
-    """What sizes are for certain values of the symbols.
+    """The values of sizes for certain values of the symbols.
 
     Args:
         atoms: values of atoms, symbols first.

@@ -49,7 +49,7 @@ LONG = 1.0  # seconds, from which on a compile is told of
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal that has a width; on others a bar would stay invisible."""
+    """True if standard error is a terminal that has a width; on others a bar would stay invisible."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):  # no terminal, or no file at all

@@ -6,7 +6,7 @@
         return h_t=i, f
 
 Here `i` was given its name with `.named`, which `*` marks (`^` would mark a checkpoint), and the Split belongs to layer
-`gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are no plain words
+`gates`. `_` stands for an optional input left out and for an output that is not wanted. Names that are not plain words
 stand in double quotes. Nets inside attributes stand in braces, indented. After the head of a net whose sizes are known
 while it is built comes its float dtype. What follows `#` is a comment: after an op the variables that held its results
 where the net was written, under a RecurrentNetwork what each blob of the cell is bound to.
@@ -87,13 +87,13 @@ def _format_op(net: Net, op: Op, labelled: bool) -> Iterator[str]:
 
 
 def _format_target(net: Net, name: str) -> str:
-    # op outputs are no inputs, so those that a cell may find by name are those that were `.named`
+    # op outputs are not inputs, so those that a cell may find by name are those that were `.named`
     marks = ("^" if name in net.checkpoints else "") + ("*" if net.is_capturable(name) else "")
     return marks + format_name(name) if name else "_"
 
 
 def is_net(value: object) -> bool:
-    """Whether an attribute is a net (without importing Net, which imports this module)."""
+    """True if an attribute is a net (without importing Net, which imports this module)."""
     return hasattr(value, "input_specs") and hasattr(value, "ops")
 
 

@@ -64,7 +64,7 @@ class TwinArray:
 
     @property
     def base(self) -> Any:
-        """What owns the memory."""
+        """The array that owns the memory."""
         return self.memory
 
     @property

@@ -30,7 +30,7 @@ MOST_ELEMENTS = 2**60  # an array has fewer: with eight bytes each, as indices h
 
 
 def is_signed(dtype: str) -> bool:
-    """Whether a dtype is one of integers that may be below 0."""
+    """True if a dtype is one of integers that may be below 0."""
     return dtype in INTEGERS and not dtype.startswith("u")
 
 
@@ -72,7 +72,7 @@ class Type:
 
 
 def is_too_large(shape: Shape) -> bool:
-    """Whether no memory can hold an array of a shape; NumPy has none of it even where another size is 0."""
+    """True if no memory can hold an array of a shape; NumPy has none of it even where another size is 0."""
     elements = prod(shape)
     return elements >= MOST_ELEMENTS or (elements == 0 and prod(filter(None, shape)) >= MOST_ELEMENTS)
 
@@ -104,7 +104,7 @@ def _numpy_name(dtype: object) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether blobs of this dtype can have gradients."""
+    """True if blobs of this dtype can have gradients."""
     return dtype in FLOATS
 
 

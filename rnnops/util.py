@@ -101,7 +101,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise OSError("there is something that is no file")
+        raise OSError("there is something that is not a file")
     if not target.parent.is_dir():
         raise OSError(f"there is no folder {target.parent}")
     temporary = target.parent / f".rnnops-{secrets.token_hex(8)}.tmp"

@@ -1,4 +1,4 @@
-"""Texts that are no nets: (text, the line that is wrong, what the error says)."""
+"""Texts that are not nets: (text, the line that is wrong, what the error says)."""
 
 from __future__ import annotations
 

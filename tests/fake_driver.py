@@ -22,12 +22,12 @@ from rnnops.kernels.cuda import (
     blas,
     device_array,
     device_array as host_numbers,
+    device_array as move,
     exchange,
     facade,
     gemm,
     memory,
     memory as device_memory,
-    move,
     streams,
 )
 

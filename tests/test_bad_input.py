@@ -151,7 +151,7 @@ def test_compiling_what_cannot_be() -> None:
     for device in ("tpu", None, 3, ["reference"]):
         rejects(ro.DeviceError, lambda device=device: ro.compile(net, device=device), "bad", "reference")
     for value in (3, None, "net"):
-        rejects(ro.NetError, lambda value=value: on_device(value), "no net")
+        rejects(ro.NetError, lambda value=value: on_device(value), "not a net")
 
 
 FEEDS: dict[str, tuple[dict[str, Any], type[ro.RnnopsError], tuple[str, ...]]] = {
@@ -246,7 +246,7 @@ GRADS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "list": ({"y": Y.tolist()}, ("'y'", "list")),
     "number": ({"y": 1.0}, ("'y'", "float")),
     "nothing": ({"y": None}, ("'y'", "NoneType")),
-    "key that is no name": ({3: Y}, ("'3'", "y, z")),
+    "key that is not a name": ({3: Y}, ("'3'", "y, z")),
     "one array for two outputs": (Y, ("several", "y, z")),
     "list of arrays": ([Y], ("several",)),
 }

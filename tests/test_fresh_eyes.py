@@ -16,7 +16,7 @@ def run(net: ro.Net, **feeds: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def test_equality_builds_ops() -> None:
-    """A mask written with `!=` masks; it is no comparison of handles."""
+    """A mask written with `!=` masks; it is not a comparison of handles."""
     net = ro.Net("mask")
     ids, loss = net.input("ids", "int32"), net.inputs("loss")
     net.outputs(masked=ro.where(ids != 0, loss, 0.0), ones=ids == 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops.compiler.rewrite.number_random_ops import number_random_ops
+from rnnops.compiler.rewrite.fuse_ops import number_random_ops
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import merge_equal_ops, prune_cells

@@ -272,8 +272,8 @@ def test_indices_that_are_none() -> None:
     net = ro.Net("n")
     x, scores = net.input("x"), net.input("scores")
     for key in ([0.5], ["a"], np.zeros(0), scores):
-        rejects(ro.NetError, lambda key=key: x[key], "blob 'x'", "indices are no integers")
-    rejects(ro.NetError, lambda: x[[[1], [1, 2]]], "blob 'x'", "indices are no array", "[[1], [1, 2]]")
+        rejects(ro.NetError, lambda key=key: x[key], "blob 'x'", "indices are not integers")
+    rejects(ro.NetError, lambda: x[[[1], [1, 2]]], "blob 'x'", "indices are not an array", "[[1], [1, 2]]")
     net.outputs(none=x[[]], columns=x[:, []], nested=x[[[]]])
     for device in ("reference", "cpu"):
         found = ro.compile(net, device)(x=np.ones((3, 2)), scores=np.ones(1))
@@ -284,7 +284,7 @@ def test_constants_without_a_net() -> None:
     hint = "Ops take NumPy arrays and numbers as they are, x @ A; else ro.constant(x.net, A)."
     constant: Any = ro.constant
     rejects(ro.ArgumentError, lambda: constant(np.ones(2)), "'value'", hint)
-    rejects(ro.NetError, lambda: constant(np.ones(2), "int32"), "this is no net", hint)
+    rejects(ro.NetError, lambda: constant(np.ones(2), "int32"), "this is not a net", hint)
 
 
 def test_options_for_kernels_that_are_none() -> None:
@@ -293,7 +293,7 @@ def test_options_for_kernels_that_are_none() -> None:
     wrong: list[Any] = [3, {"width": 128}, "fast"]
     for tuning in wrong:
         rejects(
-            ro.DeviceError, lambda tuning=tuning: ro.compile(net, tuning=tuning), "tuning= is no Options", "net 'n'"
+            ro.DeviceError, lambda tuning=tuning: ro.compile(net, tuning=tuning), "tuning= is not an Options", "net 'n'"
         )
 
 

@@ -146,7 +146,7 @@ def typed() -> Net:
 
 
 def probing(level: int = 3) -> Net:
-    """Nets in nets, every kind of input, names that are no words."""
+    """Nets in nets, every kind of input, names that are not words."""
     net = Net("level" if level else "deepest net")
     net.input("mask", "bool")
     lengths = net.input("_", "int64", shape=(4,))

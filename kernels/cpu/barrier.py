@@ -1,9 +1,19 @@
-"""How threads work together in compiled code: a barrier for a team, a gate between two threads, jobs for workers.
+"""Drivers, which every thread of a run calls, and how their threads wait for each other.
+
+Drivers: functions that every thread of a run calls with its rank, `void driver(i64 rank, i64 threads, ptr words)`.
+
+The words are the addresses of the memory of a run's arrays, then how many elements each has: first the barrier, the
+status and the sizes, then all others. Python writes the addresses of NumPy's objects, as it has nothing to look up for
+these but `id`; what starts a driver replaces them.
+
+Limits: arrays are C-contiguous and live as long as the call; bools are read as bytes.
+
+How threads work together in compiled code: a barrier for a team, a gate between two threads, jobs for workers.
 
 The barrier is the central sense-reversing one of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991), a phase number taking
 the place of the sense: who arrives reads the phase, then counts itself; the last sets the count back and opens the next
 phase. The gate lets one thread through each time that another opens it; who waits long sleeps on a lock. A job is a
-driver and the words that it is given (`drivers.py`), which stay where they are until all ranks have ended.
+driver and the words that it is given (`barrier.py`), which stay where they are until all ranks have ended.
 
 Waiting threads pause the processor 64 times, give it to others once, and so on: two threads on one core hand it over in
 microseconds. After some 100 microseconds the barrier gives the processor away at every try and the gate sleeps. Nothing
@@ -17,7 +27,12 @@ keeps its core busy where no other wants it.
 
 from __future__ import annotations
 
-from rnnops.kernels.cpu.drivers import HEADER
+from collections.abc import Sequence
+from ctypes import c_size_t
+from typing import Any
+
+import numpy as np
+
 from rnnops.kernels.cpu.words import (
     DONE_GATE,
     DRIVER,
@@ -40,6 +55,20 @@ from rnnops.kernels.cpu.words import (
     shown,
     stored,
 )
+
+HEADER = object.__basicsize__  # of an object, behind which NumPy's C interface has the address of an array's memory
+GIVEN = ("barrier", "status", "sizes")  # the first arrays of every driver, int64 all
+
+
+def as_words(arrays: Sequence[Any]) -> Any:
+    """Arrays as what starts drivers takes them."""
+    return np.array([*map(id, arrays), *(array.size for array in arrays)], np.int64)
+
+
+def memory_address(array: Any) -> int:
+    """The address of the memory of a NumPy array, in a fifth of the time of `array.ctypes.data`."""
+    return c_size_t.from_address(id(array) + HEADER).value
+
 
 PAUSES, PATIENCE = 64, 4096  # tries between two gifts of the processor, tries until it is always given or slept
 CLOSED, OPEN, SLEEPER = 0, 1, 2  # states of a gate, which is two numbers: the state, the address of a lock

@@ -1,4 +1,6 @@
-"""Bit patterns of floats, and functions of few instructions.
+"""Bit patterns of floats: functions of few instructions, and rounding to bfloat16.
+
+Bit patterns of floats, and functions of few instructions.
 
 Bit patterns of floats, choice without a branch, constants of the operand's dtype.
 
@@ -13,6 +15,17 @@ sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few i
 
 All but sqrt, floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0
 gives 0. Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
+
+bfloat16: its codes, and rounding to it.
+
+bfloat16: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float.
+
+Rounding is to the nearest, of two that are as near to the even one; infinities stay, numbers too large become them, and
+every NaN becomes one and the same. Both functions take float64 too, which is a float32 first.
+
+A number rounded to bfloat16, for products that pointwise kernels do: to the nearest, ties to even.
+
+NaN stays NaN and infinities stay. Numbers below the smallest normal one are rounded like all others.
 """
 
 from __future__ import annotations
@@ -106,7 +119,7 @@ def negated_in_second_half(x: Any, t: Any) -> Any:
 
 
 def is_odd(t: Any) -> Any:
-    """Whether n is odd; t is n anchored."""
+    """True if n is odd; t is n anchored."""
     return (_bits(t)[0] & 1) != 0
 
 
@@ -148,7 +161,7 @@ def rint(x: Any) -> Any:
 
 
 def fmod(a: Any, b: Any) -> Any:
-    """What is left of a after division by b towards zero, with the sign of a; of the C library, and not vectorised."""
+    """The remainder of a / b rounded towards zero, with the sign of a. It is the C library's, and not vectorised."""
     return np.fmod(a, b)
 
 
@@ -175,3 +188,25 @@ def divide_towards_zero(a: Any, b: Any) -> Any:
         return divide_integers(a, b)
     quotient = np.floor_divide(a, b)
     return quotient + ((quotient < 0) & (quotient * b != a)).astype(quotient.dtype)
+
+
+def bfloat16_code(x: Any) -> Any:
+    """The bits of x as bfloat16."""
+    return as_dtype(dtype_of(x).type, upper_half(as_dtype(np.float32, x)))
+
+
+def bfloat16_value(code: Any) -> Any:
+    """The number with these bits; `code` is whole, from 0 to 65535."""
+    return as_dtype(dtype_of(code).type, from_upper_half(anchored(as_dtype(np.float32, code))))
+
+
+HALF, QUIET, UPPER = 0x7FFF, 0x400000, 0xFFFF0000
+
+
+def round_bfloat16(x: Any) -> Any:
+    """A float32 number, or array of such, as the nearest one whose lower half is zero."""
+    bits = (x if isinstance(x, Symbol) else np.asarray(x)).view("uint32")
+    half, one, upper = (np.uint32(number) for number in (HALF, 1, UPPER))
+    nearest = bits + half + ((bits >> np.uint32(16)) & one)
+    chosen = select(x != x, bits | np.uint32(QUIET), nearest) & upper
+    return chosen.view("float32") if isinstance(x, Symbol) else np.asarray(chosen).view("float32")[()]

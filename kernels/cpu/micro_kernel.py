@@ -45,7 +45,7 @@ PANELS_AT_ONCE = {1: (4, 2), 2: (2,)}  # rows -> panels that a tile may take: fe
 
 @dataclass(frozen=True)
 class MicroTile:
-    """What a micro-kernel is made for: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
+    """The tile of a micro-kernel: `panels` neighbouring panels of `vectors` vectors of `lanes` numbers."""
 
     dtype: str
     lanes: int
@@ -62,7 +62,7 @@ class MicroTile:
 
     @property
     def key(self) -> int:
-        """What tells this tile from others of its width."""
+        """The parts of the tile's name that differ between tiles of one width."""
         return (self.rows * 16 + self.vectors) * 16 + self.panels
 
 
@@ -268,7 +268,7 @@ class _TileBuilder:
         return [[self._either((before, start), (body, total)) for start, total in row] for row in pairs]
 
     def _first_sums(self) -> list[list[Any]]:
-        """What C holds, or zeros."""
+        """The values of C, or zeros."""
         builder, zero = self.builder, self.vectors.zero
         before, load, after = builder.block, builder.append_basic_block("load"), builder.append_basic_block("loaded")
         builder.cbranch(builder.icmp_signed(">", self.operands.goes_on, I64(0)), load, after)

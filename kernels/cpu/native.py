@@ -140,7 +140,7 @@ def _optimised(text: str, machine: Any, level: int) -> Any:
 
 @cache
 def _target() -> tuple[str, str, str, str]:
-    """What object code depends on beside its text."""
+    """The inputs of code generation other than the text."""
     demand(room_to_load(0), "ask LLVM for the processor")
     version = ".".join(map(str, llvm.llvm_version_info))
     return llvm.get_process_triple(), host().name, host().text, version

@@ -29,7 +29,7 @@ new_job = room(JOB_BYTES)
 
 
 def region(job: Address) -> None:
-    """What each thread of a pool runs: nothing where they are not as many as wanted."""
+    """Each thread of a pool runs this; it does nothing if there are fewer threads than wanted."""
     threads = loaded(job + THREADS)
     if call_count(loaded(job + COUNT_OF)) == threads:
         call_driver(loaded(job + DRIVER), call_count(loaded(job + RANK_OF)), threads, loaded(job + WORDS))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.kernels.cpu import row_order
-from rnnops.kernels.cpu.rounding import round_bfloat16
+from rnnops.kernels.cpu.bits import round_bfloat16
 from rnnops.kernels.cpu.words import only_compiled
 
 

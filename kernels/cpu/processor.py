@@ -61,7 +61,7 @@ SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class TargetProcessor:
-    """What code is compiled for: machine, LLVM's name of the processor, features it may use.
+    """The processor that code is compiled for: machine, LLVM's name of the processor, features it may use.
 
     Args:
         text: the features as LLVM reads them beside the name; empty where the name says them all.
@@ -187,7 +187,7 @@ def width_of(processor: TargetProcessor) -> int:
 
 
 def has_pairs(width: int) -> bool:
-    """Whether the processor multiplies pairs of bfloat16 numbers in vectors of so many bits."""
+    """True if the processor multiplies pairs of bfloat16 numbers in vectors of so many bits."""
     return width == 512 and host().machine in X86 and "avx512bf16" in host().features
 
 

@@ -43,7 +43,7 @@ def demand(nbytes: int, what: str) -> None:
 
 
 def has_room(nbytes: int) -> bool:
-    """Whether the system gives so many bytes; they are given back at once."""
+    """True if the system gives so many bytes; they are given back at once."""
     taken = _taken(nbytes)
     if taken is not None:
         taken.close()

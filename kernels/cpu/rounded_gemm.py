@@ -2,7 +2,7 @@
 
 Products of operands rounded to bfloat16: `gemm.py` with A rounded a block at a time, and B as it is packed.
 
-C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`round_operands.py`) on the
+C [M, N] = A [M, K] @ B [K, N], all float32 in memory. A block of A is rounded to words (`packing.py`) on the
 stack, once for all panels of B: one vector of work beside N / 2 vectors of multiply-adds of pairs. Weight gradients
 round panels of B the same way, once for each block of rows of C.
 
@@ -22,9 +22,8 @@ from collections.abc import Callable
 
 from rnnops.kernels.cpu.gemm import K_BLOCK, WHOLE_RATE, k_blocks, panels_at_once
 from rnnops.kernels.cpu.micro_kernel import PANEL_VECTORS, block_part, zeros_name
-from rnnops.kernels.cpu.packing import first_panel, panel_vectors, vector_count
+from rnnops.kernels.cpu.packing import columns_part, first_panel, panel_vectors, rows_part, vector_count
 from rnnops.kernels.cpu.processor import NUMBERS, PAIRS, SINGLES, lanes
-from rnnops.kernels.cpu.round_operands import columns_part, rows_part
 from rnnops.kernels.cpu.words import Address, address_of, copied, room, zeroed
 
 WORD = 4  # bytes

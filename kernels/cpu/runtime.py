@@ -64,7 +64,7 @@ class Library:
 
 
 def runtime(names: Iterable[str], dtype: str, width: int | None) -> dict[str, str]:
-    """What drivers call -> its name in LLVM, which knows it from now on.
+    """Functions that drivers call -> their names in LLVM, where they are registered from now on.
 
     Args:
         names: of what is called.

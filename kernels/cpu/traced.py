@@ -222,7 +222,7 @@ class Symbol:
 
 
 def is_traced(*operands: Any) -> bool:
-    """Whether one of them is a symbol."""
+    """True if one of them is a symbol."""
     return any(isinstance(operand, Symbol) for operand in operands)
 
 

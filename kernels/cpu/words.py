@@ -78,7 +78,7 @@ EXTREMA: dict[Any, str] = {min: "slt", max: "sgt"}
 
 @dataclass(frozen=True)
 class WordInstruction:
-    """What Python has no word for.
+    """An instruction that Python has no word for.
 
     Args:
         lines: of LLVM IR, the last of which gives the value; `{0}` is the first operand, `{p0}` the same as a pointer,
@@ -422,7 +422,7 @@ def _copy(size: int, target: int, source: int) -> None:
 
 
 def only_compiled(*_: int) -> Any:
-    """What plain Python says that wants to wait for other threads."""
+    """The error of plain Python where it would wait for other threads."""
     raise DeviceError("threads join in compiled code only", wanted="1 thread")
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from rnnops.kernels.cpu import barrier, jobs, jobs as exported_list, openmp, row_order, row_order as active_rows
 from rnnops.kernels.cpu.gemm import make_packed, make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
-from rnnops.kernels.cpu.packing import define_narrowing, make_int8_packers, make_packers
-from rnnops.kernels.cpu.round_operands import define_rounding
+from rnnops.kernels.cpu.packing import define_narrowing, define_rounding, make_int8_packers, make_packers
 from rnnops.kernels.cpu.rounded_gemm import DTYPES, make_rounded_packers, make_rounded_products
 from rnnops.kernels.cpu.words import Text
 
@@ -61,7 +60,7 @@ def threads(symbols: Mapping[str, str]) -> str:
 
 
 def exported() -> str:
-    """What an exported list of jobs needs beside its drivers and their runtime."""
+    """The functions that an exported list of jobs needs in addition to its drivers and their runtime."""
     functions: dict[str, Callable[..., Any]] = {
         "set_up": exported_list.set_up,
         "perform_alone": exported_list.perform_alone,

@@ -57,7 +57,7 @@ if SIMULATED:
     _started = threading.local()
 
     def starts_a_copy(array: Any, first: int) -> bool:
-        """Whether an element of an array of one axis lies where copies may begin."""
+        """True if an element of an array of one axis lies where copies may begin."""
         return bool(first * array.dtype.itemsize % COPIED == 0)
 
     def copy_soon(target: Any, place: int, source: Any, first: int) -> None:
@@ -80,7 +80,7 @@ else:
 
     @intrinsic
     def starts_a_copy(_context: Any, array: Any, first: Any) -> Any:
-        """Whether an element of an array of one axis lies where copies may begin."""
+        """True if an element of an array of one axis lies where copies may begin."""
 
         def test(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             address = builder.ptrtoint(_pointer(context, builder, array, values[0], values[1]), LONG)

@@ -20,7 +20,7 @@ from typing import Any
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import SIMULATED, current_device, optional
-from rnnops.kernels.cuda.lenders import current_lender, is_captured
+from rnnops.kernels.cuda.memory import current_lender, is_captured
 from rnnops.kernels.cuda.streams import address_of
 
 NORMAL, TRANSPOSED = 0, 1  # cublasOperation_t
@@ -122,7 +122,7 @@ def cublas() -> Cublas | None:
 
 
 def products() -> str:
-    """What computes products of whole tiles, and why it is not cuBLAS where it is not."""
+    """The library for products of whole tiles, and the reason if it is not cuBLAS."""
     library, reason = _found()
     return str(library) if library is not None else f"kernels of rnnops ({reason})"
 
@@ -138,7 +138,7 @@ def _found() -> tuple[Cublas | None, str]:
 
 
 def fits(matrix: Any, rows: int, columns: int) -> bool:
-    """Whether a matrix has neighbouring numbers along one axis, and further apart along the other than that is long."""
+    """True if a matrix has neighbouring numbers along one axis, and further apart along the other than that is long."""
     apart, inside, along = (matrix.row, columns, rows) if matrix.column == 1 else (matrix.column, rows, columns)
     return 1 in (matrix.row, matrix.column) and (inside <= apart <= MOST or along == 1) and max(rows, columns) <= MOST
 

@@ -1,6 +1,6 @@
 """Scalar functions of kernels on a CUDA device: libdevice's, by way of `math`, and short texts around them.
 
-Semantics are those of `kernels/cpu/pointwise.py` and `folds.py`. Errors in units in the last place are NVIDIA's (CUDA
+Semantics are those of `kernels/cpu/pointwise.py`. Errors in units in the last place are NVIDIA's (CUDA
 C++ Programming Guide, mathematical functions): at most 2 for float32 and float64, but 4 for `pow` of float32; sigmoid
 adds two roundings to those of exp.
 
@@ -103,7 +103,7 @@ def rint(x: Any) -> Any:
 
 @of_floats
 def fmod(a: Any, b: Any) -> Any:
-    """What is left of a after division by b towards zero, with the sign of a."""
+    """The remainder of a / b rounded towards zero, with the sign of a."""
     return math.fmod(a, b)
 
 
@@ -126,7 +126,7 @@ def minimum(a: Any, b: Any) -> Any:
     return a if a != a or a < b else b
 
 
-larger, smaller = maximum, minimum  # a fold's step is no different here
+larger, smaller = maximum, minimum  # a fold's step is the same here
 
 
 def _sign_of_integer(kind: Any) -> Callable[..., Any]:

@@ -135,7 +135,7 @@ class Taken:
     def __init__(self, capsule: Any) -> None:
         name = next((name for name in (VERSIONED, PLAIN) if _is(id(capsule), name)), None)
         if name is None:
-            raise BufferError("what __dlpack__ gave is no capsule with an array, or was used already")
+            raise BufferError("what __dlpack__ gave is not a capsule with an array, or was used already")
         address = _inside(id(capsule), name)
         kind = ManagedVersioned if name == VERSIONED else Managed
         managed: Any = kind.from_address(address)
@@ -165,7 +165,7 @@ class Taken:
 
 
 def borrowed(array: Any) -> tuple[MemoryPiece, Any]:
-    """Another library's memory, and a twin of its array. Raises TypeError for what is no array of a CUDA device."""
+    """Another library's memory, and a twin of its array. Raises TypeError for what is not an array of a CUDA device."""
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is None:
         array, interface = _through_dlpack(array)
@@ -186,7 +186,7 @@ def capsule(array: Any, read_only: bool, stream: Any, options: dict[str, Any]) -
     Raises BufferError for what cannot be.
     """
     if SIMULATED:
-        raise BufferError("the simulator's memory is no device's; .to_host() copies it")
+        raise BufferError("the simulator's memory is not a device's; .to_host() copies it")
     max_version, device, copied = (options.get(name) for name in ("max_version", "dl_device", "copy"))
     versioned = max_version is not None and tuple(max_version) >= VERSION
     if device is not None and tuple(device) != array.__dlpack_device__():

@@ -114,7 +114,7 @@ def choose(device: Choice, simulator: Choice) -> Choice:
 
 
 def missing() -> str:
-    """What is missing for CUDA kernels to run; empty where nothing is."""
+    """The requirement of CUDA kernels that is missing; empty if none is."""
     if SIMULATED:
         return ""
     if overload is None:
@@ -234,7 +234,7 @@ def ptx_of_scan(kernel: Kernel, capability: tuple[int, int]) -> str:
 
 
 def record(work: Callable[[Any], None]) -> Callable[[Any], None] | None:
-    """What `work(stream)` puts into a stream, as a function that puts all of it into another; nothing runs meanwhile.
+    """Records the work that `work(stream)` queues, as a function that queues it in another stream; nothing runs.
 
     None where CuPy is missing, whose CUDA graphs these are.
     """

@@ -130,7 +130,7 @@ class Product(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What the kernel reads of it."""
+        """The numbers that the kernel reads of it."""
         a, b, c = self.a, self.b, self.c
         places = (a.start, a.row, a.column, b.start, b.row, b.column, c.start, c.row, self.addends[1])
         return (
@@ -143,7 +143,7 @@ class Product(NamedTuple):
         )
 
     def goes_on(self, before: Product) -> bool:
-        """Whether it adds to all that another has computed, so that the same threads can do both."""
+        """True if it adds to all that another has computed, so that the same threads can do both."""
         c, other = self.c, before.c
         same = c.array is other.array and (c.start, c.row, c.column) == (other.start, other.row, other.column)
         sizes = (self.rows, self.columns) == (before.rows, before.columns)

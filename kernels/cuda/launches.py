@@ -26,8 +26,7 @@ from typing import Any
 from rnnops.kernels.cuda.device_array import on_device, renew, written
 from rnnops.kernels.cuda.facade import launch, prepared, record
 from rnnops.kernels.cuda.gemm import Product, multiply
-from rnnops.kernels.cuda.lenders import current_lender
-from rnnops.kernels.cuda.memory import in_stream
+from rnnops.kernels.cuda.memory import current_lender, in_stream
 from rnnops.kernels.cuda.streams import address_of
 
 LEAST = 32  # launches of a run that is worth recording
@@ -190,5 +189,5 @@ class ScanRun:
         return on.count
 
     def key(self, stream: Any) -> Hashable:
-        """What two runs have in common that launch the same."""
+        """The key that two runs share if they launch the same."""
         return address_of(stream), *self.fixed, *(array.pointer for array in (self.status, *self.arrays))

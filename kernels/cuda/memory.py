@@ -1,4 +1,12 @@
-"""Memory of a CUDA device: pieces of it, the streams that use them, the driver that gives it.
+"""Memory of a CUDA device: who gives it, pieces of it, and the streams that use them.
+
+Lenders: others who give the memory that work on a CUDA device takes, and say whether a CUDA graph is captured.
+
+A framework that owns the device's memory lends what a call takes: results are then its own, without a copy, and a graph
+that it captures finds all memory in its pool. While one is captured nothing may wait, be copied from the host or be
+read there, or be loaded: what would do so is an error here, before it spoils the graph.
+
+Memory of a CUDA device: pieces of it, the streams that use them, the driver that gives it.
 
 Memory of a CUDA device as the driver or CuPy's pool gives it, and what copies to it, from it and clears it.
 
@@ -17,15 +25,59 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda.facade import cuda, optional, prepared
-from rnnops.kernels.cuda.lenders import current_lender
 from rnnops.kernels.cuda.simulated import SIMULATED
 from rnnops.kernels.cuda.streams import address_of, cupy_stream, synchronize, wait_for
+
+_LENDER = threading.local()
+RUN_BEFORE = "Run it once before the capture, with arrays of the same shapes and dtypes, as PyTorch wants it too."
+
+
+class Lender(Protocol):
+    """Who lends memory of the device.
+
+    Args:
+        captures: whether what is done in the stream that is current becomes a graph.
+    """
+
+    captures: bool
+
+    def take(self, nbytes: int) -> tuple[Any, int]:
+        """New memory: what owns it, and its address, a multiple of 256; for the stream that is current."""
+
+
+def current_lender() -> Lender | None:
+    """Who lends memory to this thread; None where it is the driver's, or a pool's of ours."""
+    return getattr(_LENDER, "lender", None)
+
+
+@contextmanager
+def lent_by(lender: Lender) -> Iterator[None]:
+    """Let all memory that this thread takes for arrays of the device come from a lender."""
+    before = current_lender()
+    _LENDER.lender = lender
+    try:
+        yield
+    finally:
+        _LENDER.lender = before
+
+
+def is_captured() -> bool:
+    """True if what this thread does becomes a graph."""
+    lender = current_lender()
+    return lender is not None and lender.captures
+
+
+def refuse_in_graph(problem: str, hint: str = RUN_BEFORE) -> None:
+    """Raise DeviceError where a graph is captured, which has no place for what is to be done."""
+    if is_captured():
+        raise DeviceError(f"a CUDA graph is captured, and {problem}", hint=hint)
+
 
 if not SIMULATED:
     from numba.cuda.cudadrv import driver

@@ -13,7 +13,7 @@ from rnnops.kernels.cuda.facade import Function, compiled_as, types
 
 
 def are_floats(*operands: Any) -> bool:
-    """Whether types are those of floats of one dtype."""
+    """True if types are those of floats of one dtype."""
     return isinstance(operands[0], types.Float) and set(operands) == {operands[0]}
 
 

@@ -13,8 +13,7 @@ from rnnops.kernels.cuda.facade import SIMULATED
 from rnnops.kernels.scalar_functions import implementations
 
 if SIMULATED:
-    from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
-    from rnnops.kernels.cpu.uniform import uniform
+    from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product_any_order, larger, smaller, uniform
 else:
     from rnnops.kernels.cuda.device_scalars import (
         add_any_order,

@@ -57,7 +57,7 @@ def call_of(launch: Any) -> Any:
 
 
 def plain(argument: Any) -> Any:
-    """NumPy's array of an argument of a kernel; what is no array of the simulator's stays."""
+    """NumPy's array of an argument of a kernel; what is not an array of the simulator's stays."""
     if isinstance(argument, FakeWithinKernelCUDAArray):
         argument = argument._item
     return argument._ary if isinstance(argument, FakeCUDAArray) else argument

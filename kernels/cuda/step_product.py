@@ -47,7 +47,7 @@ class SharedNumbers:
 
 
 def shared_numbers(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
-    """What shared memory holds for a product of `[rows, inner]` with a block's `width` columns."""
+    """The numbers in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
     return SharedNumbers(padded(inner) * padded(width), padded(rows), lanes * SQUARE)
 
 

@@ -60,7 +60,7 @@ def times_of(rows: int) -> int:
 
 
 def shared_fragments(rows: int, inner: int, width: int, lanes: int) -> SharedNumbers:
-    """What shared memory holds for a product of `[rows, inner]` with a block's `width` columns."""
+    """The fragments in shared memory for a product of `[rows, inner]` with a block's `width` columns."""
     tiles, groups = tiles_of(width)
     sums = lanes * tiles * SUMS * times_of(rows)
     return SharedNumbers(-(-inner // CHUNK) * tiles * groups * OF_TILE, rows, sums)

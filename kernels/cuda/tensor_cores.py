@@ -1,6 +1,6 @@
 """Products on tensor cores: fragments, warps, rounding.
 
-bfloat16 on a CUDA device: as `kernels/cpu/rounding.py`, bit for bit.
+bfloat16 on a CUDA device: as `kernels/cpu/bits.py`, bit for bit.
 
 What `mma.sync` does: which element of a matrix lies in which register of which lane, and the product itself.
 
@@ -149,7 +149,7 @@ INSTRUCTIONS = {one.precision: one for one in (TFLOAT32, BFLOAT16, FLOAT16)}
 
 
 def multiplied(instruction: MmaInstruction, a: Any, b: Any, c: Any) -> Any:
-    """What all lanes hold of `A @ B + C` afterwards: float32 [32, 4].
+    """`A @ B + C` as all lanes hold it: float32 [32, 4].
 
     Args:
         a, b: words [32, 4] and [32, 2], registers of lanes.
@@ -257,7 +257,7 @@ class Warps:
             return meeting.taken(lane)
 
     def block_of(self, thread: Any) -> Any:
-        """What the threads of a block have in common."""
+        """The state that the threads of a block share."""
         return thread._manager
 
     def wait(self, thread: Any, meeting: Meeting) -> None:

@@ -60,7 +60,7 @@ if SIMULATED:
 
     def _check(array: Any, first: int) -> None:
         if first * array.dtype.itemsize % COPIED:
-            raise ValueError(f"16 bytes at once from number {first} on, which is no multiple of them")
+            raise ValueError(f"16 bytes at once from number {first} on, which is not a multiple of them")
 
 else:
 

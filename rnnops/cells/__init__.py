@@ -4,9 +4,17 @@ from rnnops.cells.attention import (
     AttentionCell as AttentionCell,
     LSTMWithAttentionCell as LSTMWithAttentionCell,
     MILSTMWithAttentionCell as MILSTMWithAttentionCell,
+    NTMCell as NTMCell,
 )
-from rnnops.cells.base import RNNCell as RNNCell
-from rnnops.cells.continuous import CfCCell as CfCCell, CoRNNCell as CoRNNCell, LMUCell as LMUCell, LTCCell as LTCCell
+from rnnops.cells.base import RNNCell as RNNCell, Step as Step
+from rnnops.cells.continuous import (
+    ALIFCell as ALIFCell,
+    CfCCell as CfCCell,
+    CoRNNCell as CoRNNCell,
+    LIFCell as LIFCell,
+    LMUCell as LMUCell,
+    LTCCell as LTCCell,
+)
 from rnnops.cells.gated import (
     GRUCell as GRUCell,
     LayerNormLSTMCell as LayerNormLSTMCell,
@@ -20,9 +28,10 @@ from rnnops.cells.linear_attention import (
     DeltaNetCell as DeltaNetCell,
     GatedDeltaNetCell as GatedDeltaNetCell,
     GLACell as GLACell,
+    MLSTMCell as MLSTMCell,
     RetentionCell as RetentionCell,
+    SLSTMCell as SLSTMCell,
 )
-from rnnops.cells.ntm import NTMCell as NTMCell
 from rnnops.cells.presets import (
     GRU as GRU,
     LSTM as LSTM,
@@ -40,17 +49,14 @@ from rnnops.cells.simple import (
     SRUCell as SRUCell,
 )
 from rnnops.cells.sized import CELLS as CELLS, SizedCell as SizedCell, register_cell as register_cell
-from rnnops.cells.spiking import ALIFCell as ALIFCell, LIFCell as LIFCell
 from rnnops.cells.state_space import (
     RGLRUCell as RGLRUCell,
     RWKV7Cell as RWKV7Cell,
     SelectiveSSMCell as SelectiveSSMCell,
 )
-from rnnops.cells.step import Step as Step
 from rnnops.cells.wrappers import (
     DropoutCell as DropoutCell,
     MultiRNNCell as MultiRNNCell,
     UnrolledCell as UnrolledCell,
     ZoneoutCell as ZoneoutCell,
 )
-from rnnops.cells.xlstm import MLSTMCell as MLSTMCell, SLSTMCell as SLSTMCell

@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
+from rnnops.cells.base import Step
 from rnnops.cells.sized import SizedCell, count_of, register_cell
-from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, tanh
 from rnnops.ops.movement import split
 from rnnops.ops.normalization import layer_normalization
@@ -348,7 +348,7 @@ class ProjectedLSTMCell(LSTMCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: hidden_size or proj_size is no size, and as `SizedCell`'s.
+        NetError: hidden_size or proj_size is not a size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
+from rnnops.cells.base import Step
 from rnnops.cells.sized import SizedCell, finite, register_cell
-from rnnops.cells.step import Step
 from rnnops.errors import NetError
 from rnnops.ops.activation import relu, sigmoid, tanh
 from rnnops.ops.comparison import min as minimum
@@ -174,7 +174,7 @@ class SRUCell(SizedCell):
 
     - `cell_t [N, H]`: c
 
-    The output is `y [N, H]`, which is no state.
+    The output is `y [N, H]`, which is not a state.
 
     Trained parameters, below the cell's name, where D is not H:
 
@@ -191,7 +191,7 @@ class SRUCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: highway_bias is no finite number, or above 80, and as `SizedCell`'s.
+        NetError: highway_bias is not a finite number, or above 80, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -209,7 +209,7 @@ class SRUCell(SizedCell):
         if not self.highway_bias <= LARGEST_BIAS:
             wanted = f"at most {LARGEST_BIAS}"
             raise NetError(
-                "this scale of the highway is no finite number", blob=self.name, wanted=wanted, came=highway_bias
+                "this scale of the highway is not a finite number", blob=self.name, wanted=wanted, came=highway_bias
             )
 
     def get_state_names(self) -> list[str]:
@@ -259,7 +259,7 @@ class QRNNCell(SizedCell):
     - `cell_t [N, H]`: c
     - `input_t [N, D]`: x, which is `x_prev` in the next step; it begins with zeros in the paper
 
-    The output is `y [N, H]`, which is no state.
+    The output is `y [N, H]`, which is not a state.
 
     Trained parameters, below the cell's name:
 
@@ -302,7 +302,7 @@ class QRNNCell(SizedCell):
 
 
 class MinimalCell(SizedCell):
-    """What both cells share.
+    """Base of both cells.
 
     Args:
         positive: candidates go through g, so that states stay positive where they begin so.

@@ -21,8 +21,7 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
-from rnnops.cells.base import Initializer, RNNCell
-from rnnops.cells.step import Step
+from rnnops.cells.base import Initializer, RNNCell, Step
 from rnnops.errors import NetError
 from rnnops.ops.base import number
 from rnnops.ops.movement import split
@@ -32,7 +31,7 @@ class SizedCell(RNNCell):
     """Base of the cells of an input size D and a hidden size H.
 
     On the page of each cell: `x [N, D]` is the input of a step, `h_prev` is the state h before it, `@` is a product of
-    matrices and `*` one by elements. A state that is no vector has more axes than `[N, H]`. Parameters are named below
+    matrices, `*` one by elements. A state that is not a vector has more axes than `[N, H]`. Parameters are named below
     the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either side of 0, the
     inputs being the last axis.
 
@@ -55,8 +54,8 @@ class SizedCell(RNNCell):
             `[N, H]` or `[1, N, H]` each; left out, they are parameters.
 
     Raises:
-        NetError: forget_bias is no finite number, name no name, or initializer no function; when the cell is applied,
-            sizes that are no integers of 0 or more.
+        NetError: forget_bias is not a finite number, name not a name, initializer not a function; when it is applied,
+            sizes that are not integers of 0 or more.
         ArgumentError: arguments that the class does not have, or that it lacks; one that is neither on nor off.
 
     Example:
@@ -140,9 +139,9 @@ class SizedCell(RNNCell):
 
 
 def count_of(value: object, what: str, cell: str) -> int:
-    """The value itself. Raises NetError for what is no integer of 1 or more."""
+    """The value itself. Raises NetError for what is not an integer of 1 or more."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise NetError(f"{what} is no size", blob=cell, wanted="an integer of 1 or more", came=repr(value))
+        raise NetError(f"{what} is not a size", blob=cell, wanted="an integer of 1 or more", came=repr(value))
     return int(value)
 
 
@@ -150,7 +149,7 @@ def finite(value: object, what: str, cell: str) -> float:
     """A number that a cell takes. Raises NetError for anything else, for NaN and for infinity."""
     found = number(value, f"{what} of '{cell}'")
     if not isfinite(found):
-        raise NetError(f"{what} is no finite number", blob=cell, came=repr(value))
+        raise NetError(f"{what} is not a finite number", blob=cell, came=repr(value))
     return found
 
 

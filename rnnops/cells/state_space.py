@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rnnops.blob import Blob
+from rnnops.cells.base import Step
 from rnnops.cells.linear_attention import HeadCell, outer, read, unit
 from rnnops.cells.sized import SizedCell, count_of, register_cell
-from rnnops.cells.step import Step
 from rnnops.ops.activation import sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import exp, sqrt
 from rnnops.ops.functions import expm1
@@ -47,7 +47,7 @@ class SelectiveSSMCell(SizedCell):
 
     - `channels_t [N, H, S]`: h
 
-    The output is `y [N, H]`, which is no state.
+    The output is `y [N, H]`, which is not a state.
 
     Trained parameters, below the cell's name:
 
@@ -65,7 +65,7 @@ class SelectiveSSMCell(SizedCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: hidden_size, state_size or rank is no size, and as `SizedCell`'s.
+        NetError: hidden_size, state_size or rank is not a size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -206,14 +206,14 @@ class RWKV7Cell(HeadCell):
     `normalized` gives each head a mean of 0 and a variance of 1, with an epsilon of `0.00001 * d`.
 
     Peng and others 2025, "RWKV-7 Goose with expressive dynamic state evolution", arXiv 2503.14456, section 4, as in a
-    first layer, without the last projection. It does not read `extra`, so that it is no decoder of `AttentionCell`.
+    first layer, without the last projection. It does not read `extra`, so that it is not a decoder of `AttentionCell`.
 
     States:
 
     - `memory_t [N, heads, d, d]`: S, keys by rows
     - `input_t [N, D]`: x, which is `x_prev` in the next step
 
-    The output is `y [N, H]`, which is no state.
+    The output is `y [N, H]`, which is not a state.
 
     Trained parameters, below the cell's name:
 
@@ -233,7 +233,7 @@ class RWKV7Cell(HeadCell):
         memory_optimization, drop_states, name, forward_only, initializer: as `SizedCell`'s.
 
     Raises:
-        NetError: rank is no size, or heads do not divide hidden_size, and as `SizedCell`'s.
+        NetError: rank is not a size, or heads do not divide hidden_size, and as `SizedCell`'s.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

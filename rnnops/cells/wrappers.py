@@ -20,8 +20,7 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
-from rnnops.cells.base import RNNCell, require_cell
-from rnnops.cells.step import Step
+from rnnops.cells.base import RNNCell, Step, require_cell
 from rnnops.errors import NetError
 from rnnops.net import Net
 from rnnops.ops.movement import concat, split, squeeze, unsqueeze
@@ -86,7 +85,7 @@ class DropoutCell(WrapperCell):
         ratio: from 0 up to but not 1; None or 0 switches it off, as does `forward_only` of the cell.
 
     Raises:
-        NetError: ratio is out of range, or cell is no cell.
+        NetError: ratio is out of range, or cell is not a cell.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -131,7 +130,7 @@ class ZoneoutCell(WrapperCell):
         rates: probability of staying, from 0 to 1, of all states, or a list with one of each.
 
     Raises:
-        NetError: rates are out of range or of another number, or cell is no cell.
+        NetError: rates are out of range or of another number, or cell is not a cell.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")
@@ -181,7 +180,7 @@ class MultiRNNCell(RNNCell):
         name: of the stack; parameters have the names of the cells.
 
     Raises:
-        NetError: cells are no list of cells, two share a name, or a residual layer is not there or differs in size from
+        NetError: cells are not a list of cells, two share a name, a residual layer is missing or differs in size from
             the one below.
 
     Example:
@@ -203,7 +202,7 @@ class MultiRNNCell(RNNCell):
         super().__init__(name, any(cell.forward_only for cell in cells))
         layers = () if residual_output_layers is None else residual_output_layers
         if not isinstance(layers, Sequence | Set) or isinstance(layers, str):
-            raise NetError("residual_output_layers is no list", blob=self.name, came=repr(layers))
+            raise NetError("residual_output_layers is not a list", blob=self.name, came=repr(layers))
         self.cells, self.residual = list(cells), tuple(layers)
         self._check()
 
@@ -287,7 +286,7 @@ class UnrolledCell(WrapperCell):
         T: number of steps, fixed, 1 or more.
 
     Raises:
-        NetError: T is no integer of 1 or more, or cell is no cell.
+        NetError: T is not an integer of 1 or more, or cell is not a cell.
 
     Example:
         >>> net = ro.Net("model", sizes_for="float32")

@@ -175,7 +175,7 @@ LIMITS = 24  # sizes of segments that are tried
 
 @dataclass(frozen=True)
 class Cuts:
-    """What is kept.
+    """The blobs that are kept.
 
     Args:
         kept: blobs alive at a cut.
@@ -226,7 +226,7 @@ class _Chain:
         self.sums: Array = np.concatenate([[0.0], np.cumsum(self.weights)])
 
     def alive_at(self, places: Sequence[int]) -> frozenset[str]:
-        """What is made before a cut behind one of these ops, in order, and read after it."""
+        """The blobs that are alive at a cut after each of these ops, in order."""
         return frozenset(
             name for name, (first, end) in self.lives.items() if bisect_left(places, first) < bisect_left(places, end)
         )

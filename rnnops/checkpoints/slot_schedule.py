@@ -114,9 +114,9 @@ def check_slots(T: int, m: int, kind: str, cost: int) -> None:
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise CheckpointError for what is no integer of at least so much."""
+    """Raise CheckpointError for what is not an integer of at least so much."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CheckpointError(f"{name} is no count", wanted=f"an integer from {least}", came=repr(value))
+        raise CheckpointError(f"{name} is not a count", wanted=f"an integer from {least}", came=repr(value))
 
 
 def _planner(T: int, m: int, kind: str, cost: int) -> _Planner:

@@ -239,7 +239,7 @@ def _read(path: Path, limit: int | None) -> tuple[bytes, bool]:
 def _decode_file(path: Path, data: bytes, cut: bool) -> str:
     text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data, final=not cut)
     if "\0" in text or text.count(REPLACEMENT) * 10 > len(text):
-        raise CorpusError(f"{path} is no text in UTF-8", hint="Convert it to UTF-8, or leave it out.")
+        raise CorpusError(f"{path} is not a text in UTF-8", hint="Convert it to UTF-8, or leave it out.")
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return lines if cut or not lines or lines.endswith("\n") else lines + "\n"
 
@@ -322,7 +322,7 @@ class Streams:
 
 def _check_count(what: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BatchError(f"{what} is no usable count", wanted=f"an int of at least {least}", came=repr(value))
+        raise BatchError(f"{what} is not a usable count", wanted=f"an int of at least {least}", came=repr(value))
 
 
 MAX_ORDER = 3

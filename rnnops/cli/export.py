@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rnnops.cli import trainer as states
 from rnnops.cli.language_model import LanguageModel, SettingsError, is_own
 from rnnops.cli.onnx_command import constant
-from rnnops.cli.report import show
+from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import FeedError, SaveError
 from rnnops.net import Net
@@ -26,9 +26,9 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops import onnx as onnx_files
-    from rnnops.onnx import open_sizes, outline
+    from rnnops.onnx import open_sizes, outline, package as onnx_package
 else:  # training does without the package onnx
-    onnx_files = LazyModule("rnnops.onnx")
+    onnx_files, onnx_package = LazyModule("rnnops.onnx"), LazyModule("rnnops.onnx.package")
     open_sizes, outline = LazyModule("rnnops.onnx.open_sizes"), LazyModule("rnnops.onnx.outline")
 if TYPE_CHECKING:
     from rnnops.compiler.export.export_native import ExportedFiles
@@ -82,7 +82,7 @@ def _onnx(path: Path, shapes: Mapping[str, Shape], constants: Mapping[str, Any])
 def _sizes(path: Path, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The sizes that a file leaves open, as shapes have them: branches may follow from these."""
     found: dict[str, int] = {}
-    with onnx_files.errors.about(str(path)):
+    with onnx_package.about(str(path)):
         graph = outline.read_proto(path)[0].graph
     for name, dims in open_sizes.dims_of_inputs(graph).items():
         if dims is not None and len(shapes.get(name, ())) == len(dims):

@@ -150,7 +150,7 @@ def _seconds(text: str) -> float:
     """A float of 0 or more, for argparse."""
     value = float(text)
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no finite number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number of 0 or more")
     return value
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnops.cli.hints import in_options
-from rnnops.cli.report import show
+from rnnops.cli.train import show
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def plain(text: str | bytes, most: int = LONGEST) -> str:
     """A text of a file that is safe to print: control characters escaped, and no longer than a line or two.
 
     Args:
-        text: as the protobuf has it, bytes where it is no UTF-8.
+        text: as the protobuf has it, bytes where it is not a UTF-8.
     """
     text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     shown = text if len(text) <= most else f"{text[: most - 3]}..."
@@ -276,5 +276,5 @@ def _count(text: str) -> int:
 def _positive(text: str) -> float:
     """A float above 0."""
     if not 0 < (value := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no finite number above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
     return value

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rnnops.onnx.compare import check_names, one_size
-from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.open_sizes import Dims, dims_of_inputs, fix_sizes, names_of_open_sizes
 from rnnops.onnx.outline import Outline, outline, read_proto
-from rnnops.onnx.package import GraphProto
+from rnnops.onnx.package import GraphProto, OnnxError, about
 from rnnops.types import Shape
 
 if TYPE_CHECKING:

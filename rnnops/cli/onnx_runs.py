@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnops.cli.onnx_command import plain, print_table, print_times
 from rnnops.cli.onnx_file import OnnxFile, shapes_of_feeds
-from rnnops.cli.report import show
+from rnnops.cli.train import show
 from rnnops.compiler import compile as compile_net
 from rnnops.errors import RnnopsError, SaveError
 from rnnops.net import Net
@@ -34,9 +34,9 @@ from rnnops.onnx.compare import (
     split_steps,
     step_times,
 )
-from rnnops.onnx.errors import MissingPackageError, OnnxError
 from rnnops.onnx.load import OnnxModel, fixed_inputs
 from rnnops.onnx.open_sizes import open_sizes
+from rnnops.onnx.package import MissingPackageError, OnnxError
 from rnnops.onnx.state_pairs import open_states, state_pairs
 from rnnops.pictures.draw_net import draw_net
 from rnnops.types import FLOAT, Array
@@ -175,7 +175,7 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Streamed:
-    """What is run call by call.
+    """A run that is called step by step.
 
     Args:
         run: whose states are inputs and outputs; links: output -> the state that it is at the next call.
@@ -254,7 +254,7 @@ def link(text: str, outputs: list[str], inputs: Mapping[str, Any]) -> tuple[str,
 
 
 def steps_of(runs: OnnxRuns, links: Mapping[str, str]) -> list[dict[str, Array]]:
-    """What each call is fed, without states."""
+    """The feeds of each call, without states."""
     name = runs.options.steps
     if name is None:
         calls = [runs.feeds, *(runs.more_feeds() for _ in range(CALLS - 1))]

@@ -1,14 +1,172 @@
-"""`rnnops train`: the training loop, and what follows it."""
+"""`rnnops train`: the training loop, what follows it, and its report.
+
+The report of a training run on standard output, and its learning curve as a PNG.
+
+What `rnnops train` prints on standard output.
+
+The learning curve of a training run as a PNG; it needs matplotlib, which comes with the extra `demo`.
+
+`rnnops train`: the training loop, and what follows it.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from rnnops.cli import report
-from rnnops.cli.language_model import SettingsError
-from rnnops.cli.progress import Progress, show_progress
-from rnnops.cli.report import check_plot, save_learning_curve
-from rnnops.cli.session import Clock, StopSignals, TrainingSession, TrainOptions, open_session
+from rnnops.cli.corpus import Corpus
+from rnnops.cli.language_model import Score, SettingsError
+from rnnops.cli.session import Clock, Progress, StopSignals, TrainingSession, TrainOptions, open_session, show_progress
+from rnnops.errors import RnnopsError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OWN_NAME, ROUNDED_NAME = "this model", "this model, int8"
+
+
+def show(text: str) -> None:
+    """Print a text; characters that the terminal's encoding does not have become question marks."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def print_text(corpus: Corpus) -> None:
+    """Say what is trained on."""
+    show(f"text: {corpus.source}")
+    sizes = f"{len(corpus.train):,} to train on, {len(corpus.held_out):,} held out, {len(corpus.alphabet)} different"
+    show(f"characters: {sizes}")
+
+
+def print_model(session: TrainingSession) -> None:
+    """Say what is trained."""
+    step = session.trainer.model.step_count
+    show(f"model: {model_text(session)}, {parameter_count(session):,} parameters")
+    if step:
+        show(f"resumed: step {step:,}, {session.trainer.characters:,} characters seen")
+
+
+def print_training(session: TrainingSession, reason: str) -> None:
+    """Say what was done."""
+    trainer, compiling = session.trainer, session.compiling.seconds
+    characters, seconds = trainer.characters, trainer.state.seconds
+    timed = characters - (trainer.streams.characters_per_window if compiling else 0)
+    rate = f", {timed / seconds:,.0f} characters a second" if timed and seconds else ""
+    compiled = f"; compiling, with the first step, took {compiling:.1f} s" if compiling else ""
+    steps = trainer.model.step_count
+    show(f"stopped {reason}: {steps:,} steps, {characters:,} characters in {seconds:.1f} s{rate}{compiled}")
+    if session.target is not None:
+        show(f"saved: {session.target}")
+
+
+def print_held_out(score: Score, tables: Mapping[str, float], rounded: Score | None = None) -> None:
+    """Print the model's bits per held-out character among those of tables and compressors, worst first.
+
+    Args:
+        rounded: of the model with weights of int8.
+    """
+    show(f"\nbits per held-out character ({score.characters:,} characters)")
+    own = {OWN_NAME: score.bits} | ({ROUNDED_NAME: rounded.bits} if rounded else {})
+    digits = 4 if rounded else 3  # as these two differ in the fourth
+    rows = sorted({**tables, **own}.items(), key=lambda row: -row[1])
+    for name, bits in rows:
+        kind = " characters" if name.startswith("order") else ""
+        show(f"  {name + kind:<20}{bits:{digits + 4}.{digits}f}{'  <--' if name in own else ''}")
+
+
+def print_sample(text: str, temperature: float) -> None:
+    """Print generated text."""
+    show(f"\nsample of {len(text):,} characters at temperature {temperature:g}:\n{text}")
+
+
+def model_text(session: TrainingSession) -> str:
+    """`gru, 2 layers of 128`, and what products are rounded to, where they are."""
+    settings = session.settings
+    products = "" if settings.precision == "float32" else f", products of {settings.precision}"
+    layers = "1 layer" if settings.layers == 1 else f"{settings.layers} layers"
+    return f"{settings.cell}, {layers} of {settings.hidden}{products}"
+
+
+def parameter_count(session: TrainingSession) -> int:
+    return sum(array.size for array in session.trainer.model.arrays.values())
+
+
+Curve: TypeAlias = Sequence[Sequence[float]]  # pairs of characters seen and bits per character
+BASELINE_COLORS = ("tab:green", "tab:purple", "tab:brown", "tab:cyan", "tab:olive", "tab:gray")
+
+
+class PlotError(RnnopsError):
+    """A plot cannot be drawn or written."""
+
+
+def check_plot(path: Path) -> None:
+    """Raise PlotError, before the work is done, where a plot could not be drawn or has no directory to go to."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise _missing()
+    if not path.resolve().parent.is_dir():
+        raise PlotError(f"the plot {path} cannot be written: its directory does not exist")
+
+
+def save_learning_curve(
+    path: Path | str, training: Curve, held_out: Curve, baselines: Mapping[str, float], title: str = ""
+) -> None:
+    """Draw bits per character against characters seen, with a horizontal line for each baseline."""
+    if not training and not held_out:
+        raise PlotError("there is nothing to plot", wanted="at least one point of training or held-out text")
+    figure, axes = _figure()
+    _draw(axes, training, held_out, baselines)
+    axes.set_title(title)
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise PlotError(f"the plot {path} cannot be written ({error})") from error
+
+
+def _figure() -> tuple[Figure, Axes]:
+    """Return a figure of the Agg backend, without pyplot and its global state."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
+    except ImportError as error:
+        raise _missing() from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.xaxis.set_major_formatter(EngFormatter())
+    return figure, axes
+
+
+def _missing() -> PlotError:
+    hint = "Install it with: pip install 'rnnops[demo]'"
+    return PlotError("drawing needs matplotlib, which the extra `demo` installs", hint=hint)
+
+
+def _draw(axes: Axes, training: Curve, held_out: Curve, baselines: Mapping[str, float]) -> None:
+    if training:
+        axes.plot(*_columns(training), color="tab:blue", alpha=0.5, linewidth=1, label="training")
+    if held_out:
+        label = f"held out: {held_out[-1][1]:.3f}"
+        axes.plot(*_columns(held_out), color="tab:red", marker=".", linewidth=1.5, label=label)
+    ranked = sorted(baselines.items(), key=lambda item: -item[1])
+    for place, (name, bits) in enumerate(ranked):
+        color = BASELINE_COLORS[place % len(BASELINE_COLORS)]
+        axes.axhline(bits, color=color, linestyle="--", linewidth=1, label=f"{name}: {bits:.3f}")
+    axes.set_xlabel("characters seen")
+    axes.set_ylabel("bits per character")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right", fontsize="small")
+
+
+def _columns(curve: Curve) -> tuple[list[float], list[float]]:
+    return [point[0] for point in curve], [point[1] for point in curve]
+
 
 SAMPLE_SECONDS, PLOT_SECONDS, OTHER_SECONDS = 0.003, 2.0, 0.7  # what the end takes: by character, and as a whole
 
@@ -18,14 +176,14 @@ def train(options: TrainOptions, started: float | None = None) -> int:
     if options.plot is not None:
         check_plot(options.plot)
     clock = Clock(options.time_limit, _closing_seconds(options), started)
-    session = open_session(options, report.print_text)
+    session = open_session(options, print_text)
     _check_weights(session, options)
-    report.print_model(session)
+    print_model(session)
     session.save()
     with StopSignals() as signals:
         reason = train_until(session, options, clock, signals)
         session.save()
-    report.print_training(session, reason)
+    print_training(session, reason)
     finish(session, options)
     return 0
 
@@ -56,15 +214,15 @@ def finish(session: TrainingSession, options: TrainOptions) -> None:
     _compile_evaluation(session)
     score, tables = trainer.evaluate(), session.tables.result()
     rounded = trainer.evaluate(weights=options.weights) if options.weights else None
-    report.print_held_out(score, tables, rounded)
+    print_held_out(score, tables, rounded)
     if options.sample:
         _compile_sampling(session)
         drawn = trainer.sample(options.sample, options.temperature)
-        report.print_sample(session.corpus.decode(drawn), options.temperature)
+        print_sample(session.corpus.decode(drawn), options.temperature)
     if options.plot is not None:
         held_out = [*trainer.state.held_out, [trainer.characters, score.bits]]
-        save_learning_curve(options.plot, trainer.state.training, held_out, tables, report.model_text(session))
-        report.show(f"curves: {options.plot}")
+        save_learning_curve(options.plot, trainer.state.training, held_out, tables, model_text(session))
+        show(f"curves: {options.plot}")
 
 
 def _check_weights(session: TrainingSession, options: TrainOptions) -> None:

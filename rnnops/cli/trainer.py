@@ -26,8 +26,16 @@ from typing import Any
 import numpy as np
 
 from rnnops.cli.corpus import Corpus, Streams
-from rnnops.cli.evaluate import Score, evaluate, run_each_length, sample
-from rnnops.cli.language_model import LanguageModel, Settings, carried, read_settings
+from rnnops.cli.language_model import (
+    LanguageModel,
+    Score,
+    Settings,
+    carried,
+    evaluate,
+    read_settings,
+    run_each_length,
+    sample,
+)
 from rnnops.errors import SaveError
 from rnnops.model import store
 from rnnops.model.store import Arrays, check_arrays
@@ -40,7 +48,7 @@ LISTS = ("recent", "training", "held_out")
 
 @dataclass
 class TrainingState:
-    """What the next step depends on beside the model, and what came out so far.
+    """The state of a training run other than the model, and its results so far.
 
     Args:
         average: the parameters' running average.
@@ -131,7 +139,7 @@ def load(path: Path) -> Saved:
         raise SaveError(f"{path} is the file of a model, but not one of `{PROGRAM}`")
     settings = read_settings(state.get("settings"))
     if not _is_complete(state):
-        raise SaveError(f"{path} is no checkpoint of `{PROGRAM}`: its document is not complete")
+        raise SaveError(f"{path} is not a checkpoint of `{PROGRAM}`: its document is not complete")
     text = state["text"]
     source = TextSource(tuple(text["paths"]), text["max_bytes"])
     return Saved(path, settings, source, text["sha256"], text["alphabet"], state["baselines"], state)
@@ -145,7 +153,7 @@ def expected_arrays(model: LanguageModel) -> dict[str, Type]:
 
 
 def _is_complete(document: Mapping[str, Any]) -> bool:
-    """Whether a document has all fields of a training state, each of its type."""
+    """True if a document has all fields of a training state, each of its type."""
     text, tables = document.get("text"), document.get("baselines")
     return (
         type(document.get("seconds")) is float

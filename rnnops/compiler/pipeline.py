@@ -10,24 +10,19 @@ from math import inf
 from typing import Any, Generic, TypeVar
 
 from rnnops.autodiff import GradientNet
-from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving
-from rnnops.checkpoints.residuals import Residuals, backward_net
-from rnnops.compiler.buffers.lifetimes import order_ops
-from rnnops.compiler.execute.compile_programs import compile_programs
-from rnnops.compiler.execute.compiled import Compiled, Runners, demands_of
+from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Residuals, Saving, backward_net
+from rnnops.compiler.buffers.allocations import order_ops
+from rnnops.compiler.execute.compile_programs import Compiled, Runners, compile_programs, demands_of
 from rnnops.compiler.execute.compiled_scan import REFERENCE, Options, steps_of_tile
 from rnnops.compiler.execute.recycle import Lives, find_lives
 from rnnops.compiler.execute.segments import SegmentPlans
-from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
-from rnnops.compiler.rewrite.number_random_ops import number_random_ops
-from rnnops.compiler.rewrite.round_products import round_products
+from rnnops.compiler.rewrite.fuse_ops import fuse_ops, number_random_ops, round_products, work_around
 from rnnops.compiler.saving.choose_saved import Saved, by_policy, choose_saved
 from rnnops.errors import OutOfMemoryError
 from rnnops.fill import Fresh
 from rnnops.interpreter import Program, fold_constants, out_of_memory, prepare, prepare_again
 from rnnops.net import Net
-from rnnops.recurrent.cell_products import merge_products, order_sums, split_heads
-from rnnops.recurrent.hoist import hoist_out_of_cells
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells, merge_products, order_sums, split_heads
 from rnnops.rewrites import merge_equal_ops, prune, prune_cells
 from rnnops.types import Type
 
@@ -223,7 +218,7 @@ def _planning(net: Net, types: Mapping[str, Type], float_dtype: str) -> Iterator
 def saved_by(
     net: Net, types: Mapping[str, Type], float_dtype: str, wrt: tuple[str, ...], residuals: str, options: Options
 ) -> Callable[[Policy], Saved]:
-    """What each policy would save of a live net, floats of steps as `residuals`."""
+    """The residuals of a live net by each policy, floats of steps as `residuals`."""
     live, segments = _rewritten(net, types, float_dtype), SegmentPlans(options)
     return lambda policy: by_policy(live, types, wrt, replace(policy, residuals=residuals), segments.steps)
 

@@ -1,10 +1,20 @@
 """Models: layers, losses, optimizers and saving on top of nets (see `docs/models.md`)."""
 
 from rnnops.model.arguments import Placeholder as Placeholder
-from rnnops.model.basic_layers import Dense as Dense, Dropout as Dropout, Embedding as Embedding, LayerNorm as LayerNorm
-from rnnops.model.chains import CRF as CRF, HMM as HMM, log_partition as log_partition
 from rnnops.model.layer import Layer as Layer
+from rnnops.model.layers import (
+    CELLS as CELLS,
+    RNN as RNN,
+    Attention as Attention,
+    Dense as Dense,
+    Dropout as Dropout,
+    Embedding as Embedding,
+    LayerNorm as LayerNorm,
+)
 from rnnops.model.losses import (
+    CRF as CRF,
+    HMM as HMM,
+    log_partition as log_partition,
     mean_absolute_error as mean_absolute_error,
     mean_squared_error as mean_squared_error,
     sigmoid_cross_entropy as sigmoid_cross_entropy,
@@ -20,7 +30,6 @@ from rnnops.model.optimizers import (
     clip_by_value as clip_by_value,
     global_norm as global_norm,
 )
-from rnnops.model.recurrent_layers import CELLS as CELLS, RNN as RNN, Attention as Attention
 from rnnops.model.schedules import (
     Cosine as Cosine,
     ExponentialDecay as ExponentialDecay,

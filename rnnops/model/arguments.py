@@ -60,7 +60,7 @@ class Placeholder:
         dtype: `"float"` is the model's own float dtype; labels, tokens and lengths are `"int32"`.
 
     Raises:
-        ModelError: shape is no list of sizes.
+        ModelError: shape is not a list of sizes.
         NetError: dtype is none.
 
     Example:
@@ -93,7 +93,9 @@ def as_placeholder(name: str, value: Any, float_dtype: str) -> Placeholder:
     elif hasattr(value, "shape") and hasattr(value, "dtype"):
         shape, dtype = tuple(value.shape), str(value.dtype).rpartition(".")[2]
     else:
-        raise ModelError("this is no array", blob=name, wanted="an array or a Placeholder", came=type(value).__name__)
+        raise ModelError(
+            "this is not an array", blob=name, wanted="an array or a Placeholder", came=type(value).__name__
+        )
     if is_float(dtype) and dtype not in (FLOAT, float_dtype):
         hint = "Convert the array, or compile the model with dtype=."
         raise ModelError("floats of another dtype", blob=name, wanted=float_dtype, came=dtype, hint=hint)
@@ -158,7 +160,7 @@ class Arguments:
 def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Bind arguments. Raises ModelError where the function does not take them."""
     if not callable(function):
-        raise ModelError("this is no function", wanted="a method of the model", came=repr(function)[:80])
+        raise ModelError("this is not a function", wanted="a method of the model", came=repr(function)[:80])
     try:
         return Arguments(function, signature(function).bind(*args, **kwargs))
     except TypeError as error:
@@ -170,7 +172,7 @@ def arguments_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
 
 
 def takes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function takes such arguments."""
+    """True if a function takes such arguments."""
     try:
         signature(function).bind(*args, **kwargs)
     except TypeError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnops.arguments import named_options
 from rnnops.blob import Blob
-from rnnops.cells.step import parameter
+from rnnops.cells.base import parameter
 from rnnops.errors import ModelError
 from rnnops.model.arguments import leaves
 from rnnops.net import Net
@@ -48,7 +48,7 @@ class LayerNames:
 
 @dataclass
 class Writing:
-    """What layers see while a function of a model is written.
+    """The context of layers while a function of a model is written.
 
     Args:
         training: whether it is a step of training.
@@ -133,7 +133,7 @@ class Layer(ABC):
 
     @property
     def scope(self) -> str:
-        """What the names of its parameters begin with; `""` for a model's own."""
+        """The prefix of its parameters' names; `""` for a model's own."""
         writing = _WRITING.get()
         name = None if writing is None else writing.names.of(self)
         if name is None and writing is not None and not self._name:
@@ -144,7 +144,7 @@ class Layer(ABC):
 
     @property
     def is_training(self) -> bool:
-        """Whether what is written is a step of training; False outside of models."""
+        """True if what is written is a step of training; False outside of models."""
         writing = _WRITING.get()
         return writing is not None and writing.training
 
@@ -155,7 +155,7 @@ class Layer(ABC):
             name: what the names of its parameters begin with.
 
         Raises:
-            NetError: it is no name.
+            NetError: it is not a name.
         """
         self._name = check_name(name, "layer")
         return self
@@ -175,7 +175,7 @@ class Layer(ABC):
         return parameter(net, f"{self.scope}/{name}".lstrip("/"), shape, init)
 
     def _claimed(self, net: Net) -> str:
-        """The layer's name, which is no other's in the net."""
+        """The layer's name, which no other layer in the net has."""
         if net.claims.setdefault(f"{self.scope}/", self) is not self:
             hint = "Make both attributes of a model, or give each a name with .named(...)."
             raise ModelError("two layers have one name", net=net.name, blob=self.scope, hint=hint)
@@ -223,7 +223,7 @@ def writing(names: LayerNames, training: bool) -> Iterator[Writing]:
 
 
 def being_written() -> Writing | None:
-    """What is written now, None outside of models."""
+    """The context at present; None outside of models."""
     return _WRITING.get()
 
 
@@ -233,9 +233,9 @@ def blobs_of(structure: Any) -> list[Blob]:
 
 
 def sizes_of(blob: object, least_rank: int, what: str) -> Shape:
-    """The shape of an input of a layer. Raises ModelError for what is no blob, of unknown shape or too small a rank."""
+    """The shape of an input of a layer. Raises ModelError if it is not a blob, or its rank is unknown or too small."""
     if not isinstance(blob, Blob):
-        raise ModelError("an input is no blob", wanted=f"a blob {what}", came=type(blob).__name__)
+        raise ModelError("an input is not a blob", wanted=f"a blob {what}", came=type(blob).__name__)
     if blob.type is None:
         hint = "Give the net's inputs their shapes, and the net sizes_for=, or compile the layer in a model."
         raise ModelError("the shape of a layer's input is not known", net=blob.net.name, blob=blob.name, hint=hint)
@@ -256,5 +256,5 @@ def _layers_in(name: str, value: object, around: tuple[int, ...]) -> Iterator[tu
 
 def _key(name: str, key: object, item: object) -> object:
     if isinstance(item, Layer) and not str(key).replace("_", "a").isalnum():
-        raise ModelError("a layer's key is no name", blob=name, wanted="letters, digits and _", came=repr(key))
+        raise ModelError("a layer's key is not a name", blob=name, wanted="letters, digits and _", came=repr(key))
     return key

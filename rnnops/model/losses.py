@@ -1,15 +1,30 @@
-"""Losses: functions of a model's output and of what it should be, each one number, the mean over all that counts."""
+"""Losses, each one number, and chains of hidden states, whose loss is a likelihood.
+
+Losses: functions of a model's output and of what it should be, each one number, the mean over all that counts.
+
+Chains of hidden states: the forward algorithm in logarithms, linear-chain CRF and hidden Markov model.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from rnnops.blob import Blob
+from rnnops.cells.attention import valid_steps
 from rnnops.errors import ModelError
-from rnnops.model.layer import sizes_of
+from rnnops.model.layer import Layer, sizes_of
+from rnnops.model.layers import check_size
+from rnnops.net import Net
 from rnnops.ops.activation import softplus
 from rnnops.ops.arithmetic import abs as abs_
-from rnnops.ops.loss import softmax_cross_entropy_loss
-from rnnops.ops.movement import reshape
-from rnnops.ops.reduction import reduce_mean
+from rnnops.ops.comparison import cast, equal, less, min as minimum, where
+from rnnops.ops.indexing import gather
+from rnnops.ops.loss import one_hot, softmax_cross_entropy_loss
+from rnnops.ops.movement import reshape, squeeze, transpose, unsqueeze
+from rnnops.ops.normalization import log_softmax
+from rnnops.ops.reduction import reduce_log_sum_exp, reduce_mean, reduce_sum
+from rnnops.ops.select import select_valid
+from rnnops.recurrent import recurrent_net
 
 
 def softmax_cross_entropy(scores: Blob, labels: Blob, ignore_index: int | None = None) -> Blob:
@@ -26,7 +41,7 @@ def softmax_cross_entropy(scores: Blob, labels: Blob, ignore_index: int | None =
 
     Raises:
         ModelError: labels of another shape, or sizes that are not known.
-        TypeRuleError: labels are no integers, or scores no floats.
+        TypeRuleError: labels are not integers, or scores no floats.
 
     Example:
         >>> net = ro.Net("net", sizes_for="float64")
@@ -127,3 +142,212 @@ def _check_alike(y: Blob, target: Blob) -> None:
     """Raise ModelError where a loss would broadcast."""
     if sizes_of(y, 0, "[...]") != sizes_of(target, 0, "[...]"):
         raise ModelError("a loss of two shapes", blob=target.name, wanted=y.type, came=target.type)
+
+
+STEP = "chain"
+
+
+def log_partition(
+    scores: Blob, start: Blob, transitions: Blob, end: Blob | None = None, lengths: Blob | None = None
+) -> Blob:
+    """The logarithm of the sum, over all paths through K states, of the exponential of a path's score.
+
+    The forward algorithm in logarithms, as a recurrence (Rabiner 1989, "A tutorial on hidden Markov models", equations
+    18 to 21)::
+
+        a_0[j] = start[j] + scores[0, n, j]
+        a_t[j] = log(sum over i of exp(a_(t-1)[i] + transitions[i, j])) + scores[t, n, j]
+        result = log(sum over j of exp(a_(T-1)[j] + end[j]))
+
+    Args:
+        scores: [T, N, K] float, T from 1.
+        start: [K], added to the first step's.
+        transitions: [K, K], from by to.
+        end: [K], added to the last step's of each row; None for zeros.
+        lengths: [N] int32 or int64, None where all rows have length T; a longer one counts as T, and a row of length 0
+            has a result of 0. Scores past an end are to be finite.
+
+    Returns:
+        A blob, [N].
+
+    Raises:
+        ModelError: scores of another rank.
+        TypeRuleError: sizes that do not fit, where they are known; else the run raises it.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> scores, A = net.input("scores", shape=(3, 1, 2)), net.constant(np.zeros((2, 2)))
+        >>> net.outputs(z=ro.model.log_partition(scores, net.constant(np.zeros(2)), A))
+        >>> run = ro.compile(net, device="reference")
+        >>> np.exp(run(scores=np.zeros((3, 1, 2)))["z"])  # 2 ** 3 paths
+        array([8.])
+    """
+    _check_rank(scores, 3, "[T, N, K]")
+    first, rest = scores[0] + start, scores[1:]
+    step = Net(STEP)
+    s_t, before, A = step.inputs("s_t", "before", "A")
+    after = reduce_log_sum_exp(unsqueeze(before, [2]) + A, axes=[1], keepdims=0) + s_t
+    references = {"A": transitions}
+    if lengths is not None:
+        lengths = _int32(lengths)
+        left, t = step.input("left", "int32"), step.input("t", "int32")
+        after = select_valid(after, before, left, t)
+        references["left"] = lengths - np.int32(1)  # the first step is outside: step 0 of the recurrence is the second
+    step.outputs(after=after)
+    net = scores.net
+    scope = next(
+        name for name in (f"{STEP}_{k}" for k in range(len(net.blob_names) + 1)) if f"{name}/after_all" not in net
+    )
+    results = recurrent_net(
+        net,
+        step,
+        inputs=[("s_t", rest)],
+        initial_cell_inputs=[("before", first)],
+        links={"before": "after"},
+        timestep=None if lengths is None else "t",
+        scope=scope,
+        references=references,
+    )
+    last = squeeze(results[1], [0])
+    sums = reduce_log_sum_exp(last if end is None else last + end, axes=[1], keepdims=0)
+    return sums if lengths is None else where(lengths > np.int32(0), sums, 0.0)
+
+
+class CRF(Layer):
+    """A linear-chain conditional random field over the scores of another layer; its value is the loss.
+
+    The score of a path is the sum of its scores, of `transitions` between neighbours, of `start` of its first tag and
+    of `end` of its last; the loss is `log_partition` less the score of the tags. Lafferty, McCallum and Pereira 2001,
+    "Conditional random fields", ICML.
+
+    Trained parameters, below the layer's name, zeros: `transitions [K, K]`, from by to, `start [K]` and `end [K]`.
+
+    Args:
+        tags: how many there are, K.
+
+    Raises:
+        ModelError: tags is not a size.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> scores, tags = net.input("scores", shape=(3, 1, 2)), net.input("tags", "int32", shape=(3, 1))
+        >>> net.outputs(loss=ro.model.CRF(2)(scores, tags))
+        >>> run = ro.compile(net, device="reference")
+        >>> out = run(ro.init_params(net, 0, "float64"), scores=np.zeros((3, 1, 2)), tags=np.zeros((3, 1), "int32"))
+        >>> round(float(np.exp(out["loss"])), 6)  # one path of 2 ** 3
+        8.0
+    """
+
+    def __init__(self, tags: int) -> None:
+        self.tags = check_size("CRF", "tags", tags)
+
+    def forward(self, scores: Blob, tags: Blob, lengths: Blob | None = None) -> Blob:
+        """The mean over rows of the negative log probability of their tags, in nats.
+
+        Args:
+            scores: [T, N, K] float, of known sizes.
+            tags: [T, N] int32 or int64; within a row's length one outside 0 to K - 1 is an error of the run.
+            lengths: [N] int32 or int64, as `log_partition`'s.
+
+        Returns:
+            A blob of one number.
+
+        Raises:
+            ModelError: scores of another rank or of another number of tags.
+            TypeRuleError: tags of another shape, or no integers.
+        """
+        T, N, K = sizes_of(scores, 3, "[T, N, K]")
+        if self.tags != K:
+            raise ModelError("scores of another number of tags", blob=self.scope, wanted=self.tags, came=K)
+        net = scores.net
+        transitions = self.parameter(net, "transitions", (K, K), "zeros")
+        start, end = (self.parameter(net, name, (K,), "zeros") for name in ("start", "end"))
+        chosen = one_hot(_checked(tags, K, lengths), K, [0.0, 1.0])
+        inside, final = _ends(net, T, N, lengths)
+        pairs = reduce_sum((chosen[:-1] @ transitions) * chosen[1:], axes=[2], keepdims=0) * inside[1:]
+        own = reduce_sum(scores * chosen, axes=[2], keepdims=0) * inside
+        ended = reduce_sum(chosen * end, axes=[2], keepdims=0) * final
+        began = reduce_sum(chosen[0] * start, axes=[1], keepdims=0) * inside[0]
+        path = reduce_sum(own + ended, axes=[0], keepdims=0) + reduce_sum(pairs, axes=[0], keepdims=0) + began
+        return reduce_mean(log_partition(scores, start, transitions, end, lengths) - path, axes=[0], keepdims=0)
+
+
+class HMM(Layer):
+    """A hidden Markov model of symbols; its value is the log likelihood of each row.
+
+    Rabiner 1989, "A tutorial on hidden Markov models". Trained parameters, below the layer's name, normal with a
+    deviation of 1, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`, from
+    by to, and `emissions [K, V]`.
+
+    Args:
+        states: how many there are, K.
+        symbols: how many there are, V.
+
+    Raises:
+        ModelError: states or symbols is not a size.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> net.outputs(logs=ro.model.HMM(3, 2)(net.input("coins", "int32", shape=(1, 2))))
+        >>> run = ro.compile(net, device="reference")
+        >>> out = run(ro.init_params(net, 0, "float64"), coins=np.array([[0, 1]], "int32"))
+        >>> round(float(np.exp(out["logs"]).sum()), 6)  # the likelihoods of all rows of length 1
+        1.0
+    """
+
+    def __init__(self, states: int, symbols: int) -> None:
+        self.states, self.symbols = check_size("HMM", "states", states), check_size("HMM", "symbols", symbols)
+
+    def forward(self, symbols: Blob, lengths: Blob | None = None) -> Blob:
+        """log p of the symbols of each row.
+
+        Args:
+            symbols: [T, N] int32 or int64; within a row's length one outside 0 to V - 1 is an error of the run.
+            lengths: [N] int32 or int64, as `log_partition`'s.
+
+        Returns:
+            A blob, [N].
+
+        Raises:
+            ModelError: symbols of another rank.
+            TypeRuleError: symbols are not integers.
+        """
+        _check_rank(symbols, 2, "[T, N]")
+        net, K = symbols.net, self.states
+        shapes = {"start": (K,), "transitions": (K, K), "emissions": (K, self.symbols)}
+        logs = {
+            name: log_softmax(self.parameter(net, name, shape, ("normal", 0.0, 1.0)), axis=-1)
+            for name, shape in shapes.items()
+        }
+        scores = gather(transpose(logs["emissions"], perm=[1, 0]), _checked(symbols, self.symbols, lengths), axis=0)
+        return log_partition(scores, logs["start"], logs["transitions"], None, lengths)
+
+
+def _check_rank(blob: Blob, rank: int, wanted: str) -> None:
+    """Raise ModelError for an input that is known to have another rank."""
+    if not isinstance(blob, Blob) or (blob.type is not None and blob.type.rank != rank):
+        came = blob.type if isinstance(blob, Blob) else type(blob).__name__
+        raise ModelError(
+            "an input of a chain has another rank", blob=getattr(blob, "name", None), wanted=wanted, came=came
+        )
+
+
+def _checked(indices: Blob, count: int, lengths: Blob | None) -> Blob:
+    """Indices `[T, N]`, 0 past a row's end; any other that is outside 0 to count - 1 is an error of the run."""
+    if lengths is not None:
+        inside = transpose(valid_steps(indices, lengths), perm=[1, 0])
+        indices = where(inside, indices, (np.int64 if indices.dtype == "int64" else np.int32)(0))
+    return indices.net.apply("CheckLabels", [indices], classes=count, wrong="an index is out of range")
+
+
+def _ends(net: Net, T: int, N: int, lengths: Blob | None) -> tuple[Blob, Blob]:
+    """1 up to a row's end, and 1 at its last step, `[T, N]`."""
+    if lengths is None:
+        return net.constant(np.ones((T, N))), net.constant(np.eye(T)[-1][:, None] * np.ones((T, N)))
+    steps = net.constant(np.arange(T, dtype=np.int32)[:, None])
+    inside, final = less(steps, _int32(lengths)), equal(steps, minimum(_int32(lengths), np.int32(T)) - np.int32(1))
+    return cast(inside, "float"), cast(final, "float")
+
+
+def _int32(lengths: Blob) -> Blob:
+    return lengths if lengths.dtype == "int32" else cast(lengths, "int32")

@@ -23,7 +23,7 @@ from rnnops.arguments import check_flags
 from rnnops.blob import Blob
 from rnnops.compiler.api.memory_named import memory_named
 from rnnops.compiler.buffers.memory import on_host
-from rnnops.compiler.report.memory_table import aligned, readable, spaced
+from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
 from rnnops.model.arguments import Arguments, arguments_of, takes
@@ -70,7 +70,7 @@ def _types(one: WrittenLayer) -> str:
 
 
 def _bytes(compiled: Mapping[str, Graph], store: ArrayStore) -> Iterator[str]:
-    """What is held, and what the passes of each function allocate when they need most."""
+    """The bytes held, and the peak of the passes of each function."""
     yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
         passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in graph.planned().memory().passes)
@@ -178,15 +178,15 @@ class Model(Layer):
             freeze: patterns of dotted names, such as `"encoder.*"`, of parameters that stay as they are.
 
         Raises:
-            ModelError: what is no optimizer, or a pattern that no parameter has, once there are any.
+            ModelError: what is not an optimizer, or a pattern that no parameter has, once there are any.
         """
         if not isinstance(optimizer, Optimizer):
-            raise ModelError("this is no optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
+            raise ModelError("this is not an optimizer", wanted="SGD, Adam or AdamW", came=type(optimizer).__name__)
         patterns = (
             (freeze,) if isinstance(freeze, str) else tuple(freeze) if isinstance(freeze, Sequence) else (freeze,)
         )
         if not all(isinstance(pattern, str) for pattern in patterns):
-            raise ModelError("freeze= is no list of patterns", wanted="strings", came=repr(freeze)[:80])
+            raise ModelError("freeze= is not a list of patterns", wanted="strings", came=repr(freeze)[:80])
         self._store.set_optimizer(optimizer, patterns)
 
     def compile(
@@ -252,7 +252,7 @@ class Model(Layer):
         """The function whose arguments the inputs are, and the other one where they are all that it needs."""
         if not isinstance(inputs, Mapping | list | tuple):
             wanted = "a list of placeholders, or a dict of them by name"
-            raise ModelError("inputs are no list", wanted=wanted, came=type(inputs).__name__)
+            raise ModelError("inputs are not a list", wanted=wanted, came=type(inputs).__name__)
         args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (tuple(inputs), {})
         can_train = type(self).train_one_batch is not Model.train_one_batch
         in_order = [self.train_one_batch, self.forward][:: 1 if is_train else -1] if can_train else [self.forward]
@@ -287,7 +287,7 @@ class Model(Layer):
 
     @property
     def is_training(self) -> bool:
-        """Whether what is written is a step of training; outside of that, whether a call is one."""
+        """True if what is written is a step of training. Outside of steps: True if the call is one of training."""
         now = being_written()
         return self._trains if now is None else now.training
 
@@ -367,7 +367,7 @@ class Model(Layer):
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
-        """What `compile` made, by function: the net, and the run with its plans."""
+        """The results of `compile`, by function: the net, and the run with its plans."""
         self._require_compiled()
         return dict(self._compiled)
 

@@ -39,7 +39,7 @@ def global_norm(grads: Mapping[str, Array]) -> float:
         A number, infinite where a gradient is, NaN where one has a NaN.
 
     Raises:
-        OptimizerError: grads are no arrays by name.
+        OptimizerError: grads are not arrays by name.
 
     Example:
         >>> ro.model.global_norm({"w": np.array([3.0, 0.0]), "b": np.array([4.0])})
@@ -65,7 +65,7 @@ def clip_by_global_norm(grads: Mapping[str, Array], limit: float) -> tuple[Array
 
     Raises:
         GradientNormError: the norm is not finite; it names a culprit.
-        OptimizerError: the limit is no number above 0, or grads are no arrays by name.
+        OptimizerError: the limit is not a number above 0, or grads are not arrays by name.
 
     Example:
         >>> clipped, norm = ro.model.clip_by_global_norm({"w": np.array([3.0, 4.0])}, 1.0)
@@ -98,7 +98,7 @@ def clip_by_value(grads: Mapping[str, Array], limit: float) -> Arrays:
         Arrays by name.
 
     Raises:
-        OptimizerError: the limit is no number above 0, or grads are no arrays by name.
+        OptimizerError: the limit is not a number above 0, or grads are not arrays by name.
 
     Example:
         >>> ro.model.clip_by_value({"w": np.array([-3.0, 0.5])}, 1.0)["w"]
@@ -110,12 +110,12 @@ def clip_by_value(grads: Mapping[str, Array], limit: float) -> Arrays:
 
 
 def _check_arrays(grads: object) -> None:
-    """Raise OptimizerError for gradients that are no arrays by name."""
+    """Raise OptimizerError for gradients that are not arrays by name."""
     if not isinstance(grads, Mapping):
-        raise OptimizerError("gradients are no dict", wanted="arrays by name", came=type(grads).__name__)
+        raise OptimizerError("gradients are not a dict", wanted="arrays by name", came=type(grads).__name__)
     for name, grad in grads.items():
         if not isinstance(grad, np.ndarray | np.generic) or grad.dtype.kind not in "biuf":
-            raise OptimizerError("this gradient is no array of numbers", blob=str(name), came=type(grad).__name__)
+            raise OptimizerError("this gradient is not an array of numbers", blob=str(name), came=type(grad).__name__)
 
 
 UPDATES = "updates"  # how often a parameter was updated
@@ -157,7 +157,7 @@ class Optimizer(ABC):
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """What is kept of each parameter from update to update, by name."""
+        """The state of each parameter from update to update, by name."""
         return ()
 
     def state_types(self, params: Mapping[str, Array]) -> dict[str, Type]:
@@ -220,7 +220,7 @@ class Optimizer(ABC):
         """
 
     def _numbers(self, rate: float, count: int) -> tuple[float, ...]:
-        """What changes from update to update.
+        """The numbers that change from update to update.
 
         Args:
             rate: of this update.
@@ -433,7 +433,7 @@ def _check_counts(state: Mapping[str, Array]) -> None:
 def _check_types(came: Mapping[str, Array], wanted: Mapping[str, Type]) -> None:
     for name, array in came.items():
         if not isinstance(array, np.ndarray | np.generic):
-            raise OptimizerError("this is no array", blob=name, wanted=wanted[name], came=type(array).__name__)
+            raise OptimizerError("this is not an array", blob=name, wanted=wanted[name], came=type(array).__name__)
         if type_of(array) != wanted[name]:
             problem = "gradient or state is not like its parameter"
             raise OptimizerError(problem, blob=name, wanted=wanted[name], came=type_of(array))

@@ -202,7 +202,7 @@ class WarmUp:
 
 
 def rate_at(rate: Schedule | float, step: int) -> float:
-    """The learning rate of an update. Raises OptimizerError where it is no finite number of 0 or more."""
+    """The learning rate of an update. Raises OptimizerError where it is not a finite number of 0 or more."""
     value = rate(step) if callable(rate) else rate
     require(f"the learning_rate of step {step}", value, is_number(value) and value >= 0, "a finite number >= 0")
     return float(value)
@@ -215,18 +215,18 @@ def require(name: str, value: object, fits: bool, wanted: str) -> None:
 
 
 def _check_rates(**settings: object) -> None:
-    """Raise OptimizerError for a setting that is no finite number of 0 or more."""
+    """Raise OptimizerError for a setting that is not a finite number of 0 or more."""
     for name, value in settings.items():
         require(name, value, is_number(value) and value >= 0, "a finite number >= 0")  # type: ignore[operator]
 
 
 def is_number(value: object) -> bool:
-    """Whether a setting is a finite Python or NumPy number."""
+    """True if a setting is a finite Python or NumPy number."""
     return is_real(value) and _finite(value)
 
 
 def is_real(value: object) -> bool:
-    """Whether a setting is a Python or NumPy number, finite or not."""
+    """True if a setting is a Python or NumPy number, finite or not."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 

@@ -125,7 +125,7 @@ def _as_array(name: str, value: Any, error: type[RnnopsError]) -> Array:
             return from_dlpack(value)
         except Exception as problem:  # whatever the other library raises
             raise error(f"this array cannot be read through DLPack: {problem}", blob=name) from problem
-    raise error("this is no array", blob=name, wanted="a NumPy array", came=type(value).__name__)
+    raise error("this is not an array", blob=name, wanted="a NumPy array", came=type(value).__name__)
 
 
 Confirm = Callable[[], None]  # raises what is known of an update only when its work is done
@@ -235,13 +235,13 @@ def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
     """The model's arrays and the user's state. Raises SaveError for anything but an intact file of a known version."""
     name = _text(path)
     if not os.path.isfile(name):
-        raise SaveError(f"{name} {'is no file' if os.path.exists(name) else 'does not exist'}")
+        raise SaveError(f"{name} {'is not a file' if os.path.exists(name) else 'does not exist'}")
     try:
         with safe_open(name, framework="np") as file:
             metadata = _metadata(name, file.metadata())
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - the file is no dict
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - the file is not a dict
     except (OSError, SafetensorError, ValueError, TypeError, LookupError, AttributeError, MemoryError) as error:
-        raise SaveError(f"{name} is no file of a model, or a damaged one ({error})") from error
+        raise SaveError(f"{name} is not a file of a model, or a damaged one ({error})") from error
     if _digest(arrays, metadata["document"]) != metadata["sha256"]:
         raise SaveError(f"{name} is damaged: its content does not have the SHA-256 that it states")
     arrays = migrated(arrays, int(metadata["version"]))
@@ -252,7 +252,7 @@ def load(path: str | os.PathLike[str]) -> tuple[Arrays, dict[str, Any]]:
 
 def _text(path: object) -> str:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise SaveError("this is no path", wanted="a string or a pathlib.Path", came=repr(path)[:80])
+        raise SaveError("this is not a path", wanted="a string or a pathlib.Path", came=repr(path)[:80])
     return os.fspath(path)
 
 
@@ -306,9 +306,9 @@ def _read_document(name: str, text: str) -> dict[str, Any]:
     try:
         document = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise SaveError(f"{name} is damaged: its document is no JSON ({error})") from error
+        raise SaveError(f"{name} is damaged: its document is not a JSON ({error})") from error
     if not isinstance(document, dict):
-        raise SaveError(f"{name} is damaged: its document is no JSON object")
+        raise SaveError(f"{name} is damaged: its document is not a JSON object")
     return document
 
 
@@ -321,7 +321,7 @@ OPTIMIZER = "optimizer"  # what the names of its arrays begin with
 
 @dataclass(frozen=True)
 class Held:
-    """What a store holds at one moment.
+    """The contents of a store at one moment.
 
     Args:
         frozen: patterns of dotted names of parameters that the optimizer leaves alone.

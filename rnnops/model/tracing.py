@@ -19,7 +19,7 @@ from typing import Any
 from rnnops.blob import Blob
 from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.pipeline import PlanCache
-from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
+from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.errors import ModelError
 from rnnops.model.arguments import Arguments, Placeholder, as_placeholder, leaves, mapped, unique
 from rnnops.model.layer import LayerNames, WrittenLayer, sizes_of, writing
@@ -121,11 +121,11 @@ class Graph:
 
     @cached_property
     def draws(self) -> bool:
-        """Whether a step of training needs a seed."""
+        """True if a step of training needs a seed."""
         return first_live_random_op(self.traced.net, True) is not None
 
     def planned(self) -> PlannedRun:
-        """What a call does; nothing is computed. Raises BudgetError where no way of training fits a budget."""
+        """The plan of a call; nothing is computed. Raises BudgetError if no plan fits the budget."""
         net = self.traced.net
         shapes = {name: kind.shape for name, kind in self.types.items()}
         params = [spec.name for spec in net.parameters]

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.onnx.errors import MissingPackageError, OnnxError, about
 from rnnops.onnx.open_sizes import Dims, names_of_open_sizes, open_sizes
+from rnnops.onnx.package import MissingPackageError, OnnxError, about
 from rnnops.types import BOOL, FLOATS, Array, Shape
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Session:
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs by name; feeds that are no inputs of the file are left out."""
+        """Outputs by name; feeds that are not inputs of the file are left out."""
         try:
             return dict(zip(self._outputs, self._session.run(None, self._given(feeds)), strict=True))
         except Exception as error:  # whatever it raises
@@ -188,7 +188,7 @@ MOST = 2**27  # numbers of a feed
 
 @dataclass(frozen=True)
 class ChosenSizes:
-    """What open sizes are.
+    """The values of open sizes.
 
     Args:
         shapes: of each input; open: the sizes by their names; made_up: those of them that nobody has said.
@@ -226,7 +226,7 @@ def check_names(inputs: Mapping[str, Dims | None], given: Collection[str]) -> No
     names = [*names_of_open_sizes(inputs), *(name for name, dims in inputs.items() if dims is None)]
     if unknown := sorted(set(given) - set(names)):
         wanted = ", ".join(names) or "none: the file says them all"
-        raise OnnxError("these are no open sizes", wanted=wanted, came=", ".join(unknown))
+        raise OnnxError("these are not open sizes", wanted=wanted, came=", ".join(unknown))
 
 
 def one_size(name: str, sizes: Sequence[int]) -> int:
@@ -259,10 +259,10 @@ def random_feeds(
         types: input -> dtype.
         ranges: input -> lowest and highest number; without it floats are normal and integers 0 or 1.
 
-    Raises OnnxError for a range of what is no input, and for feeds that are too large.
+    Raises OnnxError for a range of what is not an input, and for feeds that are too large.
     """
     if unknown := sorted(set(ranges) - set(types)):
-        raise OnnxError("ranges of what is no input", wanted=", ".join(types) or "none", came=", ".join(unknown))
+        raise OnnxError("ranges of what is not an input", wanted=", ".join(types) or "none", came=", ".join(unknown))
     return {name: random_feed(name, dtype, shapes[name], ranges.get(name), random) for name, dtype in types.items()}
 
 
@@ -292,7 +292,7 @@ class HandedOn:
         self.states = {name: initial[name] for name in links.values()}
 
     def __call__(self, feeds: Arrays) -> dict[str, Array]:
-        """The outputs that are no states."""
+        """The outputs that are not states."""
         out = dict(self._call({**feeds, **self.states}))
         self.states = {name: out.pop(output) for output, name in self._links.items()}
         return out

@@ -21,7 +21,6 @@ from rnnops.errors import RnnopsError
 from rnnops.infer import infer
 from rnnops.model import Model
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
 from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
 from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
@@ -30,7 +29,9 @@ from rnnops.onnx.package import (
     NEWEST_OPSET,
     GraphProto,
     ModelProto,
+    OnnxError,
     ValueInfoProto,
+    about,
     checker,
     helper,
     onnx_opset_version,
@@ -117,7 +118,7 @@ def inferred(net: Net, types: Mapping[str, Type], sizes: MadeUpSizes, float_dtyp
 
 
 def size_hint(names: Sequence[str]) -> str:
-    """What to do where made-up sizes, some of which have names, do not fit a net."""
+    """A hint for made-up sizes, some of which have names, that do not fit a net."""
     differ = f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}. "
     made_up = "Sizes that are open are made up here; those that must fit the net are given as numbers: shapes={...}."
     return differ * (len(names) > 1) + made_up
@@ -244,7 +245,7 @@ def export(
     """
     net, values, known = parts_of(model, params, shapes)
     if not isinstance(path, str | os.PathLike):
-        raise OnnxError("this is no path of a file", came=type(path).__name__)
+        raise OnnxError("this is not a path of a file", came=type(path).__name__)
     newest = min(NEWEST_OPSET, onnx_opset_version())
     if not isinstance(opset, int) or isinstance(opset, bool) or not OLDEST_WRITTEN <= opset <= newest:
         raise OnnxError("this op set cannot be written", wanted=f"opset={OLDEST_WRITTEN} to {newest}", came=repr(opset))
@@ -277,12 +278,12 @@ def contents_of(model: Any) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]]
     net = getattr(model, "net", None)
     if not isinstance(net, Net):
         wanted = "a ro.Net, a model, or what has .net and .get_params()"
-        raise OnnxError("this is no net", wanted=wanted, came=type(model).__name__)
+        raise OnnxError("this is not a net", wanted=wanted, came=type(model).__name__)
     return net, model.get_params(), getattr(model, "shapes", {})
 
 
 def forward_of(model: Model) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]]:
-    """What a compiled model computes after `eval()`, with the sizes that it was compiled for."""
+    """The net of a compiled model after `eval()`, with the sizes that it was compiled for."""
     graph = model.graphs.get("forward")
     if graph is None:
         hint = "Compile it with placeholders for the arguments of forward."
@@ -295,12 +296,12 @@ def forward_of(model: Model) -> tuple[Net, Mapping[str, Any], Mapping[str, Dims]
 def checked_table(argument: str, value: object) -> dict[Any, Any]:
     """An argument that is a dict or left out."""
     if value is not None and not isinstance(value, Mapping):
-        raise OnnxError(f"{argument} is no dict", came=type(value).__name__)
+        raise OnnxError(f"{argument} is not a dict", came=type(value).__name__)
     return dict(value or {})
 
 
 def checked_array(net: Net, name: str, value: object) -> Array:
-    """A parameter's value. Raises OnnxError for what is no array of its dtype."""
+    """A parameter's value. Raises OnnxError for what is not an array of its dtype."""
     array = np.asarray(value)
     wanted = net.dtype_of(name) if name in net else FLOAT
     fits = array.dtype.name in ("float32", "float64") if wanted == FLOAT else array.dtype.name == wanted

@@ -61,7 +61,7 @@ class OnnxScanWriter:
         return {state.input: self._initial(state) for state in self.recurrence.states}
 
     def _initial(self, state: State) -> str:
-        """What a state starts from; `[D]` is repeated for all rows."""
+        """The initial value of a state; `[D]` is repeated for all rows."""
         kind, name = self.types[state.input], self.bound[state.input]
         extra = kind.rank - state.feature_rank
         if extra == 0:
@@ -73,7 +73,7 @@ class OnnxScanWriter:
         return self._squeezed(name, f"{self.key}/{state.input}/rows") if extra == 2 else name
 
     def _is_buffered(self, state: State) -> bool:
-        """Whether the cell sees more of a state than its last step."""
+        """True if the cell sees more of a state than its last step."""
         kind = self.types[state.input]
         steps = kind.shape[0] if kind.rank - state.feature_rank == 2 else 1
         return (state.window, state.offset or 0, steps) != (1, 0, 1)
@@ -261,5 +261,5 @@ def infos(values: Sequence[tuple[str, Type]]) -> list[ValueInfoProto]:
 
 
 def is_final_squeeze(op: Op) -> bool:
-    """Whether an op takes the axis of one step off."""
+    """True if an op takes the axis of one step off."""
     return op.type == "Squeeze" and len(op.inputs) == 1 and dict(op.attributes) == {"axes": (0,)}

@@ -24,12 +24,11 @@ from rnnops.cells.base import RNNCell
 from rnnops.cells.gated import GATES, GRUCell, LSTMCell
 from rnnops.cells.simple import BasicRNNCell
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.export_ops import GraphWriter
 from rnnops.onnx.import_rnn import CELL_KINDS, has_title, recurrent_layer
 from rnnops.onnx.node import KINDS as ATTRIBUTE_KINDS, Node
 from rnnops.onnx.open_sizes import MadeUpSizes, Probes
-from rnnops.onnx.package import NEWEST_OPSET
+from rnnops.onnx.package import NEWEST_OPSET, OnnxError
 from rnnops.onnx.read_graph import result_names
 from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence
@@ -123,7 +122,7 @@ def guesses(index: Index, op: Op) -> Iterator[Guess]:
 
 
 def is_partner(op: Op, other: Op) -> bool:
-    """Whether another recurrence may be the other direction of this one."""
+    """True if another recurrence may be the other direction of this one."""
     if other.type != "RecurrentNetwork" or not other.attributes.get("reverse"):
         return False
     name = other.attributes["cell"].name
@@ -168,7 +167,7 @@ def match(index: Index, guess: Guess, anchor: Op) -> FoundLayer | None:
     """The layer that a guess describes, found around a recurrence, or None."""
     try:
         pattern, ports, results = guess.pattern()
-    except (OnnxError, ValueError, KeyError):  # the hint was no hint
+    except (OnnxError, ValueError, KeyError):  # the hint was not a hint
         return None
     found = Matching(index, {name: op for op in pattern.ops for name in op.outputs if name})
     recurrences = [op for op in pattern.ops if op.type == "RecurrentNetwork"]
@@ -294,7 +293,7 @@ def presets(cell: Net) -> Iterator[Preset]:
 
 
 def is_number(value: object) -> bool:
-    """Whether a constant's value may be a forget bias."""
+    """True if a constant's value may be a forget bias."""
     return isinstance(value, float) and abs(value) < float("inf")
 
 

@@ -15,14 +15,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
+    OnnxError,
     TypeProto,
+    about,
     get_schema,
     helper,
     infer_shapes,
@@ -48,7 +49,7 @@ def put_definitions_in_place(model: ModelProto, opset: int, known: Collection[st
 
 
 def schema_of(node: NodeProto, opset: int) -> Any:
-    """What ONNX says of an op of its own set; None of others."""
+    """ONNX's schema of an op of its own set; None for others."""
     if node.domain not in OWN_DOMAINS:
         return None
     try:
@@ -58,7 +59,7 @@ def schema_of(node: NodeProto, opset: int) -> Any:
 
 
 def is_defined(node: NodeProto, opset: int, known: Collection[str]) -> bool:
-    """Whether an op that is not known is one that ONNX says the nodes of."""
+    """True if an op that is not known is one that ONNX says the nodes of."""
     schema = None if op_name(node) in known else schema_of(node, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
@@ -80,7 +81,7 @@ def define(model: ModelProto, opset: int, known: Collection[str]) -> None:
 
 
 def definition_of(node: NodeProto, opset: int, types: Mapping[str, TypeProto]) -> FunctionProto | None:
-    """What a node stands for; None where ONNX does not say it for such inputs and attributes.
+    """The function that defines a node; None if ONNX has none for its inputs and attributes.
 
     The newest definition before the op set is taken: what its ops mean has not changed since, as far as they use it.
     """
@@ -155,7 +156,7 @@ def put_functions_in_place(model: ModelProto) -> None:
 
 
 def key_of(proto: Any, name: str) -> Key:
-    """What a function is found by; its overload since IR version 10."""
+    """The key of a function; its overload since IR version 10."""
     return ("" if proto.domain in OWN_DOMAINS else proto.domain), name, getattr(proto, "overload", "")
 
 
@@ -271,7 +272,7 @@ class FunctionInliner:
         return [*found, *call.handed_through()]
 
     def _prefix(self, node: NodeProto) -> str:
-        """What the names inside a call begin with."""
+        """The prefix of names inside a call."""
         wanted = node.name or next(filter(None, node.output), node.op_type)
         prefix, k = wanted, 1
         while prefix in self.taken:

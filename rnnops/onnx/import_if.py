@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.open_sizes import Known, OpenBranch, fixed_dims
-from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper
 from rnnops.onnx.tensors import copied, graphs_of
 from rnnops.scopes import free_name
 from rnnops.types import BOOL
@@ -107,7 +106,7 @@ def branch_of(attributes: Mapping[str, tuple[int, Any]], name: str, outputs: int
     """A branch, which has as many results as the node."""
     graph = attributes.get(name, (0, None))[1]
     if not isinstance(graph, GraphProto):
-        raise OnnxError(f"attribute '{name}' is no graph")
+        raise OnnxError(f"attribute '{name}' is not a graph")
     if len(graph.output) != outputs or graph.input or graph.sparse_initializer:
         raise OnnxError(f"the graph '{name}' does not fit the node", wanted=f"no inputs and {outputs} outputs")
     return graph
@@ -140,7 +139,7 @@ def scalar_condition(reader: GraphReader, proto: NodeProto) -> str:
 
 
 def is_rank(known: Known | None, rank: int) -> bool:
-    """Whether a blob is known to have so many axes."""
+    """True if a blob is known to have so many axes."""
     return known is not None and known[0].rank == rank
 
 
@@ -469,10 +468,10 @@ def pieces(reader: GraphReader, name: str, axis: int, sizes: Sequence[int], hint
 
 
 def parts_of(reader: GraphReader, proto: NodeProto) -> Parts:
-    """The parts of a node's first input. Raises OnnxError where that is no sequence."""
+    """The parts of a node's first input. Raises OnnxError where that is not a sequence."""
     parts = reader.sequence(proto.input[0])
     if parts is None:
-        raise OnnxError("this is no sequence", blob=proto.input[0])
+        raise OnnxError("this is not a sequence", blob=proto.input[0])
     return parts
 
 

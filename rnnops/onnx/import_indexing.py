@@ -1,15 +1,29 @@
-"""ONNX ops that mask, scatter and order elements.
+"""ONNX ops that mask, scatter, order and resize.
+
+ONNX ops that mask, scatter and order elements.
 
 How EyeLike, NonZero and Compress of ONNX become ops of rnnops; sizes that data decide are refused.
 
 How the Scatter family and GatherND of ONNX become ops of rnnops.
 
 How ArgMax, ArgMin, TopK, Hardmax, CumSum and CumProd of ONNX become ops of rnnops, which have fewer options.
+
+Resize and Upsample of ONNX, axis by axis.
+
+Where each element of a resized axis comes from: places in the axis before, and their weights.
+
+An axis of open size resized by look-ups whose places are integer arithmetic on sizes, without rounding.
+
+How Resize and Upsample of ONNX become look-ups and products, axis by axis.
+
+Where a size is open, an axis that grows by a whole number, or to a size that follows from shapes, is looked up by
+integer arithmetic in the run; everything else needs fixed sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,21 +35,22 @@ from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.tensors import element_dtype
 from rnnops.ops.arithmetic import neg
-from rnnops.ops.comparison import cast, equal
+from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
 from rnnops.ops.indexing import gather, slice as slice_
 from rnnops.ops.loss import one_hot
-from rnnops.ops.movement import concat, flatten, reshape, squeeze, unsqueeze
+from rnnops.ops.movement import concat, flatten, reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.ordering import argmax, cumprod, cumsum, topk
+from rnnops.ops.products import matmul
 from rnnops.ops.scatter import scatter_elements
 from rnnops.ops.shapes import range as range_, shape
-from rnnops.types import is_float
+from rnnops.types import Array, is_float
 
 
 def eye_like(node: Node) -> Sequence[Blob]:
     """1 on a diagonal of a matrix, 0 elsewhere, in the input's dtype or another."""
     x, k, to = node.input(0), node.attr("k", "int", 0), node.attr("dtype", "int")
     if node.rank(x) != 2:
-        node.fail("it is no matrix", wanted="two axes", came=node.rank(x))
+        node.fail("it is not a matrix", wanted="two axes", came=node.rank(x))
     dtype = x.dtype if to is None else node.dtype(element_dtype(to, "the result of an EyeLike"))
     rows, columns = range_(0, extent(x, 0)), range_(0, extent(x, 1))
     here = unsqueeze(rows, [1])
@@ -205,3 +220,360 @@ ORDERING_RULES: dict[str, Rule] = {
     "Hardmax": hardmax,
     "TopK": top_k,
 }
+
+
+SAME = 1e-7  # of an axis: float32 numbers closer than this are one
+NEAREST: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+@dataclass(frozen=True)
+class ResizeMode:
+    """How to resize: the attributes of a Resize.
+
+    Args:
+        mode: `"nearest"`, `"linear"` or `"cubic"`; transform: the coordinate_transformation_mode.
+        nearest: which neighbour; cubic: the coefficient a; antialias: whether kernels widen where axes shrink.
+        exclude: whether places outside have no weight, else they are the border again.
+    """
+
+    mode: str = "nearest"
+    transform: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    antialias: bool = False
+    exclude: bool = False
+
+
+@dataclass(frozen=True)
+class Taps:
+    """For each of n elements of a resized axis: [n, k] places, [n, k] weights, [n] whether it is outside."""
+
+    places: Array
+    weights: Array
+    outside: Array
+
+    def are_all(self, size: int) -> bool:
+        """True if the axis stays as it is."""
+        same = self.places.shape == (size, 1) and bool((self.places[:, 0] == np.arange(size)).all())
+        return same and not self.outside.any()
+
+    def matrix(self, size: int) -> Array:
+        """The weights as a matrix, [n, size]."""
+        found = np.zeros((len(self.places), size))
+        np.add.at(found, (np.arange(len(found))[:, None], self.places), self.weights)
+        return found
+
+
+def taps_of(way: ResizeMode, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Taps:
+    """The taps of an axis.
+
+    Args:
+        size, wanted: elements before and after; scale: by how much it grows, which need not be wanted / size.
+        region: first and last of the axis, from 0 to 1, for the transform `"tf_crop_and_resize"`.
+    """
+    x = sources(way.transform, size, wanted, scale, region)
+    halves = np.round(2 * x) / 2  # where a scale is meant to be 0.6 and is 0.60000002, elements lie on others
+    x = np.where(np.abs(x - halves) < SAME * max(size, 1), halves, x)
+    outside = (x < 0) | (x > size - 1) if way.transform == "tf_crop_and_resize" else np.zeros(wanted, bool)
+    if way.mode == "nearest":
+        places = NEAREST[way.nearest](x)[:, None]
+        weights = np.ones_like(places)
+    else:
+        shrink = min(scale, 1.0) if way.antialias else 1.0
+        reach = int(np.ceil((1 if way.mode == "linear" else 2) / shrink))
+        places = np.floor(x)[:, None] + np.arange(1 - reach, reach + 1)
+        weights = kernel(way, np.abs(places - x[:, None]) * shrink)
+        weights = np.where((places < 0) | (places >= size), 0.0, weights) if way.exclude else weights
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1.0, total)
+    return Taps(np.clip(places, 0, size - 1).astype(np.int64), weights, outside)
+
+
+def kernel(way: ResizeMode, distance: Array) -> Array:
+    """The weight of an element so far away."""
+    if way.mode == "linear":
+        return np.maximum(1.0 - distance, 0.0)
+    a, d = way.cubic, distance
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def sources(transform: str, size: int, wanted: int, scale: float, region: tuple[float, float]) -> Array:
+    """The place in the axis before of each element, between its elements."""
+    i, whole = np.arange(wanted, dtype=np.float64), scale * size
+    if transform == "align_corners":
+        return i * (size - 1) / (whole - 1) if whole != 1 else i * 0.0
+    if transform == "asymmetric":
+        return i / scale
+    if transform == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
+    if transform == "tf_crop_and_resize":
+        first, last = (edge * (size - 1) for edge in region)
+        return first + (i * (last - first) / (whole - 1) if whole != 1 else (i * 0.0 + (last - first) / 2))
+    if transform == "pytorch_half_pixel" and whole <= 1:
+        return i * 0.0
+    shift = size / 2 * (1 - wanted / whole) if transform == "half_pixel_symmetric" else 0.0
+    return shift + (i + 0.5) / scale - 0.5
+
+
+OPEN_TRANSFORMS = ("half_pixel", "asymmetric", "align_corners")
+Target = float | tuple[Blob, int]  # a scale, or the list of sizes and the place in it
+
+
+def resized_open(node: Node, x: Blob, rank: int, axis: int, target: Target, way: ResizeMode) -> Blob:
+    """Resize an axis. Raises OnnxError for a way that needs fixed sizes.
+
+    The element i of the result lies at `above / below` of the axis, two integers.
+    """
+    check_way(node, x, target, way)
+    size = extent(x, axis)
+    if isinstance(target, tuple):
+        sizes, place = target
+        wanted = squeeze(slice_(cast(sizes, "int64"), [place], [place + 1]), [0])
+    else:
+        wanted = size * int(target)
+    i = range_(0, wanted)
+    above, below = fraction(way, i, size, wanted)
+    if way.mode == "nearest":
+        return gather(x, nearest(way, above, below, size), axis)
+    first = floor_of(above, below)
+    along = [-1, *(1,) * (rank - axis - 1)]
+    weight = reshape(cast(above - first * below, x.dtype) / cast(below, x.dtype), along)
+    left, right = (gather(x, place_inside(place, size), axis) for place in (first, first + 1))
+    return left * (1.0 - weight) + right * weight
+
+
+def check_way(node: Node, x: Blob, target: Target, way: ResizeMode) -> None:
+    """Raise OnnxError for what integer arithmetic on sizes does not do."""
+    fits = (
+        way.mode in ("nearest", "linear") and way.transform in OPEN_TRANSFORMS and not way.antialias and not way.exclude
+    )
+    whole = isinstance(target, tuple) or (target == int(target) and target >= 1)
+    if not fits or not whole or (way.mode != "nearest" and not is_float(x.dtype)):
+        node.fail(
+            "an axis whose size the file leaves open is not resized in this way",
+            wanted=f"nearest or linear, {' or '.join(OPEN_TRANSFORMS)}, by a whole number or to sizes that follow",
+            came=f"{way.mode}, {way.transform}" + ("" if isinstance(target, tuple) else f", by {target}"),
+            hint="Give the sizes that are open: load(path, sizes={...}).",
+        )
+
+
+def fraction(way: ResizeMode, i: Blob, size: Blob, wanted: Blob) -> tuple[Blob, Blob]:
+    """Where elements lie between those of the axis before, as numerators and a denominator above 0."""
+    if way.transform == "asymmetric":
+        return i * size, max_(wanted, 1)
+    if way.transform == "align_corners":
+        return i * (size - 1), max_(wanted - 1, 1)
+    return (i * 2 + 1) * size - wanted, max_(wanted * 2, 1)
+
+
+def nearest(way: ResizeMode, above: Blob, below: Blob, size: Blob) -> Blob:
+    """The nearest place; halves go down, or up."""
+    if way.nearest == "floor":
+        found = floor_of(above, below)
+    elif way.nearest == "ceil":
+        found = floor_of(above + below - 1, below)
+    elif way.nearest == "round_prefer_ceil":
+        found = floor_of(above * 2 + below, below * 2)
+    else:
+        found = floor_of(above * 2 + below - 1, below * 2)
+    return place_inside(found, size)
+
+
+def floor_of(above: Blob, below: Blob) -> Blob:
+    """The quotient rounded down; it is not below -1."""
+    return (above + below) / below - 1
+
+
+def place_inside(place: Blob, size: Blob) -> Blob:
+    """The nearest place on the axis."""
+    return min_(max_(place, 0), size - 1)
+
+
+MOST = 2**22  # elements of a resized axis, or weights of a matrix: what reading a file may cost has an end
+FEW = 2  # taps that are looked up one by one; more are a product with a matrix
+TRANSFORMS = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+Region = dict[int, tuple[float, float]]  # axis -> where it begins and ends, from 0 to 1
+Targets = dict[int, tuple[int | None, float]]  # axis -> its new size, None where only a scale says it, and the scale
+
+
+def resize(node: Node) -> Sequence[Blob]:
+    """Scales, or sizes, of all axes or of some."""
+    if node.opset < 11:
+        return upsample(node)
+    x, rank = node.input(0), node.rank(node.input(0))
+    axes = [axis % rank for axis in node.attr("axes", "ints", tuple(range(rank)))] if rank else []
+    way, value = way_of(node), node.attr("extrapolation_value", "float", 0.0)
+    policy = node.attr("keep_aspect_ratio_policy", "string", "stretch")
+    scales, sizes = (known_list(node, i, len(axes)) for i in (2, 3))
+    if scales is None and not (node.has(3) and wide(node, 3)):
+        node.fail("neither scales nor sizes are known", wanted="one of them as a constant", came="none")
+    if scales is None and sizes is None:
+        return (by_open_sizes(node, x, axes, way),)
+    pairs = dict(zip(axes, targets(node, axes, scales, sizes, policy), strict=True))
+    return (resized(node, x, pairs, way, regions(node, axes, way), value),)
+
+
+def upsample(node: Node) -> Sequence[Blob]:
+    """Resize before op set 11, and Upsample: places are those of the corner, the nearest below."""
+    x, rank = node.input(0), node.rank(node.input(0))
+    given = node.required("scales", "floats") if node.opset < 9 else known_list(node, 1, rank)
+    if given is None:
+        node.fail("the scales are not known before a run", wanted="a constant")
+    mode = MODES.get(node.attr("mode", "string", "nearest"))
+    if mode not in ("nearest", "linear") or len(given) != rank or min(given, default=1.0) <= 0:
+        node.fail("the mode or the scales make no sense", wanted=f"{rank} positive scales", came=list(given))
+    if mode == "nearest" and min(given, default=1.0) < 1:
+        node.fail("which element is the nearest where an axis shrinks is not agreed on before op set 11")
+    way = ResizeMode(mode, "asymmetric", "floor")
+    pairs: Targets = {axis: (None, float(scale)) for axis, scale in enumerate(given)}
+    return (resized(node, x, pairs, way, {}, 0.0),)
+
+
+def way_of(node: Node) -> ResizeMode:
+    """The attributes. Raises OnnxError for words that are unknown."""
+    mode = node.attr("mode", "string", "nearest")
+    transform = node.attr("coordinate_transformation_mode", "string", "half_pixel")
+    nearest = node.attr("nearest_mode", "string", "round_prefer_floor")
+    antialias, exclude = bool(node.attr("antialias", "int", 0)), bool(node.attr("exclude_outside", "int", 0))
+    if mode not in MODES or transform not in TRANSFORMS or nearest not in NEAREST_MODES:
+        node.fail("it resizes in a way that is unknown", came=f"{mode}, {transform}, {nearest}")
+    if mode == "nearest" and antialias:
+        node.fail("antialias goes with kernels", wanted="mode 'linear' or 'cubic'", came=mode)
+    return ResizeMode(MODES[mode], transform, nearest, node.attr("cubic_coeff_a", "float", -0.75), antialias, exclude)
+
+
+def known_list(node: Node, i: int, count: int) -> list[float] | None:
+    """One number for each axis as input i has them, None where there are none or they are not known."""
+    value = node.known_value(i)
+    if value is None or not value.size:
+        return None
+    if value.shape != (count,):
+        node.fail("one number for each axis", wanted=count, came=list(value.shape))
+    numbers: list[float] = value.tolist()
+    return numbers
+
+
+def wide(node: Node, i: int) -> bool:
+    """True if an input is not an empty list."""
+    known = node.known(node.input(i))
+    return known is None or known[0].shape != (0,)
+
+
+def targets(
+    node: Node, axes: Sequence[int], scales: list[float] | None, sizes: list[float] | None, policy: str
+) -> list[tuple[int | None, float]]:
+    """For each axis its new size, None where only a scale says it, and the scale."""
+    if scales is not None:
+        if min(scales, default=1.0) <= 0:
+            node.fail("a scale is not above 0", came=scales)
+        return [(None, float(scale)) for scale in scales]
+    known = node.known(node.input(0))
+    dims = [fixed_dims(known)[axis] if known else None for axis in axes]
+    wanted = [int(size) for size in sizes or ()]
+    if any(not isinstance(dim, int) for dim in dims) or min(wanted, default=0) < 0:
+        node.fail(
+            "sizes of an array whose own sizes the file leaves open",
+            hint="Give those that are open: load(path, sizes={...}).",
+        )
+    ratios = [size / max(int(dim or 0), 1) for size, dim in zip(wanted, dims, strict=True)]
+    if policy == "stretch":
+        return list(zip(wanted, ratios, strict=True))
+    if policy not in ("not_larger", "not_smaller"):
+        node.fail("unknown keep_aspect_ratio_policy", came=policy)
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [(int(ratio * int(dim or 0) + 0.5), ratio) for dim in dims]
+
+
+def regions(node: Node, axes: Sequence[int], way: ResizeMode) -> Region:
+    """The part of each axis that is resized."""
+    if way.transform != "tf_crop_and_resize":
+        return {}
+    value = node.known_value(1)
+    if value is None or value.shape != (2 * len(axes),):
+        node.fail("the region is not known before a run", wanted=f"a constant of {2 * len(axes)} numbers")
+    return {axis: (float(value[i]), float(value[i + len(axes)])) for i, axis in enumerate(axes)}
+
+
+def resized(node: Node, x: Blob, pairs: Targets, way: ResizeMode, region: Region, value: float) -> Blob:
+    """An array resized along axes, one after the other."""
+    known, y = node.known(x), x
+    dims = fixed_dims(known) if known else ()
+    outside: Any = None
+    for axis, (wanted, scale) in pairs.items():
+        if scale == 1.0 and axis not in region and wanted in (None, dims[axis]):
+            continue
+        size = dims[axis]
+        if not isinstance(size, int):
+            y = resized_open(node, y, len(dims), axis, scale, way)
+            continue
+        count = int(np.floor(size * scale)) if wanted is None else wanted
+        if not size and count:
+            node.fail("an empty axis has nothing to repeat", came=axis)
+        if max(size, count) > MOST:
+            node.fail("an axis is too long", wanted=f"at most {MOST} elements", came=max(size, count))
+        taps = taps_of(way, size, count, scale, region.get(axis, (0.0, 1.0)))
+        y = y if taps.are_all(size) else interpolated(node, y, len(dims), axis, taps, size)
+        if taps.outside.any():
+            along = taps.outside.reshape([-1 if i == axis else 1 for i in range(len(dims))])
+            outside = along if outside is None else outside | along
+    return identity(y) if outside is None else where(node.net.constant(outside), value, y)
+
+
+def interpolated(node: Node, x: Blob, rank: int, axis: int, taps: Taps, size: int) -> Blob:
+    """Elements of an axis as weighted sums of others."""
+    if taps.places.shape[1] == 1:
+        return gather(x, node.net.constant(taps.places[:, 0], "int64"), axis)
+    if not is_float(x.dtype):
+        node.fail("integers are not interpolated", wanted="mode 'nearest', or floats", came=x.dtype)
+    if taps.places.shape[1] > FEW:
+        if size * len(taps.places) > MOST:
+            node.fail("two axes are too long", wanted=f"at most {MOST} weights", came=size * len(taps.places))
+        return by_matrix(node, x, rank, axis, taps.matrix(size))
+    parts = []
+    for place, weight in zip(taps.places.T, taps.weights.T, strict=True):
+        part = gather(x, node.net.constant(place, "int64"), axis)
+        along = weight.astype(node.float_dtype).reshape(-1, *(1,) * (rank - axis - 1))
+        parts.append(part * node.net.constant(along))
+    return parts[0] + parts[1]
+
+
+def by_matrix(node: Node, x: Blob, rank: int, axis: int, matrix: np.ndarray[Any, Any]) -> Blob:
+    """The product of an axis with a matrix of weights, [new size, size]."""
+    if axis == rank - 2:
+        return matmul(node.net.constant(matrix.astype(node.float_dtype)), x)
+    perm = [*(i for i in range(rank) if i != axis), axis]
+    last = x if axis == rank - 1 else transpose(x, perm)
+    y = matmul(last, node.net.constant(matrix.T.astype(node.float_dtype)))
+    return y if axis == rank - 1 else transpose(y, [perm.index(i) for i in range(rank)])
+
+
+def by_open_sizes(node: Node, x: Blob, axes: Sequence[int], way: ResizeMode) -> Blob:
+    """Sizes that follow from shapes, which the file leaves open."""
+    if node.attr("keep_aspect_ratio_policy", "string", "stretch") != "stretch":
+        node.fail(
+            "an aspect ratio is kept where sizes are open", hint="Give those that are open: load(path, sizes={...})."
+        )
+    y, rank = x, node.rank(x)
+    for i, axis in enumerate(axes):
+        y = resized_open(node, y, rank, axis, (node.input(3), i), way)
+    return identity(y)
+
+
+RESIZE_RULES: dict[str, Rule] = {"Resize": resize, "Upsample": upsample}

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, renamed
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.loop_trips import LoopSteps, Trips
 from rnnops.onnx.open_sizes import Known
-from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
 from rnnops.onnx.tensors import copied, element_type, nodes_of
 from rnnops.scopes import free_name
 from rnnops.types import Type
@@ -58,7 +57,7 @@ class CarriedValue:
 
 @dataclass
 class Plan:
-    """What becomes of a body.
+    """The plan for a body.
 
     Args:
         nodes: of the new body; names: name in the body -> value around the Loop.
@@ -118,7 +117,7 @@ class LoopReader:
     # -- what becomes of the values -------------------------------------------------------------------------------
 
     def _plan(self) -> Plan:
-        """What is a state, what is scanned, and which nodes are left."""
+        """The states, the scanned arrays, and the nodes that are left."""
         plan = Plan([], dict(self.body.unchanged))
         n = len(self.carried)
         scanned = list(zip((value.name for value in self.graph.output[n + 1 :]), self.proto.output[n:], strict=True))
@@ -171,7 +170,7 @@ class LoopReader:
             plan.collected.append((self.finals[name], self.body.initial[name], every))
 
     def _is_end(self, place: str, name: str) -> bool:
-        """Whether a place is the length of a sequence at each trip."""
+        """True if a place is the length of a sequence at each trip."""
         made = self.body.makers.get(self.body.handed_on(place))
         return made is not None and made.op_type == "SequenceLength" and self.body.handed_on(made.input[0]) == name
 
@@ -206,7 +205,7 @@ class LoopReader:
         return self.reader.known(self.reader.blob(name).name)
 
     def _is_known(self, place: LinearSum) -> bool:
-        """Whether a place is known before a run, but for the trip's number."""
+        """True if a place is known before a run, but for the trip's number."""
         return all(self.reader.unknown_source(name) is None for name in place.factors if name != TRIP)
 
     def _take_steps(self, plan: Plan, rows: Rows | None) -> None:
@@ -359,7 +358,7 @@ class LoopReader:
     # -- what comes out -------------------------------------------------------------------------------------------
 
     def _write_final(self, name: str, trips: int | str) -> None:
-        """Append what a carried value that is no state is after the last trip."""
+        """Append what a carried value that is not a state is after the last trip."""
         final, initial = self.finals[name], self.body.initial[name]
         if not self._is_read(final):
             return

@@ -93,7 +93,7 @@ class SliceFinder:
         return self._added() or self._apart()
 
     def is_far(self) -> bool:
-        """Whether all ends are beyond every axis."""
+        """True if all ends are beyond every axis."""
         ends = self.node.known_value(2)
         return ends is not None and bool((ends >= FAR).all())
 
@@ -156,7 +156,7 @@ def static(node: Node, port: str, value: np.ndarray[Any, Any]) -> Any:
         return value.item() if value.size == 1 else node.fail("constant_value is one number", came=list(value.shape))
     whole = value.astype("int64")
     if value.ndim > 1 or not np.array_equal(whole, value):
-        node.fail(f"'{port}' is no list of integers", came=f"{value.dtype}{list(value.shape)}")
+        node.fail(f"'{port}' is not a list of integers", came=f"{value.dtype}{list(value.shape)}")
     return tuple(whole.ravel().tolist())
 
 
@@ -329,7 +329,7 @@ def layer_normalization(node: Node) -> Sequence[Blob]:
 
 
 def max_pool(node: Node) -> Sequence[Blob]:
-    """Where the largest elements were is no result of the op here, and `storage_order` is about that alone."""
+    """Where the largest elements were is not a result of the op here, and `storage_order` is about that alone."""
     node.attr("storage_order", "int")
     if node.wants(1):
         node.fail("MaxPool gives no indices", wanted="a second result that nobody reads left out")

@@ -95,7 +95,7 @@ def lie_along(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | 
 def scale_of(node: Node, i: int, x: Blob, axis: int, block: int = 0) -> Blob | float:
     """A scale, which must be there, be float and not be 0."""
     if node.has(i) and not is_float(node.input(i).dtype):
-        node.fail("a scale is no float", wanted=FLOAT, came=node.input(i).dtype)
+        node.fail("a scale is not a float", wanted=FLOAT, came=node.input(i).dtype)
     scale = lie_along(node, i, x, axis, block)
     return node.fail("a scale is missing, or 0") if scale is None else scale
 
@@ -137,7 +137,7 @@ def rounded(x: Blob, zero_point: Blob | float | None, dtype: str) -> Blob:
 def quantised_dtype_of(node: Node, dtype: str) -> str:
     """A dtype of quantised numbers. Raises OnnxError for another."""
     if dtype not in NARROW:
-        node.fail("numbers of this dtype are no quantised ones", wanted=", ".join(NARROW), came=dtype)
+        node.fail("numbers of this dtype are not quantised ones", wanted=", ".join(NARROW), came=dtype)
     return dtype
 
 
@@ -266,7 +266,7 @@ def quantize_linear(node: Node) -> Sequence[Blob]:
     node.attr("saturate", "int")
     check_precision(node)
     if node.input(0).dtype not in (FLOAT, "int32"):
-        node.fail("what is quantised is no float", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
+        node.fail("what is quantised is not a float", wanted=f"{FLOAT} or int32", came=node.input(0).dtype)
     x, dtype = numbers(node, 0), quantised_dtype(node)
     scale = scale_of(node, 1, x, axis, block)
     return results(node, (rounded(x / scale, zero_of(node, 2, x, axis, dtype, block), dtype), dtype))
@@ -302,7 +302,7 @@ def dequantize_linear(node: Node) -> Sequence[Blob]:
 
 
 def dequantised(node: Node, i: int, scale: int, zero_point: int, axis: int, block: int = 0) -> Array | None:
-    """What a quantised weight stands for, where the file fixes all of it, as a runtime computes it: in float32."""
+    """The float values of a quantised weight, where the file fixes all of it, as a runtime computes it: in float32."""
     check_parts(node, i, scale, zero_point)
     value, factor, zero = (node.value(place) for place in (i, scale, zero_point))
     if value is None or factor is None or (node.has(zero_point) and zero is None):
@@ -316,7 +316,7 @@ def check_whole(node: Node, i: int) -> None:
     """Raise OnnxError where an input holds no quantised numbers; a bias of 32 bits counts as such."""
     if node.input(i).dtype not in (*NARROW, "int32"):
         wanted, came = ", ".join((*NARROW, "int32")), node.input(i).dtype
-        node.fail(f"input {i} is no array of quantised numbers", wanted=wanted, came=came)
+        node.fail(f"input {i} is not an array of quantised numbers", wanted=wanted, came=came)
 
 
 def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
@@ -324,7 +324,7 @@ def check_parts(node: Node, i: int, scale: int, zero_point: int) -> None:
     check_whole(node, i)
     check_zero(node, zero_point, node.input(i).dtype)
     if not is_float(node.input(scale).dtype):
-        node.fail("a scale is no float", wanted=FLOAT, came=node.input(scale).dtype)
+        node.fail("a scale is not a float", wanted=FLOAT, came=node.input(scale).dtype)
 
 
 def matmul_integer(node: Node) -> Sequence[Blob]:
@@ -344,7 +344,7 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
     for i in (a, b):
         if not isinstance(i, Blob) and node.input(i).dtype not in BYTES:
             node.fail(
-                f"input {i} is no array of numbers of 8 bits", wanted=" or ".join(BYTES), came=node.input(i).dtype
+                f"input {i} is not an array of numbers of 8 bits", wanted=" or ".join(BYTES), came=node.input(i).dtype
             )
     left = a if isinstance(a, Blob) else numbers(node, a)
     if not isinstance(a, Blob) and a_zero is not None:
@@ -357,11 +357,11 @@ def integer_product(node: Node, a: int | Blob, b: int, a_zero: int | None, b_zer
 
 
 def checked_bytes(node: Node, *places: int) -> None:
-    """Raise OnnxError where an input is no array of numbers of 8 bits."""
+    """Raise OnnxError where an input is not an array of numbers of 8 bits."""
     for i in places:
         if node.input(i).dtype not in BYTES:
             wanted, came = " or ".join(BYTES), node.input(i).dtype
-            node.fail(f"input {i} is no array of numbers of 8 bits", wanted=wanted, came=came)
+            node.fail(f"input {i} is not an array of numbers of 8 bits", wanted=wanted, came=came)
 
 
 def qlinear_matmul(node: Node) -> Sequence[Blob]:

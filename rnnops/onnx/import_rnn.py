@@ -23,8 +23,8 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.node import Node
+from rnnops.onnx.package import OnnxError
 from rnnops.ops.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
 from rnnops.ops.comparison import clip, greater_or_equal, identity, where
 from rnnops.ops.movement import concat, split, squeeze, transpose, unsqueeze
@@ -116,7 +116,7 @@ Gates = dict[str, Blob]
 
 @dataclass(frozen=True)
 class CellKind:
-    """What one of the three ops is made of.
+    """The parts of one of the three ops.
 
     Args:
         states: their names; activations: names of the functions where the node gives none.
@@ -235,7 +235,7 @@ CELL_KINDS = {
 
 
 def has_title(name: str) -> bool:
-    """Whether a cell's name is of the form that `Cell.title` gives."""
+    """True if a cell's name is of the form that `Cell.title` gives."""
     kind, *words = name.split(" ")
     return kind in CELL_KINDS and len(words) >= len(CELL_KINDS[kind].activations)
 

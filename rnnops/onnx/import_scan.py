@@ -44,7 +44,7 @@ class ScanNode:
 
     @property
     def reverse(self) -> bool:
-        """Whether all scan inputs run from their last step to their first."""
+        """True if all scan inputs run from their last step to their first."""
         return all(self.directions[0])
 
 
@@ -69,7 +69,7 @@ def listed(node: Node, name: str, count: int) -> tuple[int, ...]:
     """An attribute with one integer for each input or output, zeros by default."""
     values: tuple[int, ...] = node.attr(name, "ints", (0,) * count)
     if len(values) != count or ("directions" in name and not {0, 1}.issuperset(values)):
-        node.fail(f"attribute '{name}' is no list of this length", wanted=count, came=list(values))
+        node.fail(f"attribute '{name}' is not a list of this length", wanted=count, came=list(values))
     return values
 
 
@@ -129,7 +129,7 @@ def turned(blob: Blob) -> Blob:
 
 
 def has_common_rows(node: Node, states: Sequence[Blob], sequences: Sequence[Blob]) -> bool:
-    """Whether one size leads all states, and follows time in all sequences."""
+    """True if one size leads all states, and follows time in all sequences."""
     kinds = [(0, node.known(blob)) for blob in states] + [(1, node.known(blob)) for blob in sequences]
     rows = {None if known is None else tuple(kind.shape[axis : axis + 1] for kind in known) for axis, known in kinds}
     return len(rows) == 1 and rows.isdisjoint({None, ((), ())})

@@ -16,15 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.import_groups import BLOCK_RULES, GROUP_RULES, NORMALIZATION_RULES, SPECTRUM_RULES
 from rnnops.onnx.import_if import SEQUENCE_OPS
-from rnnops.onnx.import_indexing import MASK_RULES, ORDERING_RULES, SCATTER_RULES
+from rnnops.onnx.import_indexing import MASK_RULES, ORDERING_RULES, RESIZE_RULES, SCATTER_RULES
 from rnnops.onnx.import_microsoft import MICROSOFT_RULES, QUANTISED_CONV_RULES
 from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
-from rnnops.onnx.import_resize import RESIZE_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
 from rnnops.onnx.node import Rule
@@ -34,8 +32,10 @@ from rnnops.onnx.package import (
     OLDEST_OPSET,
     GraphProto,
     ModelProto,
+    OnnxError,
     TensorProto,
     ValueInfoProto,
+    about,
     onnx_opset_version,
 )
 from rnnops.onnx.read_graph import GraphModel, GraphReader
@@ -52,10 +52,10 @@ def read_model(path: Path, known: Collection[str]) -> tuple[ModelProto, int]:
     Args:
         known: names of the ops that can be read.
 
-    Raises OnnxError where it is no model, is of an op set that is not implemented, or has ops outside of `known`.
+    Raises OnnxError where it is not a model, is of an op set that is not implemented, or has ops outside of `known`.
     """
     if not path.is_file():
-        raise OnnxError("it is no file" if path.exists() else "it does not exist")
+        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     model = parse_model(path.read_bytes())
@@ -77,7 +77,7 @@ def parse_model(data: bytes) -> ModelProto:
     try:
         model.ParseFromString(data)
     except Exception as error:  # which class it is depends on protobuf's version
-        raise OnnxError(f"it is no protobuf of a model ({str(error)[:100]})") from error
+        raise OnnxError(f"it is not a protobuf of a model ({str(error)[:100]})") from error
     if not model.HasField("graph"):
         raise OnnxError("it has no graph", hint="Is it an ONNX file?")
     return model
@@ -150,7 +150,7 @@ READABLE = frozenset([*RULES, *SEQUENCE_OPS, "Constant", "If", "Loop"])
 
 @dataclass
 class OnnxModel:
-    """What `load_model` reads of a file; `ro.onnx.export` takes it, too.
+    """The model that `load_model` reads from a file; `ro.onnx.export` takes it, too.
 
     Args:
         net: the graph; its parameters are the file's float initializers.
@@ -199,7 +199,7 @@ def load(
 
     Raises:
         OnnxError: anything that cannot be read exactly as it is meant; it names file, node and op. A size that is not
-            open, is no positive whole number, or does not fit the constants or the graph.
+            open, is not a positive whole number, or does not fit the constants or the graph.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -242,7 +242,7 @@ def load_model(
         ({'x': ('N', 3)}, ['dense/b', 'dense/w'])
     """
     if not isinstance(path, str | os.PathLike):
-        raise OnnxError("this is no path of a file", came=type(path).__name__)
+        raise OnnxError("this is not a path of a file", came=type(path).__name__)
     with about(os.fspath(path)), absolute_names():
         model, opset = read_model(Path(path), READABLE)
         fixed = fix_sizes(model.graph, {} if sizes is None else sizes, constants or {})
@@ -311,7 +311,7 @@ def declare_inputs(reader: GraphReader, graph: GraphProto, constants: Collection
 def input_type(value: ValueInfoProto) -> tuple[str, Dims | None]:
     """Dtype and sizes of a graph input, None where the file does not say how many axes there are."""
     if value.type.WhichOneof("value") != "tensor_type":
-        raise OnnxError("an input is no tensor", blob=value.name)
+        raise OnnxError("an input is not a tensor", blob=value.name)
     kind = value.type.tensor_type
     dtype = element_dtype(kind.elem_type, f"input '{value.name}'")
     return dtype, dims_of(value)

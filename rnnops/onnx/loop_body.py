@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cut:
-    """What a Slice takes along one axis."""
+    """The range that a Slice takes along one axis."""
 
     axis: int
     start: LinearSum
@@ -38,17 +38,17 @@ class Cut:
 
     @property
     def moves(self) -> bool:
-        """Whether it is another part at each trip."""
+        """True if it is another part at each trip."""
         return TRIP in self.start.factors
 
     @property
     def is_one(self) -> bool:
-        """Whether it is one element: up to the next place, or in steps beyond the end."""
+        """True if it is one element: up to the next place, or in steps beyond the end."""
         ends_after = self.end.equals(self.start.plus(LinearSum(1)))
         return ends_after if self.step == LinearSum(1) else is_far(self.step) and (ends_after or is_far(self.end))
 
     def ends_before_it_begins(self, trips: LinearSum | None) -> bool:
-        """Whether it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
+        """True if it may be from -1 to 0 at a trip, which is nothing: ends from 0 on count from the front.
 
         Args:
             trips: a number that the number of trips is never above, None where none is known.
@@ -63,7 +63,7 @@ class Cut:
         return not (self.start.factors or self.end.factors or self.step.factors)
 
     def is_whole(self, size: int | str | None) -> bool:
-        """Whether it is all of an axis of this size, None where that is open."""
+        """True if it is all of an axis of this size, None where that is open."""
         last = size if isinstance(size, int) else FAR
         return (
             self.start == LinearSum() and self.step == LinearSum(1) and not self.end.factors and self.end.number >= last
@@ -71,7 +71,7 @@ class Cut:
 
 
 def cuts_of(elements: Elements, node: NodeProto) -> list[Cut]:
-    """What a Slice takes along each of its axes; nothing where that is not known."""
+    """The ranges that a Slice takes along each of its axes; empty if unknown."""
     starts, ends = (listed(elements, name) for name in node.input[1:3])
     if starts is None or ends is None:
         return []
@@ -164,7 +164,7 @@ class LoopBody:
             self.counters[name] = (first, added.number)
 
     def is_sequence(self, name: str) -> bool:
-        """Whether a value around the Loop is a sequence of arrays."""
+        """True if a value around the Loop is a sequence of arrays."""
         return self.reader.sequence(name) is not None
 
     def handed_on(self, name: str) -> str:
@@ -229,7 +229,7 @@ class LoopBody:
         return self.reader.known_value(around)
 
     def sum_of(self, name: str, known: dict[str, LinearSum] | None = None, depth: int = 0) -> LinearSum | None:
-        """What a value is at each trip, as a sum; None where it is no such thing.
+        """The value at each trip, as a sum; None if it is not one.
 
         Args:
             known: sums that hold for inputs of the body.

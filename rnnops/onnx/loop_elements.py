@@ -63,7 +63,7 @@ class LinearSum:
         return LinearSum(rank=self.rank).plus(self, factor)
 
     def equals(self, other: LinearSum) -> bool:
-        """Whether both are one number whatever the roots are."""
+        """True if both are one number whatever the roots are."""
         difference = self.plus(other, -1)
         return not difference.number and not difference.factors
 
@@ -113,7 +113,7 @@ class Around:
         self._seen = 0
 
     def sum_of(self, name: str, depth: int = 0) -> LinearSum | None:
-        """The sum that a value around the Loop is, None where it is no one whole number."""
+        """The sum that a value around the Loop is, None where it is not one whole number."""
         value = self.reader.known_value(name)
         if value is not None:
             return whole(value)
@@ -192,7 +192,7 @@ class Around:
         return None if kind is None else kind[0].rank
 
     def is_integer(self, name: str) -> bool:
-        """Whether a value is of integers that no number of trips fills."""
+        """True if a value is of integers that no number of trips fills."""
         return self.reader.dtype_of(name) in ("int32", "int64")
 
 
@@ -268,14 +268,14 @@ class Elements:
         return found.number if not found.factors else None
 
     def is_above(self, one: LinearSum, other: LinearSum) -> bool | None:
-        """Whether a sum is above another one at all trips, True, or at none, False; else None."""
+        """True if a sum is above another one at all trips, True, or at none, False; else None."""
         least, below = self.least(one.plus(other, -1)), self.least(other.plus(one, -1))
         return True if least is not None and least > 0 else False if below is not None and below >= 0 else None
 
     # -- ops --------------------------------------------------------------------------------------------------------
 
     def inputs(self, node: NodeProto) -> list[Array]:
-        """The node's inputs. Raises ValueError for one that is no small array."""
+        """The node's inputs. Raises ValueError for one that is not a small array."""
         return [self.input(node, i) for i in range(len(node.input))]
 
     def input(self, node: NodeProto, i: int) -> Array:
@@ -293,7 +293,7 @@ class Elements:
         return tuple(numbers)
 
     def compared(self, op: str, one: Element, other: Element) -> Element:
-        """What a comparison of two elements gives."""
+        """The result of comparing two elements."""
         if not isinstance(one, LinearSum) or not isinstance(other, LinearSum):
             return None
         if op == "Equal":
@@ -326,12 +326,12 @@ class Elements:
 
 
 def is_far(element: Element) -> bool:
-    """Whether an element is a place beyond the end of any axis."""
+    """True if an element is a place beyond the end of any axis."""
     return isinstance(element, LinearSum) and not element.factors and element.number >= FAR
 
 
 def is_number(element: Element) -> bool:
-    """Whether an element is a number that is the same at all trips."""
+    """True if an element is a number that is the same at all trips."""
     return isinstance(element, LinearSum) and not element.factors
 
 
@@ -375,7 +375,7 @@ def chosen(condition: Element, one: Element, other: Element) -> Element:
 
 
 def both(one: Element, other: Element) -> Element:
-    """Whether both hold, also where one of them that does not is all that is known."""
+    """True if both hold, also where one of them that does not is all that is known."""
     return False if one is False or other is False else None if one is None or other is None else True
 
 

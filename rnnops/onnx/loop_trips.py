@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NoReturn
 
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
-from rnnops.onnx.package import NodeProto
+from rnnops.onnx.package import NodeProto, OnnxError
 
 if TYPE_CHECKING:
     from rnnops.onnx.read_graph import GraphReader
@@ -74,7 +73,7 @@ class Trips:
             return None if value.item() >= ENDLESS else LinearSum(max(int(value.item()), 0))
         found = self.around.sum_of(self.count)
         if found is None:
-            raise OnnxError("the trip count of a Loop is no one integer that is known", blob=self.count)
+            raise OnnxError("the trip count of a Loop is not one known integer", blob=self.count)
         return found
 
     def _fail_endless(self) -> NoReturn:
@@ -113,7 +112,7 @@ class Trips:
         return [limit]
 
     def _is_bool(self, node: NodeProto) -> bool:
-        """Whether a Cast is one of a value that is a bool before."""
+        """True if a Cast is one of a value that is a bool before."""
         name = self.body.handed_on(node.input[0])
         made = self.body.makers.get(name)
         return name == self.body.condition or (made is not None and made.op_type in (*ORDER, "And", "Not"))
@@ -128,7 +127,7 @@ class Trips:
         )
 
     def _is_first_of(self, limits: list[LinearSum]) -> bool:
-        """Whether the condition before the first trip is the one after each trip, of the first numbers."""
+        """True if the condition before the first trip is the one after each trip, of the first numbers."""
         op = self.around.maker(self.body.reader.blob(self.condition).name) if self.condition else None
         if op is None or len(limits) != 1:
             return False
@@ -227,7 +226,7 @@ class LoopSteps:
         return around.node("Sub", last, trips)
 
     def _is_whole(self, data: str, first: int | str, trips: int | str) -> bool:
-        """Whether all steps of an array are read, as far as made-up sizes show."""
+        """True if all steps of an array are read, as far as made-up sizes show."""
         known = self.reader.known(self.reader.blob(data).name)
         return (
             known is not None and self._both(first) == (0, 0) and self._both(trips) == tuple(k.shape[0] for k in known)
@@ -240,7 +239,7 @@ class LoopSteps:
         return self.reader.likely_numbers(number)
 
     def _is_certain(self, data: str, trips: int | str) -> bool:
-        """Whether an array has as many steps as there are trips whatever the open sizes are."""
+        """True if an array has as many steps as there are trips whatever the open sizes are."""
         return isinstance(trips, int) and self.reader.is_certain(data)
 
     def _guarded(self, data: str, trips: int | str) -> str:

@@ -15,9 +15,8 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.open_sizes import Known, Probes
-from rnnops.onnx.package import AttributeProto, NodeProto, TensorProto
+from rnnops.onnx.package import AttributeProto, NodeProto, OnnxError, TensorProto
 from rnnops.onnx.tensors import dtype_in_net, read_tensor
 from rnnops.types import Array
 
@@ -92,7 +91,7 @@ class Node:
         return self.attr(name, kind)
 
     def has(self, i: int) -> bool:
-        """Whether the i-th input is given."""
+        """True if the i-th input is given."""
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def optional(self, i: int) -> Blob | None:
@@ -113,7 +112,7 @@ class Node:
         return self.computed[i] if i < len(self.computed) else None
 
     def wants(self, i: int) -> bool:
-        """Whether the i-th result has a name."""
+        """True if the i-th result has a name."""
         return i < len(self.wanted) and self.wanted[i]
 
     def dtype(self, name: str) -> str:
@@ -121,7 +120,7 @@ class Node:
         return dtype_in_net(name, self.float_dtype)
 
     def known(self, blob: Blob) -> Known | None:
-        """What is known of the type of a blob of the small net."""
+        """The known part of the type of a blob of the small net."""
         self.probes.follow(self.net)
         return self.probes.known(blob.name)
 

@@ -35,8 +35,7 @@ import numpy as np
 from rnnops.errors import RnnopsError
 from rnnops.infer import infer_call, is_integer_arithmetic
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError
-from rnnops.onnx.package import GraphProto, ValueInfoProto
+from rnnops.onnx.package import GraphProto, OnnxError, ValueInfoProto
 from rnnops.op import Op
 from rnnops.ops.base import Binary, Variadic
 from rnnops.schema import schema_of
@@ -69,7 +68,7 @@ class KnownSizes:
             self._add(op)
 
     def source(self, name: str) -> str | None:
-        """What keeps a blob from being known before a run; None for one that is known."""
+        """The source that keeps a blob from being known before a run; None if it is known."""
         self.check()
         return None if name in self._known else self._sources.get(name, name)
 
@@ -179,7 +178,7 @@ class Probes:
         return None if first is None or second is None else (first, second)
 
     def is_certain(self, name: str) -> bool:
-        """Whether a blob's type depends on no made-up size."""
+        """True if a blob's type depends on no made-up size."""
         return name in self._certain
 
     def certain_value(self, name: str) -> Array | None:
@@ -284,7 +283,7 @@ def open_sizes(name: str, dims: Dims | None) -> dict[int, str]:
 
 
 def names_of_open_sizes(inputs: Mapping[str, Dims | None]) -> list[str]:
-    """What the open sizes of inputs are called, each once."""
+    """The names of the open sizes of inputs, each once."""
     return list(dict.fromkeys(size for name, dims in inputs.items() for size in open_sizes(name, dims).values()))
 
 
@@ -295,7 +294,7 @@ def fix_sizes(graph: GraphProto, sizes: Mapping[str, int], constants: Mapping[st
         sizes: name of an open size -> its number.
         constants: values of inputs, which must have these sizes.
 
-    Raises OnnxError for a name of no open size, what is no positive whole number, and a constant of another size.
+    Raises OnnxError for a name of no open size, what is not a positive whole number, and a constant of another size.
     """
     numbers = checked_sizes(names_of_open_sizes(dims_of_inputs(graph)), sizes)
     for value in (*graph.input, *graph.output):
@@ -308,13 +307,13 @@ def fix_sizes(graph: GraphProto, sizes: Mapping[str, int], constants: Mapping[st
 
 
 def checked_sizes(names: list[str], sizes: Any) -> dict[str, int]:
-    """Sizes as numbers. Raises OnnxError for others than those with these names, and for what is no size."""
+    """Sizes as numbers. Raises OnnxError for others than those with these names, and for what is not a size."""
     there = ", ".join(names) or "none: the file says them all"
     if not isinstance(sizes, Mapping):
-        raise OnnxError("sizes is no dict", wanted="sizes={'N': 8} or the like", came=type(sizes).__name__)
+        raise OnnxError("sizes is not a dict", wanted="sizes={'N': 8} or the like", came=type(sizes).__name__)
     if unknown := sorted(str(name) for name in sizes if name not in names):
         hint = "Sizes have the names that model.shapes has; one without a name is INPUT.AXIS, as in 'x.0'."
-        raise OnnxError("these are no open sizes", wanted=there, came=", ".join(unknown), hint=hint)
+        raise OnnxError("these are not open sizes", wanted=there, came=", ".join(unknown), hint=hint)
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 0 < size <= MOST:
             hint = f"Give sizes={{'{name}': 8}} or the like, for any of the open sizes {there}."
@@ -352,7 +351,7 @@ class OpenBranch:
     source: str | None
 
     def hint(self, inputs: Mapping[str, Dims | None]) -> str:
-        """What makes the condition known, where a file has these inputs."""
+        """A hint how to make the condition known, for these inputs of a file."""
         if self.source is not None:
             name = f"'{self.source}': ..." if self.source in inputs else "..."
             return f"If the condition of {self.node} is the same in all runs, give what it follows from: " + (

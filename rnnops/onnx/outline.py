@@ -20,11 +20,18 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.load import MAX_BYTES, READABLE, check_ops, opset_of, parse_model
 from rnnops.onnx.open_sizes import Dims
-from rnnops.onnx.package import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from rnnops.onnx.package import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OnnxError,
+    TensorProto,
+    ValueInfoProto,
+)
 from rnnops.onnx.tensors import ELEMENT_TYPES, MAX_DEPTH, copied, graphs_of, op_name
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
@@ -105,7 +112,7 @@ def constant_sizes(node: NodeProto) -> Iterator[tuple[int, ...]]:
 
 
 def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
-    """What a node says of its recurrence."""
+    """The attributes of a node's recurrence."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     name = node.name or next(filter(None, node.output), "")
     if node.op_type in LOOPS:
@@ -124,7 +131,7 @@ def cell_sizes(node: NodeProto, attributes: dict[str, AttributeProto], dims: Sco
 
 
 def loop_sizes(node: NodeProto, attributes: dict[str, AttributeProto]) -> str:
-    """What a loop carries, and how many ops a step has."""
+    """The number of values that a loop carries, and of ops in a step."""
     scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
     carried = len(node.input) - (scanned if node.op_type == "Scan" else 2)  # a Loop has its trip count and a condition
     steps = [f"{len(one.g.node)} ops a step" for one in node.attribute if one.type == AttributeProto.GRAPH]
@@ -181,7 +188,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a file says of itself.
+    """The outline of a file.
 
     Args:
         nbytes: of the file; producer: the program that wrote it, and its version.
@@ -206,9 +213,9 @@ class Outline:
 
 
 def read_proto(path: Path) -> tuple[ModelProto, int]:
-    """A file's protobuf and its size in bytes. Raises OnnxError where it is no protobuf of a model."""
+    """A file's protobuf and its size in bytes. Raises OnnxError where it is not a protobuf of a model."""
     if not path.is_file():
-        raise OnnxError("it is no file" if path.exists() else "it does not exist")
+        raise OnnxError("it is not a file" if path.exists() else "it does not exist")
     if path.stat().st_size > MAX_BYTES:
         raise OnnxError("it is larger than a protobuf can be", wanted=f"at most {MAX_BYTES} bytes")
     data = path.read_bytes()
@@ -249,7 +256,7 @@ def placed_nodes(graph: GraphProto, places: Places = ()) -> Iterator[tuple[NodeP
 
 
 def called(node: NodeProto) -> str:
-    """What a node is called: its name, else that of its first result."""
+    """The name of a node, else that of its first result."""
     return f"'{node.name or next(filter(None, node.output), '')}'"
 
 
@@ -318,7 +325,7 @@ def unsupported_of(nodes: list[tuple[NodeProto, Places]]) -> Iterator[Unsupporte
 
 @cache
 def is_read(domain: str, op_type: str) -> bool:
-    """Whether rnnops reads an op, as reading itself says of a model that has it alone."""
+    """True if rnnops reads an op, as reading itself says of a model that has it alone."""
     model = ModelProto()
     node = model.graph.node.add()
     node.domain, node.op_type = domain, op_type

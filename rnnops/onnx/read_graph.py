@@ -16,13 +16,12 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError, about
 from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
 from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
 from rnnops.onnx.open_sizes import Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
-from rnnops.onnx.package import GraphProto, NodeProto, TensorProto
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, about
 from rnnops.onnx.tensors import dtype_in_net, graphs_of, nodes_of, op_name, read_tensor
 from rnnops.op import Op
 from rnnops.ops.comparison import identity
@@ -36,7 +35,7 @@ SMALL = 64  # elements of a constant that may be a shape
 
 @dataclass
 class GraphModel:
-    """What all graphs of a file share.
+    """The state that all graphs of a file share.
 
     Args:
         rules: op type -> its rule; opset: version of the op set; float_dtype: of the float data.
@@ -154,7 +153,7 @@ class GraphReader:
         return self.outer.sequence(name)
 
     def has(self, name: str) -> bool:
-        """Whether a value of this name is there, in this graph or around it."""
+        """True if a value of this name is there, in this graph or around it."""
         return self._is_own(name) or (self.outer is not None and self.outer.has(name))
 
     def _is_own(self, name: str) -> bool:
@@ -189,12 +188,12 @@ class GraphReader:
         return self.probes.numbers(blob.name)
 
     def known(self, name: str) -> Known | None:
-        """What is known of the type of a blob of this net."""
+        """The known part of the type of a blob of this net."""
         self.probes.follow(self.net)
         return self.probes.known(name)
 
     def is_certain(self, name: str) -> bool:
-        """Whether the type of a value depends on no size that the file leaves open."""
+        """True if the type of a value depends on no size that the file leaves open."""
         blob = self.blob(name)
         self.probes.follow(self.net)
         return self.probes.is_certain(blob.name)
@@ -359,7 +358,7 @@ class GraphReader:
 
 
 def is_table(op: Op) -> bool:
-    """Whether an op is a Constant of so many floats that it is a parameter, as it is one where it is read again."""
+    """True if an op is a Constant of so many floats that it is a parameter, as it is one where it is read again."""
     return (
         op.type == "Constant" and op.attributes["dtype"] == FLOAT and np.size(op.attributes["value"]) >= LARGE_CONSTANT
     )
@@ -416,12 +415,12 @@ class InnerReader:
 
 
 def is_small_integer(value: Array | None) -> TypeGuard[Array]:
-    """Whether a constant may decide shapes, so that every graph that reads it should have it."""
+    """True if a constant may decide shapes, so that every graph that reads it should have it."""
     return value is not None and value.dtype.kind in "iub" and value.size <= SMALL
 
 
 def is_no_weight(array: Array) -> bool:
-    """Whether a small array has no finite number, as what `jnp.var` gives where there is nothing to take it of."""
+    """True if a small array has no finite number, as what `jnp.var` gives where there is nothing to take it of."""
     return 0 < array.size <= SMALL and array.dtype.kind == "f" and not np.isfinite(array).any()
 
 

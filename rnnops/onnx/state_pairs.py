@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from rnnops.net import Net
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.outline import CELLS, LOOPS
-from rnnops.onnx.package import GraphProto, NodeProto, ValueInfoProto
+from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, ValueInfoProto
 from rnnops.onnx.tensors import MAX_DEPTH, graphs_of
 from rnnops.op import Input, Op
 from rnnops.recurrent.recurrence import Recurrence
@@ -130,7 +129,7 @@ def window_pairs(graph: GraphProto, walk: _StateWalk, pairs: Mapping[str, str]) 
 
 
 def may_feed(output: ValueInfoProto, value: ValueInfoProto) -> bool:
-    """Whether an output may be fed to an input, by their sizes, as far as the file says them."""
+    """True if an output may be fed to an input, by their sizes, as far as the file says them."""
     one, other = (each.type.tensor_type for each in (output, value))
     if not (one.HasField("shape") and other.HasField("shape")):
         return True

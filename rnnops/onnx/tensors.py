@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.onnx.errors import OnnxError
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
+    OnnxError,
     TensorProto,
     helper,
     load_external_data_for_tensor,
@@ -178,7 +178,7 @@ def read_beside(model: ModelProto, folder: Path) -> None:
 
 
 def lies_elsewhere(tensor: TensorProto) -> bool:
-    """Whether a tensor's numbers are in another file than its model."""
+    """True if a tensor's numbers are in another file than its model."""
     return bool(tensor.data_location == TensorProto.EXTERNAL or tensor.external_data)
 
 
@@ -209,7 +209,7 @@ def path_in(location: str, folder: Path, name: str) -> Path:
     inside = bool(parts) and not PurePosixPath(location).is_absolute() and ".." not in parts
     path = folder.joinpath(*parts) if inside else folder
     if not inside or "\\" in location or path.resolve() != folder.resolve().joinpath(*parts):
-        hint = "Save the model with its data in one file, or in files beside it that are no links."
+        hint = "Save the model with its data in one file, or in files beside it that are not links."
         raise OnnxError(f"the numbers of '{name}' lie outside of the model's folder", came=location, hint=hint)
     if not path.is_file():
         hint = f"Keep '{location}' in the folder of the model."

@@ -32,7 +32,7 @@ class Sigmoid(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -65,7 +65,7 @@ class Tanh(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -98,7 +98,7 @@ class Relu(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -131,7 +131,7 @@ class LeakyRelu(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or alpha is no number.
+        NetError: x is not a blob, or alpha is not a number.
         TypeRuleError: x is not float.
 
     Example:
@@ -169,7 +169,7 @@ class Elu(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or alpha is no number.
+        NetError: x is not a blob, or alpha is not a number.
         TypeRuleError: x is not float.
 
     Example:
@@ -207,7 +207,7 @@ class Selu(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or alpha or gamma is no number.
+        NetError: x is not a blob, or alpha or gamma is not a number.
         TypeRuleError: x is not float.
 
     Example:
@@ -246,7 +246,7 @@ class Softplus(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -279,7 +279,7 @@ class Softsign(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -314,7 +314,7 @@ class HardSigmoid(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or alpha or beta is no number.
+        NetError: x is not a blob, or alpha or beta is not a number.
         TypeRuleError: x is not float.
 
     Example:
@@ -355,7 +355,7 @@ class Gelu(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float; once shapes are known, another `approximate`.
 
     Example:

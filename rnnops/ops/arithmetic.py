@@ -219,7 +219,7 @@ class Neg(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is bool.
 
     Example:
@@ -252,7 +252,7 @@ class Abs(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is bool.
 
     Example:
@@ -286,7 +286,7 @@ class Sign(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is bool.
 
     Example:
@@ -317,7 +317,7 @@ class Exp(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -350,7 +350,7 @@ class Log(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -383,7 +383,7 @@ class Sqrt(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -416,7 +416,7 @@ class Reciprocal(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -449,7 +449,7 @@ class Erf(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:

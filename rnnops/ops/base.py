@@ -1,4 +1,4 @@
-"""What many ops share: classes for one operand, two, any number, and how shape-valued inputs are given and read."""
+"""Bases of many ops: classes for one operand, two, any number, and how shape-valued inputs are given and read."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def choice(call: Call, name: str, *known: str) -> str:
 def number(value: object, op: str) -> float:
     """A number that an op takes as an attribute. Raises NetError for anything else."""
     if not isinstance(value, int | float | np.integer | np.floating):
-        raise NetError("an attribute is no number", op=op, came=repr(value))
+        raise NetError("an attribute is not a number", op=op, came=repr(value))
     return float(value)
 
 

@@ -244,7 +244,7 @@ class Not(Unary):
         bool, of the same shape.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not bool.
 
     Example:
@@ -327,7 +327,7 @@ class Cast(OpSchema):
         The same shape, of dtype `to`.
 
     Raises:
-        NetError: x is no blob, or there is no such dtype.
+        NetError: x is not a blob, or there is no such dtype.
 
     Example:
         >>> net = ro.Net("n")
@@ -381,7 +381,7 @@ class Identity(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
 
     Example:
         >>> net = ro.Net("n")
@@ -495,8 +495,8 @@ class Clip(OpSchema):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or a float bounds integers.
-        TypeRuleError: a bound has another dtype, or x is bool; once shapes are known, a bound is no scalar.
+        NetError: x is not a blob, or a float bounds integers.
+        TypeRuleError: a bound has another dtype, or x is bool; once shapes are known, a bound is not a scalar.
 
     Example:
         >>> net = ro.Net("n")

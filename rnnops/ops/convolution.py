@@ -57,7 +57,7 @@ class Convolving(OpSchema):
     keeps: ClassVar[tuple[str, ...]] = ("X", "W")
 
     def plain(self, auto_pad: str, group: int) -> dict[str, Any]:
-        """Attributes that are no lists, those that have their defaults left out. Raises NetError for others."""
+        """Attributes that are not lists, those that have their defaults left out. Raises NetError for others."""
         if isinstance(group, bool) or not isinstance(group, int | np.integer):
             raise NetError("group is an integer", op=self.name, came=repr(group))
         given = {"auto_pad": word(auto_pad, self.name), "group": int(group)}
@@ -156,7 +156,7 @@ class Conv(Convolving):
         [N, O, *places] of the same dtype.
 
     Raises:
-        NetError: x or w is no blob, they are of several nets, or a list has others than integers.
+        NetError: x or w is not a blob, they are of several nets, or a list has others than integers.
         TypeRuleError: one is not float; once shapes are known, channels or lists do not fit, or the kernel is larger
             than what it slides over.
 
@@ -364,7 +364,7 @@ class ConvTranspose(Convolving):
         [N, O, *places] of the same dtype.
 
     Raises:
-        NetError: x or w is no blob, they are of several nets, or a list has others than integers.
+        NetError: x or w is not a blob, they are of several nets, or a list has others than integers.
         TypeRuleError: one is not float; once shapes are known, channels or lists do not fit, or more is cut off than
             there is.
 
@@ -429,7 +429,7 @@ class ConvTranspose(Convolving):
         return Geometry(sizes, kernel, strides, dilations, begins, ends, places)
 
     def cuts(self, call: Call, full: Sizes, same: Sequence[int]) -> tuple[Sizes, Sizes]:
-        """What is cut off at the begins and at the ends; below 0 where zeros are put there."""
+        """The elements cut off at the begins and at the ends; below 0 where zeros are added."""
         count, auto = len(full), choice(call, "auto_pad", *AUTO_PADS)
         pads, given = numbers_of(call, "pads", 2 * count, 0, 0), call.attr("output_shape")
         if given is None and not auto.startswith("SAME"):

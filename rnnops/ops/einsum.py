@@ -65,7 +65,7 @@ def terms_of(equation: str) -> tuple[list[str], str | None]:
     terms = left.split(",")
     for term in (*terms, right):
         if not TERM.fullmatch(term):
-            raise EquationError(f"'{term}' is no term of letters with at most one '...'")
+            raise EquationError(f"'{term}' is not a term of letters with at most one '...'")
     if len(set(right)) < len(right.replace("...", ".")):
         raise EquationError(f"the result has a letter twice: '{right}'")
     if unknown := sorted(set(right) - {"."} - set("".join(terms))):
@@ -167,7 +167,7 @@ class Einsum(OpSchema):
         try:
             terms = len(terms_of(equation)[0])
         except (EquationError, TypeError) as error:
-            raise NetError(f"this is no equation: {error}", op=self.name, came=repr(equation)) from None
+            raise NetError(f"this is not an equation: {error}", op=self.name, came=repr(equation)) from None
         if terms != len(operands):
             raise NetError("the equation is of others", op=self.name, wanted=f"{terms} operands", came=len(operands))
         return common_net(operands).append(self.name, list(operands), {"equation": equation})[0]
@@ -217,7 +217,7 @@ class Einsum(OpSchema):
             text = call.attr("equation")
             try:
                 if not isinstance(text, str):
-                    raise EquationError("it is no text")
+                    raise EquationError("it is not a text")
                 shapes = [call.shape(i) for i in range(len(call.op.inputs))]
                 call.derived["equation"] = read_equation(text, shapes)
             except EquationError as error:

@@ -31,7 +31,7 @@ class Log1p(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -64,7 +64,7 @@ class Expm1(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -97,7 +97,7 @@ class Floor(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -127,7 +127,7 @@ class Ceil(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -157,7 +157,7 @@ class Round(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -176,7 +176,7 @@ class Round(Unary):
 
 
 class Mod(Binary):
-    """What is left of `a` after division by `b`, with the sign of `b`; also written `a % b`.
+    """The remainder of `a / b`, with the sign of `b`; also written `a % b`.
 
     ONNX: Mod, op set 13, of which `fmod=0` is for integers alone; here it is for floats too. Integers by 0 give 0,
     floats NaN. The gradient of `a` is `dy`, that of `b` is `-dy` times the whole quotient.
@@ -243,7 +243,7 @@ class Sin(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -276,7 +276,7 @@ class Cos(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -309,7 +309,7 @@ class Tan(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -342,7 +342,7 @@ class Atan(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -380,7 +380,7 @@ class Sinh(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:
@@ -417,7 +417,7 @@ class Cosh(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
 
     Example:

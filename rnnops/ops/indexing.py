@@ -69,7 +69,7 @@ class Slice(Movement):
         What is left along each axis, data's dtype.
 
     Raises:
-        NetError: data is no blob, or a list has others than integers.
+        NetError: data is not a blob, or a list has others than integers.
         TypeRuleError: once shapes are known, lists differ in length, an axis is out of range or twice, or a step is 0.
 
     Example:
@@ -110,7 +110,7 @@ class Slice(Movement):
         return first_only(call, pad(dy, [*before, *after], axes=list(spans)))
 
     def cuts(self, call: Call) -> dict[int, builtins.slice]:
-        """What is taken along each sliced axis."""
+        """The range along each sliced axis."""
         starts, ends = required_sizes(call, "starts", 1), required_sizes(call, "ends", 2)
         axes, steps = sizes_of(call, "axes", 3), sizes_of(call, "steps", 4)
         axes = tuple(range(len(starts))) if axes is None else axes
@@ -135,8 +135,8 @@ class Gather(Movement):
         The shape of data with that of indices in place of the axis, data's dtype.
 
     Raises:
-        NetError: data is no blob, or indices are of another net.
-        TypeRuleError: once shapes are known, the axis is out of range or indices are no integers; in a run, one is
+        NetError: data is not a blob, or indices are of another net.
+        TypeRuleError: once shapes are known, the axis is out of range or indices are not integers; in a run, one is
             out of
             range.
 
@@ -195,7 +195,7 @@ class Pad(Movement):
         Each size plus what is put there, data's dtype.
 
     Raises:
-        NetError: data is no blob, or pads or axes are no integers.
+        NetError: data is not a blob, or pads or axes are not integers.
         TypeRuleError: once shapes are known, pads are not two for each axis, more is cut off than there is, the mode is
             unknown, an empty axis has nothing to repeat, or the value does not fit the dtype.
 
@@ -284,7 +284,7 @@ class Pad(Movement):
     def check_value(self, call: Call) -> None:
         value, dtype = call.attr("constant_value"), call.dtype(0)
         if not isinstance(value, int | float):
-            call.fail("constant_value is no number", came=repr(value))
+            call.fail("constant_value is not a number", came=repr(value))
         if call.has(2) and call.shape(2) not in ((), (1,)):
             call.fail("constant_value is one number", blob=call.op.inputs[2], came=list(call.shape(2)))
         unfit = isinstance(value, float) or (dtype == BOOL and value not in (0, 1))
@@ -293,7 +293,7 @@ class Pad(Movement):
 
 
 def cuts_and_fills(pads: Sequence[int] | Array) -> bool:
-    """Whether an axis is cut on one side and filled on the other: runtimes do the one first, or the other."""
+    """True if an axis is cut on one side and filled on the other: runtimes do the one first, or the other."""
     widths = np.sign(pads)
     before, after = widths[: len(widths) // 2], widths[len(widths) // 2 :]
     return any(a * b < 0 for a, b in zip(before, after, strict=False))

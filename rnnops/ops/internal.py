@@ -106,7 +106,7 @@ class StopGradient(Unary):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
 
     Example:
         >>> net = ro.Net("n")
@@ -138,7 +138,7 @@ class WithGradient(OpSchema):
         `y`, of its shape and dtype.
 
     Raises:
-        NetError: one is no blob, or they are of several nets.
+        NetError: one is not a blob, or they are of several nets.
         TypeRuleError: one is not float; once shapes are known, they differ.
 
     Example:

@@ -38,8 +38,8 @@ class OneHot(OpSchema):
         The shape of indices with depth at the axis, the dtype of values.
 
     Raises:
-        NetError: indices is no blob, or depth is no integer.
-        TypeRuleError: once shapes are known, indices are no integers, values are not two, depth is below 0, or the
+        NetError: indices is not a blob, or depth is not an integer.
+        TypeRuleError: once shapes are known, indices are not integers, values are not two, depth is below 0, or the
             axis is
             out of range.
 
@@ -134,10 +134,10 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         [] of scores' dtype, or [N, ...] with `"none"`.
 
     Raises:
-        NetError: one is no blob, or they are of several nets.
+        NetError: one is not a blob, or they are of several nets.
         TypeRuleError: scores or weights are not float; once shapes are known, shapes do not fit, labels are not
             int32 or
-            int64, the reduction is unknown or ignore_index is no integer; in a run, a label is neither in `[0, C)` nor
+            int64, the reduction is unknown, ignore_index not an integer; in a run, a label is neither in `[0, C)` nor
             `ignore_index`.
 
     Example:
@@ -177,7 +177,7 @@ class SoftmaxCrossEntropyLoss(OpSchema):
         if call.has(2) and call.shape(2) != (scores[1],):
             call.fail("one weight per class", blob=call.op.inputs[2], wanted=[scores[1]], came=list(call.shape(2)))
         if not isinstance(call.attr("ignore_index"), int | None):
-            call.fail("ignore_index is no integer", came=repr(call.attr("ignore_index")))
+            call.fail("ignore_index is not an integer", came=repr(call.attr("ignore_index")))
         reduction = choice(call, "reduction", "mean", "sum", "none")
         return (labels if reduction == "none" else (), scores)
 
@@ -246,7 +246,7 @@ class CheckLabels(OpSchema):
 
     inputs = ("labels",)
     outputs = ("checked",)
-    attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None, "wrong": "a label is no class"}
+    attributes: ClassVar[dict[str, Any]] = {"classes": 0, "ignore_index": None, "wrong": "a label is not a class"}
     accepts = INDEX_DTYPES
     internal = True
     gradient = no_gradient
@@ -267,7 +267,7 @@ def hot_array(indices: Array, depth: int, axis: int) -> Array:
     return np.asarray((places == classes) | (places + depth == classes))
 
 
-def check_labels(call: Call, labels: Array, classes: int, message: str = "a label is no class") -> Array:
+def check_labels(call: Call, labels: Array, classes: int, message: str = "a label is not a class") -> Array:
     """Which labels count. Raises TypeRuleError with the message for one that is neither a class nor ignored."""
     ignored = call.attr("ignore_index")
     valid = np.ones(labels.shape, bool) if ignored is None else np.asarray(labels != ignored)

@@ -59,7 +59,7 @@ class Reshape(Regrouping):
         The given shape, data's dtype.
 
     Raises:
-        NetError: data is no blob, or sizes are no integers.
+        NetError: data is not a blob, or sizes are not integers.
         TypeRuleError: once shapes are known, the elements do not fit, or the value of a blob of sizes is not known.
 
     Example:
@@ -106,7 +106,7 @@ class Flatten(Regrouping):
         [rows, columns] of data's dtype.
 
     Raises:
-        NetError: data is no blob.
+        NetError: data is not a blob.
         TypeRuleError: once shapes are known, the axis is out of range.
 
     Example:
@@ -144,7 +144,7 @@ class Squeeze(Regrouping):
         The shape without these axes, data's dtype.
 
     Raises:
-        NetError: data is no blob, or axes are given twice or are no integers.
+        NetError: data is not a blob, or axes are given twice or are not integers.
         TypeRuleError: once shapes are known, an axis is out of range or not of size 1.
 
     Example:
@@ -189,7 +189,7 @@ class Unsqueeze(Regrouping):
         The shape with these axes, data's dtype.
 
     Raises:
-        NetError: data is no blob, or axes are left out, given twice or no integers.
+        NetError: data is not a blob, or axes are left out, given twice or no integers.
         TypeRuleError: once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -229,7 +229,7 @@ class Transpose(Movement):
         The sizes in that order, data's dtype.
 
     Raises:
-        NetError: data is no blob.
+        NetError: data is not a blob.
         TypeRuleError: once shapes are known, perm does not name every axis once.
 
     Example:
@@ -337,7 +337,7 @@ class Split(Movement):
         A tuple of blobs of x's dtype. Pieces by number have one size, the last may be smaller.
 
     Raises:
-        NetError: x is no blob, there are no pieces, or their number is not known.
+        NetError: x is not a blob, there are no pieces, or their number is not known.
         TypeRuleError: once shapes are known, the pieces do not add up to the axis, or it is out of range.
 
     Example:
@@ -424,7 +424,7 @@ class Expand(Movement):
         The shape that both broadcast to, x's dtype.
 
     Raises:
-        NetError: x is no blob, or sizes are no integers.
+        NetError: x is not a blob, or sizes are not integers.
         TypeRuleError: once shapes are known, they do not broadcast, a size is below 0, or the value of a blob of
             sizes is
             not known.
@@ -471,7 +471,7 @@ class Tile(Movement):
         Each size times its number, x's dtype.
 
     Raises:
-        NetError: x is no blob, or repeats are no integers.
+        NetError: x is not a blob, or repeats are not integers.
         TypeRuleError: once shapes are known, there is not one number for each axis, or one is below 0.
 
     Example:

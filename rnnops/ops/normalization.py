@@ -30,7 +30,7 @@ from rnnops.types import FLOATS, Array, Shape
 
 
 class _AlongAxis(Unary):
-    """What softmax and its logarithm share."""
+    """Base of softmax and its logarithm."""
 
     attributes: ClassVar[dict[str, Any]] = {"axis": -1}
     keeps = ("Y",)
@@ -57,7 +57,7 @@ class Softmax(_AlongAxis):
         The same shape and dtype; each row sums up to 1.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float; once shapes are known, the axis is out of range.
 
     Example:
@@ -95,7 +95,7 @@ class LogSoftmax(_AlongAxis):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float; once shapes are known, the axis is out of range.
 
     Example:
@@ -135,7 +135,7 @@ class LayerNormalization(OpSchema):
         x's shape and dtype.
 
     Raises:
-        NetError: one is no blob, they are of several nets, or epsilon is no number.
+        NetError: one is not a blob, they are of several nets, or epsilon is not a number.
         TypeRuleError: one is not float; once shapes are known, scale or bias do not broadcast to x, or the axis is
             out of
             range.
@@ -245,7 +245,7 @@ class RMSNormalization(OpSchema):
         x's shape and dtype.
 
     Raises:
-        NetError: one is no blob, they are of several nets, or epsilon is no number.
+        NetError: one is not a blob, they are of several nets, or epsilon is not a number.
         TypeRuleError: one is not float; once shapes are known, scale does not broadcast to x, or the axis is out of
             range.
 
@@ -321,7 +321,7 @@ class BatchNormalization(OpSchema):
         the variance, [C] each.
 
     Raises:
-        NetError: one is no blob, they are of several nets, or an attribute is no number or flag.
+        NetError: one is not a blob, they are of several nets, or an attribute is not a number or flag.
         TypeRuleError: one is not float; once shapes are known, one is not of the channels, or x has no axes.
 
     Example:

@@ -42,7 +42,7 @@ class ArgMax(OpSchema):
         int64, of x's shape with 1 for the axis, or without it.
 
     Raises:
-        NetError: x is no blob, or keepdims is neither on nor off.
+        NetError: x is not a blob, or keepdims is neither on nor off.
         TypeRuleError: x is bool; once shapes are known, the axis is out of range or empty.
 
     Example:
@@ -96,7 +96,7 @@ class TopK(OpSchema):
         Two blobs of x's shape with k along the axis, values of x's dtype and indices, int64.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is bool; once shapes are known, k is not from 0 to the size of the axis, or the axis is out of
             range.
 
@@ -204,7 +204,7 @@ class CumSum(OpSchema):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or a flag is neither on nor off.
+        NetError: x is not a blob, or a flag is neither on nor off.
         TypeRuleError: x is bool; once shapes are known, the axis is out of range.
 
     Example:
@@ -277,7 +277,7 @@ class CumProd(OpSchema):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or a flag is neither on nor off.
+        NetError: x is not a blob, or a flag is neither on nor off.
         TypeRuleError: x is bool; once shapes are known, the axis is out of range.
 
     Example:

@@ -51,7 +51,7 @@ class Pooling(OpSchema):
         return ((*call.shape(0)[:FIRST_AXIS], *self.geometry(call).places),)
 
     def around(self, dtype: str) -> float:
-        """What is put around x."""
+        """The padding around x."""
         return 0
 
     def geometry(self, call: Call) -> Geometry:
@@ -60,7 +60,7 @@ class Pooling(OpSchema):
         return geometry_of(call, kernel, bool(call.attr("ceil_mode")))
 
     def windows(self, call: Call, x: Array) -> Array:
-        """What the windows hold, for the reference: [N, C, *places, elements]."""
+        """The windows, for the reference: [N, C, *places, elements]."""
         geometry = self.geometry(call)
         around = [(0, 0), (0, 0), *zip(geometry.begins, geometry.ends, strict=True)]
         padded = np.moveaxis(np.pad(x, around, constant_values=self.around(x.dtype.name)), 1, -1)
@@ -102,7 +102,7 @@ class MaxPool(Pooling):
         [N, C, *places] of the same dtype.
 
     Raises:
-        NetError: x is no blob, a list has others than integers, or ceil_mode is neither on nor off.
+        NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
         TypeRuleError: x is bool; once shapes are known, lists do not fit, or the kernel is larger than what it
             slides over.
 
@@ -167,7 +167,7 @@ class AveragePool(Pooling):
         [N, C, *places] of the same dtype.
 
     Raises:
-        NetError: x is no blob, a list has others than integers, or a flag is neither on nor off.
+        NetError: x is not a blob, a list has others than integers, or a flag is neither on nor off.
         TypeRuleError: x is not float; once shapes are known, lists do not fit, or the kernel is larger than what it
             slides over.
 
@@ -225,7 +225,7 @@ class AveragePool(Pooling):
         return np.maximum(counts, 1)
 
     def counted(self, call: Call, geometry: Geometry) -> tuple[Sequence[int], Sequence[int]]:
-        """What counts of what is put before and after: none of it, or the pads."""
+        """The pads that count: none of them, or all."""
         if not call.attr("count_include_pad"):
             return (0,) * len(geometry.sizes), (0,) * len(geometry.sizes)
         return geometry.begins, geometry_of(call, geometry.kernel).ends
@@ -247,8 +247,8 @@ class LpPool(Pooling):
         [N, C, *places] of the same dtype.
 
     Raises:
-        NetError: x is no blob, a list has others than integers, or ceil_mode is neither on nor off.
-        TypeRuleError: x is not float; once shapes are known, p is no integer of 1 or more, lists do not fit, or the
+        NetError: x is not a blob, a list has others than integers, or ceil_mode is neither on nor off.
+        TypeRuleError: x is not float; once shapes are known, p is not an integer of 1 or more, lists do not fit, or the
             kernel is larger than what it slides over.
 
     Example:
@@ -332,7 +332,7 @@ class GlobalAveragePool(GlobalPooling):
         [N, C, 1, ...] of the same dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
 
     Example:
@@ -368,7 +368,7 @@ class GlobalMaxPool(GlobalPooling):
         [N, C, 1, ...] of the same dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float; once shapes are known, there are no axes after N and C, or one is empty.
 
     Example:

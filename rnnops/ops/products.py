@@ -116,8 +116,8 @@ class Gemm(OpSchema):
         [M, N] of the same dtype.
 
     Raises:
-        NetError: a or b is no blob, they are of several nets, or an attribute is no number or flag.
-        TypeRuleError: one is not float; once shapes are known, a or b is no matrix, K differs, or c does not broadcast.
+        NetError: a or b is not a blob, they are of several nets, or an attribute is not a number or flag.
+        TypeRuleError: one is not float; with known shapes, a or b is not a matrix, K differs, or c does not broadcast.
 
     Example:
         >>> net = ro.Net("n")
@@ -214,7 +214,7 @@ def rounded(x: Array, operands: str = BFLOAT16) -> Array:
 
 
 def check_operands(call: Call) -> str:
-    """What operands are rounded to. Raises TypeRuleError for what cannot be rounded, and for no such format."""
+    """The format of the rounded operands. Raises TypeRuleError for another dtype, and for an unknown format."""
     operands = choice(call, "operands", *FORMATS)
     for i in range(2):
         if call.dtype(i) == "float64":

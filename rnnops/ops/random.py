@@ -34,7 +34,7 @@ class Dropout(OpSchema):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob, or ratio is no such number.
+        NetError: x is not a blob, or ratio is no such number.
         TypeRuleError: x is not float.
         FeedError: a run in training has no `seed=`.
 
@@ -96,7 +96,7 @@ class RandomUniformLike(OpSchema):
         The same shape and dtype.
 
     Raises:
-        NetError: x is no blob.
+        NetError: x is not a blob.
         TypeRuleError: x is not float.
         FeedError: a run has no `seed=`.
 

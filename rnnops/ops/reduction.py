@@ -101,7 +101,7 @@ class ReduceSum(Reduce):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -139,7 +139,7 @@ class ReduceMean(Reduce):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -188,7 +188,7 @@ class Extremum(Reduce):
         return Reduction(f"{self.function.__name__}({{a}}, {{b}})", self.start(call))
 
     def start(self, call: Call) -> bool | int | float:
-        """What the fold over no elements gives."""
+        """The result of a fold over no elements."""
         dtype = call.dtype(0)
         if dtype == BOOL:
             return self.side > 0
@@ -215,7 +215,7 @@ class ReduceMax(Extremum):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -246,7 +246,7 @@ class ReduceMin(Extremum):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -276,7 +276,7 @@ class ReduceSumSquare(Reduce):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -317,7 +317,7 @@ class ReduceProd(Reduce):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: data is bool; once shapes are known, an axis is out of range or there twice.
 
     Example:
@@ -362,7 +362,7 @@ class ReduceLogSumExp(Reduce):
         The shape with 1 for the folded axes, or without them, data's dtype.
 
     Raises:
-        NetError: data is no blob, axes are given twice or are no integers, or a flag is neither on nor off.
+        NetError: data is not a blob, axes are given twice or are not integers, or a flag is neither on nor off.
         TypeRuleError: data is not float; once shapes are known, an axis is out of range or there twice.
 
     Example:

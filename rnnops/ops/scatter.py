@@ -33,7 +33,7 @@ UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 
 
 class Scatter(OpSchema):
-    """What both share: updates go to rows of data, seen as so many rows of a shape.
+    """Base of both ops: updates go to rows of data, seen as so many rows of a shape.
 
     Compiled code has a loop form for sums, for indices that are known before a run, and for a few updates of a few rows
     by looking at all pairs; else the reference runs.
@@ -206,8 +206,8 @@ class ScatterElements(Scatter):
         data's shape and dtype.
 
     Raises:
-        NetError: one is no blob, or they are of several nets.
-        TypeRuleError: updates have another dtype, indices are no integers, or bools are reduced; once shapes are known,
+        NetError: one is not a blob, or they are of several nets.
+        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced; with known shapes,
             these or the axis do not fit; in a run, an index is out of range.
 
     Example:
@@ -270,8 +270,8 @@ class ScatterND(Scatter):
         data's shape and dtype.
 
     Raises:
-        NetError: one is no blob, or they are of several nets.
-        TypeRuleError: updates have another dtype, indices are no integers, or bools are reduced; once shapes are known,
+        NetError: one is not a blob, or they are of several nets.
+        TypeRuleError: updates have another dtype, indices are not integers, or bools are reduced; with known shapes,
             these do not fit; in a run, an index is out of range.
 
     Example:

@@ -1,4 +1,4 @@
-"""What becomes of rows past their end: SelectValid for states, MaskRows for what nothing follows from there."""
+"""Rows past their end: SelectValid for states, MaskRows for values that nothing depends on there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SelectValid(OpSchema):
         The shape and dtype of new.
 
     Raises:
-        NetError: one is no blob, they are of several nets, or drop is neither on nor off.
+        NetError: one is not a blob, they are of several nets, or drop is neither on nor off.
         TypeRuleError: dtypes of new and previous differ; once shapes are known, their shapes differ, or lengths or
             timestep
             are not int32 of these sizes.

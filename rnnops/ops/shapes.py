@@ -31,8 +31,8 @@ class Shape(OpSchema):
         [axes] int64.
 
     Raises:
-        NetError: data is no blob.
-        TypeRuleError: once shapes are known, start or end is no integer.
+        NetError: data is not a blob.
+        TypeRuleError: once shapes are known, start or end is not an integer.
 
     Example:
         >>> net = ro.Net("n")
@@ -56,7 +56,7 @@ class Shape(OpSchema):
     def shapes(self, call: Call) -> tuple[SizesOfAxes, ...]:
         for name in ("start", "end"):
             if not isinstance(call.attr(name), int | None):
-                call.fail(f"'{name}' is no integer", came=repr(call.attr(name)))
+                call.fail(f"'{name}' is not an integer", came=repr(call.attr(name)))
         return ((len(self.known_value(call)),),)
 
     def known_value(self, call: Call) -> Array:
@@ -82,7 +82,7 @@ class Constant(OpSchema):
         The shape of the value.
 
     Raises:
-        NetError: net is no net, or there is no such dtype.
+        NetError: net is not a net, or there is no such dtype.
         TypeRuleError: once shapes are known, the value does not fit the dtype.
 
     Example:
@@ -137,7 +137,7 @@ class ConstantOfShape(OpSchema):
         The given shape.
 
     Raises:
-        NetError: net is no net, sizes are no integers, value is no number, or there is no such dtype.
+        NetError: net is not a net, sizes are not integers, value is not a number, or there is no such dtype.
         TypeRuleError: once shapes are known, a size is below 0, the value does not fit the dtype, or that of a blob of
             sizes is not known.
 
@@ -192,8 +192,8 @@ class Range(OpSchema):
         [ceil((limit - start) / delta)] of the same dtype, empty where that is below 0.
 
     Raises:
-        NetError: none is a blob and net is left out, or it is no net.
-        TypeRuleError: dtypes differ; once shapes are known, one is no scalar, its value is not known, or delta is 0.
+        NetError: none is a blob and net is left out, or it is not a net.
+        TypeRuleError: dtypes differ; once shapes are known, one is not a scalar, its value is not known, or delta is 0.
 
     Example:
         >>> net = ro.Net("n")

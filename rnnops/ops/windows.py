@@ -208,7 +208,7 @@ def windows_of(x: Array, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Arr
 
 
 def word(auto_pad: object, op: str) -> str:
-    """How pads are found. Raises NetError for what is no word."""
+    """How pads are found. Raises NetError for what is not a word."""
     if not isinstance(auto_pad, str):
         raise NetError("auto_pad is a word", op=op, wanted=", ".join(AUTO_PADS), came=repr(auto_pad))
     return auto_pad

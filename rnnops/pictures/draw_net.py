@@ -29,7 +29,7 @@ Types = Mapping[str, Type]
 
 @dataclass(frozen=True)
 class Marks:
-    """What colours tell of a net's blobs.
+    """The meaning of colours of a net's blobs.
 
     Args:
         blobs: name -> `kept`, `boundary` or `recomputed`.
@@ -166,7 +166,7 @@ class _Drawer:
 
 
 def _shortened(op: Op) -> str:
-    """What an op was told, shortened."""
+    """The attributes of an op, shortened."""
     said = [f"{name}={cut(format_value(value), LONGEST)}" for name, value in op.attributes.items()]
     return f" {', '.join(said)}" if said else ""
 

@@ -201,7 +201,7 @@ def _has_room(
     widths: Mapping[str, float],
     centers: Mapping[str, float],
 ) -> bool:
-    """Whether a place may have its center there."""
+    """True if a place may have its center there."""
     left, right = beside
     far_left = left is None or x - centers[left] >= (widths[left] + widths[key]) / 2 + GAP
     return far_left and (right is None or centers[right] - x >= (widths[right] + widths[key]) / 2 + GAP)
@@ -270,7 +270,7 @@ class Box:
 
     @property
     def named(self) -> str:
-        """What others call it by: the last line of an op, the first of inputs and outputs."""
+        """Its name for others: the last line of an op, the first of inputs and outputs."""
         return self.lines[-1 if self.kind in OPS else 0]
 
 

@@ -106,7 +106,7 @@ def _letters(sign: str) -> int:
 
 
 def cut(text: str, letters: int) -> str:
-    """A text that is no wider than so many letters, its end left out where it is."""
+    """A text that is at most so many letters wide, its end left out where it is."""
     widths = [*accumulate(map(_letters, text))]
     if not text or widths[-1] <= letters:
         return text

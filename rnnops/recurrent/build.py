@@ -33,9 +33,9 @@ class Binder:
     def __init__(self, net: Net, written: Net, scope: str | None) -> None:
         self.net, self.written, self.scope = net, written, scope
         if not isinstance(written, Net):
-            self.fail("the cell is no net", wanted="a ro.Net", came=type(written).__name__)
+            self.fail("the cell is not a net", wanted="a ro.Net", came=type(written).__name__)
         if scope is not None and not (isinstance(scope, str) and scope.strip("/")):
-            self.fail("scope is no name", wanted="a non-empty string", came=repr(scope))
+            self.fail("scope is not a name", wanted="a non-empty string", came=repr(scope))
         self.cell = written.snapshot()
         if not self.cell.output_blobs:
             self.fail("the cell has no outputs", hint="Call cell.outputs(...).")
@@ -49,7 +49,7 @@ class Binder:
         """An argument that must be a list."""
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
             wanted = "a list of (cell input, blob)" if "inputs" in argument else "a list"
-            self.fail(f"{argument} is no list", wanted=wanted, came=repr(value))
+            self.fail(f"{argument} is not a list", wanted=wanted, came=repr(value))
         return list(value)
 
     def _computed(self) -> dict[str, None]:
@@ -66,7 +66,7 @@ class Binder:
     def table(self, argument: str, value: object) -> Mapping[Any, Any]:
         """An argument that must be a dict."""
         if not isinstance(value, Mapping):
-            self.fail(f"{argument} is no dict", came=repr(value))
+            self.fail(f"{argument} is not a dict", came=repr(value))
         return value
 
     def bind(self, pairs: Sequence[tuple[str, Blob]], kind: str) -> dict[str, Blob]:
@@ -106,14 +106,14 @@ class Binder:
         for name in links:
             if name not in initials:
                 self.fail(
-                    "a link from something that is no state",
+                    "a link from something that is not a state",
                     blob=name,
                     wanted=f"one of {', '.join(initials) or 'none'}",
                     hint="Give it an initial value in initial_cell_inputs.",
                 )
         for name in shapes:
             if name not in initials:
-                self.fail("state_shapes names something that is no state", blob=name)
+                self.fail("state_shapes names something that is not a state", blob=name)
         rows = tuple(self._state(name, links, shapes.get(name)) for name in initials)
         outputs = [row[1] for row in rows]
         for output in outputs:
@@ -219,7 +219,7 @@ class Binder:
 
     def checked_steps(self, steps: int | None) -> int | None:
         if steps is not None and (not _is_whole(steps) or steps < 0):
-            self.fail("steps is no number of steps", wanted="an integer of 0 or more", came=repr(steps))
+            self.fail("steps is not a number of steps", wanted="an integer of 0 or more", came=repr(steps))
         return None if steps is None else int(steps)
 
     def recompute(
@@ -345,7 +345,7 @@ def recurrent_net(
         array([1.  , 1.5 , 1.75])
     """
     if not isinstance(net, Net):
-        raise RecurrentError("the outer net is no net", wanted="a ro.Net", came=type(net).__name__)
+        raise RecurrentError("the outer net is not a net", wanted="a ro.Net", came=type(net).__name__)
     binder = Binder(net, cell_net, scope)
     sequences = binder.bind(binder.listed("inputs", inputs), "sequence")
     initials = binder.bind(binder.listed("initial_cell_inputs", initial_cell_inputs), "initial state")

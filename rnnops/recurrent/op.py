@@ -138,7 +138,7 @@ class RecurrentNetwork(OpSchema):
         for output, name in zip(recurrence.step_outputs, lasts, strict=True):
             if steps == 0 and name:
                 recurrence.fail(
-                    "with T = 0 an output that is no state has no last value",
+                    "with T = 0 an output that is not a state has no last value",
                     blob=name,
                     hint=f"Use '{output}' as a state, or feed at least one step.",
                 )
@@ -209,7 +209,7 @@ def backward_program(call: Call) -> Program:
 
 
 def is_wanted(recurrence: Recurrence, name: str) -> bool:
-    """Whether the backward step net gives a gradient of this cell input."""
+    """True if the backward step net gives a gradient of this cell input."""
     return name in recurrence.op.attributes["backward"].output_blobs
 
 

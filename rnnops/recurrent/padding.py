@@ -11,7 +11,7 @@ every row: what padding holds, or what overflows or divides by zero because of i
 operands are masked too, before the net is differentiated: where rows come in, and around ops without a value or a
 slope at zero, which read ones. Devices that leave finished rows out of their work drop these masks again.
 
-Limits: operands that are the same at every step are no padding; what mixes rows reads what is there.
+Limits: operands that are the same at every step are not a padding; what mixes rows reads what is there.
 """
 
 from __future__ import annotations
@@ -240,5 +240,5 @@ def _axes_of_recurrence(call: Call, axis: int) -> Axes:
 
 
 def _is_undefined_at_zero(call: Call) -> bool:
-    """Whether an op, or its slope, may have no finite value where its operands are zero."""
+    """True if an op, or its slope, may have no finite value where its operands are zero."""
     return call.op.type in UNDEFINED_AT_ZERO or (call.op.type in OF_ALL_AXES_ON and not call.attr("epsilon"))

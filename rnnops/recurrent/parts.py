@@ -180,7 +180,7 @@ class Parts:
         return _inferred(op, types, self.call)
 
     def gets(self, i: int) -> tuple[bool, bool]:
-        """Whether `_all` and `_last` of an output get a gradient in a part."""
+        """True if `_all` and `_last` of an output get a gradient in a part."""
         every, last = self.given[i]
         if i >= len(self.recurrence.states):
             return every or last, False
@@ -199,7 +199,7 @@ Grads = tuple[Array | None, ...]
 
 
 class Segments(Protocol):
-    """What kernels carry from part to part of one pass."""
+    """The values that kernels carry from part to part of one pass."""
 
     def run(self, what: str, part: Part, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]:
         """Run the op `advance`, `keep` or `backward` of a part; only the last `backward` gives sums over steps."""
@@ -210,7 +210,7 @@ class Segments(Protocol):
 
 @dataclass
 class PartedResiduals:
-    """What a forward pass in parts leaves.
+    """The residuals of a forward pass in parts.
 
     Args:
         place: of the next action of the schedule.

@@ -25,12 +25,12 @@ Features: TypeAlias = tuple[int | None, ...]
 
 
 def is_training_form(op: Op) -> bool:
-    """Whether an op is a recurrence in training form, which keeps what backward reads of its steps."""
+    """True if an op is a recurrence in training form, which keeps what backward reads of its steps."""
     return op.type == "RecurrentNetwork" and "backward" in op.attributes
 
 
 def runs_in_parts(op: Op) -> bool:
-    """Whether an op is a recurrence, or the gradient of one, that runs in parts of its steps."""
+    """True if an op is a recurrence, or the gradient of one, that runs in parts of its steps."""
     return bool(op.attributes.get("schedule"))
 
 
@@ -85,7 +85,7 @@ class State:
         return 1 if self.features is None else len(self.features)
 
     def has_features(self, sizes: Shape) -> bool:
-        """Whether these are its feature sizes, as far as any are given."""
+        """True if these are its feature sizes, as far as any are given."""
         given = self.features
         return given is None or (
             len(given) == len(sizes) and all(want in (None, size) for want, size in zip(given, sizes, strict=True))
@@ -120,7 +120,7 @@ class Recurrence:
 
     @cached_property
     def step_outputs(self) -> tuple[str, ...]:
-        """Cell outputs that are no state."""
+        """Cell outputs that are not a state."""
         carried = {state.output for state in self.states}
         return tuple(name for name in self.cell.output_blobs if name not in carried)
 
@@ -262,7 +262,7 @@ class Recurrence:
 
 
 def _state_hint(name: str) -> str:
-    """What to do where a sequence may have been meant as a state."""
+    """A hint where a sequence may have been meant as a state."""
     return f"If '{name}' is a state, the cell must return it, dict({name}=...), or link an output to it."
 
 
@@ -270,7 +270,7 @@ def verify_recurrence(recurrence: Recurrence) -> None:
     """Raise RecurrentError unless every attribute says something about the cell that can be."""
     attributes = recurrence.op.attributes
     if not isinstance(attributes["cell"], Net):
-        recurrence.fail("attribute 'cell' is no net")
+        recurrence.fail("attribute 'cell' is not a net")
     for name in ("inputs", "references", "recompute", "keep"):
         _check_names(recurrence, name, attributes.get(name, ()), recurrence.cell.blob_names)
     for row in _rows(recurrence, "states", attributes.get("states", ())):
@@ -283,7 +283,7 @@ def verify_recurrence(recurrence: Recurrence) -> None:
 
 def _rows(recurrence: Recurrence, name: str, rows: object) -> Sequence[object]:
     if not isinstance(rows, tuple):
-        recurrence.fail(f"attribute '{name}' is no list", came=repr(rows))
+        recurrence.fail(f"attribute '{name}' is not a list", came=repr(rows))
     return rows
 
 
@@ -305,14 +305,14 @@ def _check_state(recurrence: Recurrence, row: object) -> None:
     if features is not None and not (
         isinstance(features, tuple) and all(size is None or _is_size(size) for size in features)
     ):
-        recurrence.fail("a state's feature sizes are no sizes", blob=name, came=repr(features))
+        recurrence.fail("a state's feature sizes are not sizes", blob=name, came=repr(features))
 
 
 def _check_numbers(recurrence: Recurrence) -> None:
     attributes = recurrence.op.attributes
     for name in ("steps", "reverse", "forward_only"):
         if name in attributes and not _is_size(attributes[name]):
-            recurrence.fail(f"attribute '{name}' is no number", came=repr(attributes[name]))
+            recurrence.fail(f"attribute '{name}' is not a number", came=repr(attributes[name]))
     for place in _rows(recurrence, "outputs_with_grads", attributes.get("outputs_with_grads", ())):
         if not _is_size(place):
             recurrence.fail("outputs_with_grads names no result", came=repr(place))
@@ -339,7 +339,7 @@ def _check_bound(recurrence: Recurrence) -> None:
 def _check_backward(recurrence: Recurrence) -> None:
     attributes = recurrence.op.attributes
     if not isinstance(attributes["backward"], Net):
-        recurrence.fail("attribute 'backward' is no net")
+        recurrence.fail("attribute 'backward' is not a net")
     for row in _rows(recurrence, "output_grads", attributes.get("output_grads", ())):
         if not isinstance(row, tuple) or len(row) != 2 or row[1] not in attributes["backward"].input_names:
             recurrence.fail("output_grads names no input of the backward net", came=repr(row))

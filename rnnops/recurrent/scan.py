@@ -38,7 +38,7 @@ class CellFunction:
         net: the cell, for `recurrent_net`.
         sequences, states, parameters: names of its arguments, by what they are.
         outputs: names of what it returns besides states.
-        fixed: names of arguments with defaults, which are no blobs.
+        fixed: names of arguments with defaults, which are not blobs.
     """
 
     def __init__(self, function: Callable[..., Any], timestep: str | None, dtypes: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ class CellFunction:
         update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         if not isinstance(dtypes, Mapping):
-            self.fail("dtypes is no dict", wanted='dtypes={"ids": "int32"}', came=repr(dtypes)[:60])
+            self.fail("dtypes is not a dict", wanted='dtypes={"ids": "int32"}', came=repr(dtypes)[:60])
         self.function, self.timestep, self.dtypes = function, timestep, dict(dtypes)
         self.arguments, self.parameters, self.fixed = self._told_apart()
         self.net = self._written(ends=False)
@@ -143,7 +143,7 @@ class CellFunction:
         return net.snapshot()
 
     def _returned(self, blobs: Mapping[str, Blob]) -> dict[str, Blob]:
-        """What the function returns. Raises RecurrentError for anything but a dict of blobs by name."""
+        """The result of the function. Raises RecurrentError for anything but a dict of blobs by name."""
         returned = self.function(**blobs)
         wanted = "dict(h=..., y=...): states under their arguments' names"
         if not isinstance(returned, Mapping) or not returned:
@@ -157,7 +157,7 @@ class CellFunction:
                 self.fail("a state has no default, which is a value of all steps", blob=name, hint=hint)
             if name in self.parameters or name == self.timestep:
                 hint = "A state stands before the `*` of the arguments."
-                self.fail("a parameter is no state", blob=name, wanted=" or ".join(self.arguments), hint=hint)
+                self.fail("a parameter is not a state", blob=name, wanted=" or ".join(self.arguments), hint=hint)
         return dict(returned)
 
 
@@ -183,7 +183,7 @@ def cell(
         `ro.recurrent_net`, and is what it prints.
 
     Raises:
-        RecurrentError: the function is no cell: what it takes or returns does not fit the rules above.
+        RecurrentError: the function is not a cell: what it takes or returns does not fit the rules above.
 
     Example:
         >>> @ro.cell
@@ -255,7 +255,7 @@ def scan(
     """
     if not isinstance(cell, CellFunction):
         hint = "Put @ro.cell before the function; ro.recurrent_net steps nets."
-        raise RecurrentError("this is no cell", wanted="what ro.cell makes", came=type(cell).__name__, hint=hint)
+        raise RecurrentError("this is not a cell", wanted="what ro.cell makes", came=type(cell).__name__, hint=hint)
     over = _sequences(cell, sequences, bound)
     _check_names(cell, bound)
     net = common_net([*over.values(), *bound.values(), lengths])
@@ -295,7 +295,7 @@ def _sequences(cell: CellFunction, given: Sequence[Blob], bound: dict[str, Opera
     for name, blob in found.items():
         if not isinstance(blob, Blob):
             hint = f"The cell does not return '{name}', so it is a sequence. A state is returned: dict({name}=...)."
-            cell.fail("a sequence is no blob", blob=name, came=type(blob).__name__, hint=hint)
+            cell.fail("a sequence is not a blob", blob=name, came=type(blob).__name__, hint=hint)
     return {name: found[name] for name in cell.sequences}  # type: ignore[misc]
 
 
@@ -333,7 +333,7 @@ def _check_names(cell: CellFunction, bound: Mapping[str, Operand]) -> None:
 
 
 def _fixed_hint(cell: CellFunction, name: str) -> str | None:
-    """What to do where an argument with a default is given."""
+    """A hint where an argument with a default is given."""
     made = f"make the cell in a function of it, def make({name}): ... return ro.cell({cell.name})"
     hint = f"Its '{name}' has a default, which is read when the cell is made. For other values {made}."
     return hint if name in cell.fixed else None

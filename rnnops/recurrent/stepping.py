@@ -74,11 +74,11 @@ HOST = StepMemory()
 
 @dataclass
 class StepWorkspaces:
-    """What a forward pass leaves for the backward pass.
+    """The residuals of a forward pass.
 
     Args:
         states: state input -> tensor `[L + T, N, ...]`, where backward reads the state.
-        outputs: step output that is no state -> `[T, N, ...]`, where backward reads it.
+        outputs: step output that is not a state -> `[T, N, ...]`, where backward reads it.
         steps: for each timestep t the blobs that backward reads of it.
         context: of the run, so that random ops replay.
         place: where all arrays lie.
@@ -127,7 +127,7 @@ class StepWorkspaces:
 
 
 def _is_array(value: Any) -> bool:
-    """Whether a kept blob is an array, and not what a recurrence inside the cell leaves."""
+    """True if a kept blob is an array, and not what a recurrence inside the cell leaves."""
     return hasattr(value, "dtype")
 
 
@@ -266,7 +266,7 @@ def timesteps(recurrence: Recurrence, place: StepMemory, first: int, T: int) -> 
 
 
 def step_inputs(recurrence: Recurrence, bound: dict[str, Array], t: int, numbers: Array | None) -> dict[str, Array]:
-    """What the cell reads at timestep t beside states and references: views of sequences, and the timestep.
+    """The inputs of the cell at timestep t other than states and references: views of sequences, and the timestep.
 
     Args:
         numbers: the timesteps of all steps.

@@ -17,8 +17,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rnnops.autodiff import differentiate
-from rnnops.checkpoints.policy import BFLOAT16, SEGMENTS, Policy
-from rnnops.checkpoints.residuals import DEFAULT_POLICY, backward_net, cheap_descendants, choose_residuals
+from rnnops.checkpoints.policy import (
+    BFLOAT16,
+    DEFAULT_POLICY,
+    SEGMENTS,
+    Policy,
+    backward_net,
+    cheap_descendants,
+    choose_residuals,
+)
 from rnnops.errors import CheckpointError, GradientError
 from rnnops.interpreter import Program, fold_constants, prepare_again
 from rnnops.net import Net

@@ -52,7 +52,7 @@ def checked_loans(run: Run) -> LoanCheckedRun:
         What is called as the run is; its `vjp` gives pullbacks that raise CheckError, naming the array.
 
     Raises:
-        ArgumentError: run is no run.
+        ArgumentError: run is not a run.
 
     Example:
         >>> net = ro.Net("net")
@@ -68,7 +68,7 @@ def checked_loans(run: Run) -> LoanCheckedRun:
         kept blob 'x' was changed while the pullback reads it
     """
     if not isinstance(run, Run):
-        raise ArgumentError("checked_loans: this is no run", wanted="what ro.compile gives", came=type(run).__name__)
+        raise ArgumentError("checked_loans: this is not a run", wanted="what ro.compile gives", came=type(run).__name__)
     return LoanCheckedRun(run)
 
 
@@ -210,7 +210,7 @@ def check_devices(
         CheckError: an array is off too far; it names net, device and array of the first one.
         FeedError: feeds that are missing or do not fit.
         DeviceError: an unknown device.
-        GradientError: outputs that are no float outputs.
+        GradientError: outputs that are not float outputs.
 
     Example:
         >>> net = ro.Net("net")
@@ -224,7 +224,7 @@ def check_devices(
     names = DEVICES if devices is None else devices
     names = (names,) if isinstance(names, str) else names
     if not isinstance(names, Sequence | Mapping):
-        raise DeviceError("these are no devices", net=net.name, wanted="names, or name -> device", came=repr(names))
+        raise DeviceError("these are not devices", net=net.name, wanted="names, or name -> device", came=repr(names))
     named = names if isinstance(names, Mapping) else {name: name for name in names}
     feeds = {name: array.to_host() if hasattr(array, "to_host") else array for name, array in feeds.items()}
     options = _Options(net, outputs, wrt, seed, training, gradients)
@@ -238,7 +238,7 @@ def check_devices(
 
 @dataclass(frozen=True)
 class _Options:
-    """What is run, on the reference and on each device alike."""
+    """The options of a run on the reference and on each device."""
 
     net: Net
     outputs: Sequence[str] | None

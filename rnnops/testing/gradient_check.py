@@ -65,7 +65,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Difference:
-    """What central differences say of a probe; see the module."""
+    """The central difference of a probe; see the module."""
 
     slope: float
     bend: float
@@ -75,7 +75,7 @@ class Difference:
         return not self.bend <= BENT * max(1.0, abs(self.slope))
 
     def explains(self, error: float) -> bool:
-        """Whether a kink could be the reason of an error: it would be half the bend."""
+        """True if a kink could be the reason of an error: it would be half the bend."""
         return not self.bend < error
 
 
@@ -100,7 +100,7 @@ class Differentiator:
         return Difference(slope, abs(change(after, self.centre) / forth - change(self.centre, before) / back))
 
     def is_kink(self, probe: Probe, first: Difference) -> bool:
-        """Whether the objective has a kink or a jump within a step of the feeds."""
+        """True if the objective has a kink or a jump within a step of the feeds."""
         second = self.difference(probe, SHRINK)
         return not (second.bend <= first.bend / 2 and abs(second.slope - first.slope) <= MOVED * first.bend)
 
@@ -220,7 +220,7 @@ def check_gradient(
     Raises:
         CheckError: a gradient is wrong; it names net, input, element and both values. Or kinks are at too many places.
         FeedError: an input is not fed, or floats are not float64.
-        GradientError: outputs that are no float outputs.
+        GradientError: outputs that are not float outputs.
         DeviceError: an unknown device.
         ArgumentError: a step, tolerance or sample that makes no sense.
 
@@ -252,7 +252,7 @@ def _check_settings(step: object, tolerance: object, sample: object) -> None:
         if not isinstance(value, int | float | np.number) or isinstance(value, bool) or not 0 < value < np.inf:
             raise ArgumentError(f"check_gradient: {name} is out of range", wanted="a number above 0", came=repr(value))
     if sample is not None and (not isinstance(sample, int) or isinstance(sample, bool) or sample < 1):
-        raise ArgumentError("check_gradient: sample is no count", wanted="1 or more, or None", came=repr(sample))
+        raise ArgumentError("check_gradient: sample is not a count", wanted="1 or more, or None", came=repr(sample))
 
 
 def make_probes(name: str, array: Array, sample: int | None) -> list[Probe]:

@@ -1,4 +1,4 @@
-"""What checkers run and how they judge it: a net on a device, tolerances, CheckError.
+"""Objectives of checkers and their verdicts: a net on a device, tolerances, CheckError.
 
 CheckError: what the checkers of `rnnops.testing` raise.
 
@@ -83,7 +83,7 @@ GOLDEN_RATIO, SQUARE_ROOT_OF_TWO = 0.6180339887498949, 0.4142135623730951  # the
 
 
 class DeviceRun(Protocol):
-    """What a device gives for a net: `rnnops.compiler.Run`, or something that is called alike."""
+    """The run of a net on a device: `rnnops.compiler.Run`, or a function with its signature."""
 
     def __call__(
         self, *dicts: Mapping[str, Any], seed: int | None = None, training: bool = False
@@ -98,10 +98,10 @@ Device = str | Callable[[Net], DeviceRun]  # a name for `ro.compile`, or a funct
 
 
 def require_net_and_feeds(net: object, feeds: object) -> None:
-    """Raise NetError for what is no net, and FeedError for feeds that are no dict."""
+    """Raise NetError for what is not a net, and FeedError for feeds that are not a dict."""
     require_net(net)
     if not isinstance(feeds, Mapping):
-        raise FeedError("feeds are no dict", wanted="input name -> array", came=type(feeds).__name__)
+        raise FeedError("feeds are not a dict", wanted="input name -> array", came=type(feeds).__name__)
 
 
 def run_on(net: Net, device: Device) -> DeviceRun:
@@ -110,7 +110,7 @@ def run_on(net: Net, device: Device) -> DeviceRun:
         return compile_net(net, device)
     if not callable(device):
         wanted = "a device's name, or a function that makes a run of a net"
-        raise DeviceError("this is no device", net=net.name, wanted=wanted, came=repr(device))
+        raise DeviceError("this is not a device", net=net.name, wanted=wanted, came=repr(device))
     return device(net)
 
 
@@ -143,7 +143,7 @@ def float_outputs(net: Net, outputs: Mapping[str, Array], chosen: Sequence[str] 
 
 
 def same_bits(a: Array, b: Array) -> bool:
-    """Whether two arrays have one dtype, one shape and the same bits."""
+    """True if two arrays have one dtype, one shape and the same bits."""
     return (a.dtype, a.shape) == (b.dtype, b.shape) and a.tobytes() == b.tobytes()
 
 

@@ -6,7 +6,7 @@ A random cell stepped over time: `add_recurrence` appends one to a net and adds 
 
 It draws all that `recurrent_net` takes: sequences of any rank or none, one to three states with windows, offsets and
 other shapes, initial values from 1-D to 3-D, references by name or by argument, lengths, reverse, the timestep, outputs
-that are no state, and blobs to recompute.
+that are not a state, and blobs to recompute.
 
 `random_net`: nets around random cells, the same for a seed on every platform.
 
@@ -76,7 +76,7 @@ LARGEST_FEED = 16  # elements of one input
 
 @dataclass(frozen=True)
 class Setting:
-    """What all recurrences of one random net share.
+    """The setting that all recurrences of one random net share.
 
     Args:
         T, N, sizes: numbers of steps and rows, and what feature sizes are drawn from.
@@ -252,7 +252,7 @@ class DrawnRecurrence:
     # -- the op --------------------------------------------------------------------------------------------------
 
     def recomputed(self) -> list[str]:
-        """Some blobs of the cell that are no states."""
+        """Some blobs of the cell that are not states."""
         states = {self.cell.output_blobs[state.output] for state in self.states}
         names = [name for op in self.cell.ops for name in op.outputs if name not in states]
         return self.draw.subset(names, self.draw.pick([0.0, 0.0, 0.2, 1.0]))
@@ -340,7 +340,7 @@ def random_net(seed: int) -> RandomNet:
         A `RandomNet`.
 
     Raises:
-        FeedError: what is no seed.
+        FeedError: what is not a seed.
 
     Example:
         >>> made = ro.testing.random_net(5)

@@ -75,7 +75,7 @@ class TensorLayout:
         return sizes.pop() if len(sizes) == 1 else None
 
     def rows(self) -> list[tuple[torch.dtype, int | None, tuple[int, ...]]]:
-        """What is the same for all batch sizes."""
+        """The layout without the batch size."""
         return [
             (
                 kind.dtype,
@@ -154,21 +154,21 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked_answers(assume: Any) -> tuple[bool, ...]:
-    """Answers to `if tensor:`. Raises StepError for what is no list of them."""
+    """Answers to `if tensor:`. Raises StepError for what is not a list of them."""
     if not isinstance(assume, Sequence) or not all(isinstance(answer, bool) for answer in assume):
-        raise StepError("assume= is no list of answers", wanted="True and False, in order", came=repr(assume)[:60])
+        raise StepError("assume= is not a list of answers", wanted="True and False, in order", came=repr(assume)[:60])
     return tuple(assume)
 
 
 def checked_axis(axis: Any) -> int:
-    """The axis of the batch. Raises StepError for what is no integer."""
+    """The axis of the batch. Raises StepError for what is not an integer."""
     if not isinstance(axis, int) or isinstance(axis, bool):
-        raise StepError("batch_axis= is no axis", wanted="an integer", came=repr(axis)[:60])
+        raise StepError("batch_axis= is not an axis", wanted="an integer", came=repr(axis)[:60])
     return axis
 
 
 def checked_recheck(calls: Any) -> int | None:
-    """After how many calls the self-check runs again. Raises StepError for what is no positive integer."""
+    """After how many calls the self-check runs again. Raises StepError for what is not a positive integer."""
     if calls is None or (isinstance(calls, int) and not isinstance(calls, bool) and calls > 0):
         return calls
     raise StepError("recheck= must be a positive number of calls", came=repr(calls)[:60], hint="recheck=100, or None.")
@@ -185,7 +185,7 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
         return None
     given = torch.as_tensor(lengths)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
-        raise StepError("lengths are no integers", blob="lengths", came=given.dtype)
+        raise StepError("lengths are not integers", blob="lengths", came=given.dtype)
     if given.dim() != 1 or x.dim() < 2 or given.shape[0] != x.shape[1]:
         wanted = f"one for each of the {x.shape[1]} rows" if x.dim() > 1 else "inputs [T, N, ...]"
         raise StepError("lengths do not fit the inputs", blob="lengths", wanted=wanted, came=list(given.shape))
@@ -193,7 +193,7 @@ def checked_lengths(lengths: Any, x: Tensor) -> Tensor | None:
 
 
 def is_in_graph(tensors: Sequence[Tensor]) -> bool:
-    """Whether a graph is being made of what is done with these tensors."""
+    """True if a graph is being made of what is done with these tensors."""
     return any(isinstance(tensor, FakeTensor | FunctionalTensor) for tensor in tensors)
 
 

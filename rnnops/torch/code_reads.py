@@ -1,4 +1,4 @@
-"""What the code of a step reads: found in its bytecode, recorded while it runs, read again later.
+"""The reads of a step's code: found in its bytecode, recorded while it runs, read again later.
 
 What the objects that a step reads hold now: getters of several things at once, as a watch calls them.
 
@@ -92,7 +92,7 @@ def elements(value: Any) -> list[Any]:
 
 
 def bytes_of(value: Any) -> Any:
-    """What an array holds."""
+    """The bytes of an array."""
     return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
 
 
@@ -194,7 +194,7 @@ def kind_of(filename: str) -> str:
 
 
 def is_unread(module: Any) -> bool:
-    """Whether the values of a module or a class of this module name count as constants."""
+    """True if the values of a module or a class of this module name count as constants."""
     name = module if isinstance(module, str) else ""
     return name.partition(".")[0] in UNREAD
 
@@ -225,7 +225,7 @@ def _texts(constants: tuple[Any, ...] | frozenset[Any]) -> Iterator[str]:
 
 
 def _is_dynamic(instructions: list[dis.Instruction], i: int) -> bool:
-    """Whether an instruction is of a call such as `getattr(self, name)`, whose name is no constant."""
+    """True if an instruction is of a call such as `getattr(self, name)`, whose name is not a constant."""
     if instructions[i].argval not in ANY_NAME or not instructions[i].opname.startswith("LOAD"):
         return False
     pushed: list[Any] = []

@@ -87,7 +87,7 @@ class Journal:
         self.restore()
 
     def changes(self) -> list[Change]:
-        """What is another now."""
+        """The names of values that have changed."""
         return [change for known in self._copies.values() for change in _changes_of(*known)]
 
     def changed_tensors(self) -> list[str]:
@@ -157,7 +157,7 @@ def _changes_of(holder: Any, before: Any, path: Path) -> Iterator[Change]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values count as no change: the same object, or equal numbers or texts."""
+    """True if two values count as no change: the same object, or equal numbers or texts."""
     if one is other:
         return True
     return type(one) is type(other) and isinstance(one, bool | int | float | str | bytes) and repr(one) == repr(other)
@@ -294,7 +294,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Effects:
-    """What a step changes beside its results.
+    """Side effects of a step.
 
     Args:
         others: what may decide how the next step goes.
@@ -317,7 +317,7 @@ class Effects:
         return TensorLayout((*layout.states, *kinds), layout.inputs, layout.device)
 
     def knows(self, change: Change) -> bool:
-        """Whether a change is one of a tensor that is carried, or of a counter."""
+        """True if a change is one of a tensor that is carried, or of a counter."""
         place = id(change.holder), change.key
         counted = ((id(c.holder), c.key) for c in self.counted)
         return place in counted or any((id(h), k) == place for c in self.carried for h, k, _ in c.slots)
@@ -415,7 +415,7 @@ def _kind(tensor: Tensor, layout: TensorLayout) -> TensorKind:
 
 
 def _is_counter(change: Change, codes: Sequence[CodeType]) -> bool:
-    """Whether code does nothing with an attribute but adding numbers to it."""
+    """True if code does nothing with an attribute but adding numbers to it."""
     before, after = change.before, change.after
     is_number = type(before) is type(after) and type(before) in (int, float)
     if not is_number or not isinstance(change.key, str) or isinstance(change.holder, NO_ATTRIBUTES):

@@ -18,17 +18,15 @@ from torch import Tensor
 
 from rnnops import util
 from rnnops.arguments import check_flags
-from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.planning_run import PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.schema import schema_of
 from rnnops.torch.arguments import TensorLayout
-from rnnops.torch.autograd import run_recurrence
 from rnnops.torch.effects import Journal
 from rnnops.torch.errors import SelfCheckError, StepError
-from rnnops.torch.sides import Side
-from rnnops.torch.trace import Trace
+from rnnops.torch.sides import Side, run_recurrence
 from rnnops.torch.traced import FlatStep, TorchStep, TracedStep, carrying, check_step, traced_step
-from rnnops.torch.translate import Translation, translate
+from rnnops.torch.translate import Trace, Translation, translate
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
 
@@ -138,7 +136,7 @@ class CompiledStep:
         return [tensor if number is None else tensor_at(slots[number]) for tensor, number in pairs]
 
     def plan(self, tensors: Sequence[Tensor], backward: bool) -> PlannedRun:
-        """What a run does with states, inputs and lengths of these shapes."""
+        """The plan for states, inputs and lengths of these shapes."""
         fed = [*tensors, *self.translation.closed_over]
         named = dict(zip(self.translation.names, fed, strict=True))
         shapes = {name: tuple(tensor.shape) for name, tensor in named.items()}

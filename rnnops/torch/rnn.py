@@ -25,7 +25,7 @@ from torch.nn import Module
 
 import rnnops as ro
 from rnnops.arguments import check_flags
-from rnnops.compiler.api.planned_run import PlannedRun
+from rnnops.compiler.api.planning_run import PlannedRun
 from rnnops.torch.arguments import (
     TensorTree,
     checked_answers,
@@ -133,7 +133,7 @@ class RNN(Module):
         **options: of `rnnops.compile`: `checkpoints`, `memory_budget`, `precision`, `residuals`, `threads`.
 
     Raises:
-        StepError: the cell is no module, an option is unknown, or, when it is called, the step cannot be translated.
+        StepError: the cell is not a module, an option is unknown, or, when it is called, the step cannot be translated.
         SelfCheckError: when it is called, the translated step is not PyTorch's own.
 
     Example:
@@ -160,7 +160,7 @@ class RNN(Module):
         super().__init__()
         if not isinstance(cell, Module):
             hint = "rnnops.torch.scan takes a function."
-            raise StepError("the cell is no module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
+            raise StepError("the cell is not a module", wanted="a torch.nn.Module", came=type(cell).__name__, hint=hint)
         check_flags("RNN", batch_first=batch_first)
         self.cell, self.step = cell, cell_step if step is None else require_step(step)
         self.batch_first, self.batch_axis = batch_first, checked_axis(batch_axis)
@@ -196,7 +196,7 @@ class RNN(Module):
             held = {name: tensor for tensors in named for name, tensor in tensors}
             _guard_values(self.cell)
             given = {"init": init, "lengths": lengths}
-            present = {name: value for name, value in given.items() if value is not None}  # None is no value there
+            present = {name: value for name, value in given.items() if value is not None}  # None is not a value there
             return in_graph(self._number, xs, present, held)
         return self.over_time(xs, init, lengths)
 
@@ -229,7 +229,7 @@ class RNN(Module):
         return last.translation.net
 
     def plan(self, xs: Any, init: Any = None, lengths: Any = None, backward: bool = True) -> PlannedRun:
-        """What a call with such tensors does: loops, memory, generated source. Only their shapes are read.
+        """The plan of a call with such tensors: loops, memory, generated source. Only their shapes are read.
 
         Args:
             xs, init, lengths: as `forward`'s.
@@ -246,7 +246,7 @@ class RNN(Module):
         return compiled.plan([*given.leaves, *([] if given.lengths is None else [given.lengths])], backward)
 
     def over_time(self, xs: Any, init: Any, lengths: Any, held: Mapping[str, Tensor] | None = None) -> tuple[Any, Any]:
-        """What `forward` gives where no compiler reads it.
+        """`forward` where no compiler reads it.
 
         Args:
             xs, init, lengths: as `forward`'s.
@@ -337,9 +337,9 @@ def cell_step(cell: Module, carry: Any, x: Any) -> tuple[Any, Any]:
 
 
 def require_step(step: Any) -> Callable[..., tuple[Any, Any]]:
-    """The step itself. Raises StepError for what is no function."""
+    """The step itself. Raises StepError for what is not a function."""
     if not callable(step):
-        raise StepError("the step is no function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
+        raise StepError("the step is not a function", wanted="step(carry, x) -> (carry, y)", came=type(step).__name__)
     return cast(Callable[..., tuple[Any, Any]], step)
 
 
@@ -382,7 +382,7 @@ def scan(
         The last carry, and the results of all steps, [T, ...].
 
     Raises:
-        StepError: the step is no function or cannot be translated, an option is unknown, or tensors do not fit.
+        StepError: the step is not a function or cannot be translated, an option is unknown, or tensors do not fit.
         SelfCheckError: the translated step is not PyTorch's own.
 
     Example:

@@ -30,11 +30,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from rnnops.torch.arguments import TensorTree, given_tensors, is_in_graph, layout_of, outside_of_graphs, tensors_of
-from rnnops.torch.autograd import SEEDS, check_surroundings
 from rnnops.torch.errors import StepError
-from rnnops.torch.host_side import HOST, as_array, as_tensor
 from rnnops.torch.prepare import CompiledStep, PlainLoop, Prepared, ScanSettings, run_plainly
-from rnnops.torch.sides import side_of
+from rnnops.torch.sides import HOST, SEEDS, as_array, as_tensor, check_surroundings, side_of
 from rnnops.torch.traced import TorchStep, TracedStep
 from rnnops.torch.walk import static_walk
 from rnnops.torch.watch import tensor_at
@@ -98,7 +96,7 @@ class ScanCall:
         )
 
     def feeds(self, compiled: CompiledStep, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """What the net is fed."""
+        """The feeds of the net."""
         constants = (*[None] * (self.states + self.inputs + self.lengths), *compiled.closed_over_now())
         fed = {}
         for name, place, constant in zip(compiled.translation.names, self.places(compiled), constants, strict=True):
@@ -287,7 +285,7 @@ class ScanRequest(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a scan runs over."""
+    """The arguments of a scan."""
 
     carry: TensorTree
     xs: TensorTree
@@ -299,7 +297,7 @@ class Given(NamedTuple):
 
 
 def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) -> Prepared:
-    """What was made of a step with these structures and dtypes, which is kept in `known`."""
+    """The prepared step for these structures and dtypes, which is kept in `known`."""
     code = _code_of(made.roots["step"])
     kinds = tuple((tensor.dtype, tensor.dim()) for tensor in given.leaves)
     side = side_of(given.leaves if given.lengths is None else [*given.leaves, given.lengths])
@@ -370,7 +368,7 @@ def run_in_graph(
         compiled.refuse("torch.compile and torch.export take no such step")
     if compiled.traced.effects.where:
         hint = "Carry it as a state, or call the module outside of a graph."
-        raise StepError("in a graph, a step sets what is no state", came=compiled.traced.effects.where, hint=hint)
+        raise StepError("in a graph, a step sets what is not a state", came=compiled.traced.effects.where, hint=hint)
     for number, tensor in enumerate(given.leaves):
         rows = {axis % max(tensor.dim(), 1) if number < count else 1} if compiled.trace.symbols else set()
         _fix_sizes(tensor, rows if number < count else {0, *rows})
@@ -390,7 +388,7 @@ def run_in_graph(
 
 
 def _is_whole(compiled: CompiledStep, reached: Sequence[Tensor], in_graph: Sequence[bool]) -> bool:
-    """Whether a graph has all tensors that a step uses, but for those without gradients."""
+    """True if a graph has all tensors that a step uses, but for those without gradients."""
     used = zip(compiled.numbers, compiled.translation.closed_over, strict=True)
     return all(
         not x.requires_grad if place is None else in_graph[place] or not reached[place].requires_grad

@@ -1,4 +1,10 @@
-"""Where the tensors of a recurrence lie: on the CPU or on a CUDA device.
+"""Where the tensors of a recurrence lie, and how it is one node of PyTorch's autograd graph there.
+
+Recurrences whose tensors lie on the CPU: kernels read and write their memory where it is.
+
+A recurrence as one node of PyTorch's autograd graph.
+
+Where the tensors of a recurrence lie: on the CPU or on a CUDA device.
 
 What is asked of `torch.cuda`, all of it: tests that have no GPU answer in its place.
 
@@ -19,25 +25,228 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx
 
 import rnnops as ro
 from rnnops.compiler.api.run import Run
+from rnnops.compiler.execute.compiled_scan import Options
+from rnnops.compiler.targets.cpu.team import openmp_of
+from rnnops.compiler.targets.target import Processor
 from rnnops.net import Net
 from rnnops.torch.errors import StepError
-from rnnops.torch.host_side import HOST, TYPES, HostSide, in_rows, unreadable
+from rnnops.types import Array
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.kernels.cuda import lenders as lenders, simulated as simulated
+    from rnnops.kernels.cuda import memory as lenders, simulated as simulated
 else:  # which load numba
-    lenders = LazyModule("rnnops.kernels.cuda.lenders")
+    lenders = LazyModule("rnnops.kernels.cuda.memory")
     simulated = LazyModule("rnnops.kernels.cuda.simulated")
+
+PLAIN = (Tensor, torch.nn.Parameter)
+TYPES = {  # as NumPy calls them
+    getattr(torch, name): np.dtype(name).str
+    for name in ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+}
+
+
+class HostSide:
+    """Runs for tensors on the CPU."""
+
+    kind = "cpu"  # as autocast calls it
+    captures = False
+
+    def compile(self, net: Net, threads: int | None, options: Mapping[str, Any]) -> Run:
+        """Compile for the threads of the pool that PyTorch has, where its runtime is one that is known."""
+        tuning = Options(device=Processor(openmp=openmp_of(torch._C.__file__)))
+        return ro.compile(net, tuning=tuning, threads=threads, **options)
+
+    def call(self, run: Run, feeds: Mapping[str, Tensor], seed: int) -> list[Tensor]:
+        """Outputs of a net, in its order."""
+        return [as_tensor(array) for array in run(_arrays(feeds), seed=seed, training=True).values()]
+
+    def vjp(
+        self, run: Run, feeds: Mapping[str, Tensor], wanted: Sequence[str], seed: int
+    ) -> tuple[tuple[Tensor, ...], Any]:
+        """Outputs of a net, in its order, and what `pull` takes."""
+        out, pullback = run.vjp(_arrays(feeds), wrt=wanted, seed=seed)
+        return tuple(as_tensor(array) for array in out.values()), pullback
+
+    def pull(self, pullback: Any, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients of inputs by those of outputs."""
+        return {name: as_tensor(array) for name, array in pullback(_arrays(grads)).items()}
+
+
+HOST = HostSide()
+
+
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {name: as_array(name, tensor) for name, tensor in tensors.items()}
+
+
+class _Lent:
+    """A tensor's memory, in the form that NumPy reads.
+
+    `Tensor.numpy()` would forbid for good that the memory is resized, which `fully_shard` does between the passes.
+    """
+
+    __slots__ = ("__array_interface__", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor  # lives as long as the array
+        self.__array_interface__ = {
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "typestr": TYPES[tensor.dtype],
+            "version": 3,
+        }
+
+
+def as_array(name: str, tensor: Tensor) -> Array:
+    """A tensor's memory as an array; a copy where it is not contiguous, or a view that negates or conjugates."""
+    if not tensor.is_cpu or tensor.dtype not in TYPES:
+        raise unreadable(name, tensor, "the CPU")
+    tensor = in_rows(name, tensor)
+    return np.asarray(_Lent(tensor)) if tensor.numel() else tensor.detach().numpy()
+
+
+def in_rows(name: str, tensor: Tensor) -> Tensor:
+    """A tensor whose memory holds its numbers, without gaps: itself, or a copy. Raises StepError for parts of one."""
+    if type(tensor) not in PLAIN:
+        check_whole(name, tensor)
+    if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor
+
+
+def unreadable(name: str, tensor: Tensor, where: str) -> StepError:
+    """The error for a tensor that kernels cannot read."""
+    wanted = f"a tensor on {where}, of {', '.join(str(dtype).removeprefix('torch.') for dtype in TYPES)}"
+    came = f"{tensor.dtype} on {tensor.device}"
+    hint = f"Inputs, states and the module lie on one device: module.to({where!r})." if "cuda" in where else None
+    return StepError("a tensor that kernels cannot read", blob=name, wanted=wanted, came=came, hint=hint)
+
+
+def check_whole(name: str, tensor: Tensor) -> None:
+    """Raise StepError for a tensor of which this process has a part."""
+    if isinstance(tensor, torch.distributed.tensor.DTensor):
+        hint = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
+        raise StepError("a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=hint)
+
+
+def as_tensor(array: Array) -> Tensor:
+    """An output or gradient as a tensor over its memory; PyTorch itself finds out who changes it too early."""
+    if not array.flags.writeable:
+        array.flags.writeable = True
+    return torch.from_numpy(np.asarray(array))
+
+
+SEEDS = 2**63 - 1
+
+
+class RecurrenceFunction(torch.autograd.Function):
+    """Runs a compiled recurrence; what backward reads lies in a pullback that goes with the graph.
+
+    Where backward runs a second time (`retain_graph`), or a tensor has moved since (`fully_shard` frees and gathers
+    parameters between the passes), the forward pass runs again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, side: Side, run: Run, names: Sequence[str], wanted: Sequence[str], seed: int, *tensors: Tensor
+    ) -> Any:
+        """All outputs of the net, in its order; `wanted` are the inputs whose gradients are."""
+        outputs, ctx.pullback = side.vjp(run, dict(zip(names, tensors, strict=True)), wanted, seed)
+        ctx.side, ctx.run, ctx.names, ctx.wanted, ctx.seed = side, run, names, wanted, seed
+        ctx.addresses = _addresses(tensors)
+        ctx.save_for_backward(*tensors, *outputs)  # which tells where one was changed in place meanwhile
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[output for output in outputs if not output.is_floating_point()])
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        tensors = ctx.saved_tensors[: len(ctx.names)]
+        pullback, ctx.pullback = ctx.pullback, None
+        if pullback is None or ctx.addresses != _addresses(tensors):
+            _, pullback = ctx.side.vjp(ctx.run, dict(zip(ctx.names, tensors, strict=True)), ctx.wanted, ctx.seed)
+        outputs = ctx.run.net.output_blobs
+        given = {name: grad for name, grad in zip(outputs, grads, strict=True) if grad is not None}
+        found = ctx.side.pull(pullback, given)
+        results = [found.get(name) for name in ctx.names]
+        if torch.is_grad_enabled():
+            kept = iter(OnlyOnce.apply(*[r for r in results if r is not None], *tensors))
+            results = [None if r is None else next(kept) for r in results]
+        return (None, None, None, None, None, *results)
+
+
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+class OnlyOnce(torch.autograd.Function):
+    """Gradients that have no gradient themselves: asking for one is an error, not a zero."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, *tensors: Tensor) -> Any:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Any:
+        raise StepError(
+            "a gradient of a gradient of a recurrence is asked for, which rnnops does not have",
+            hint="Leave create_graph=True out, or detach what the recurrence gives from the second derivative.",
+        )
+
+
+def run_recurrence(
+    side: Side, run: Run, names: Sequence[str], wanted: Sequence[str], is_random: bool, tensors: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """Outputs of a recurrence, in the net's order.
+
+    Args:
+        side: where its tensors lie.
+        names: of the net's inputs, in the order of `tensors`.
+        wanted: those whose gradients are wanted; without any nothing is kept.
+    """
+    check_surroundings(side.kind)
+    seed = _new_seed(side) if is_random else 0
+    if wanted:
+        # `Function.apply` is this behind a search for torch.func's tensors, which `check_surroundings` refuses
+        outputs: Sequence[Tensor] = super(Function, RecurrenceFunction).apply(side, run, names, wanted, seed, *tensors)
+        return outputs
+    return side.call(run, dict(zip(names, tensors, strict=True)), seed)
+
+
+def _new_seed(side: Side) -> int:
+    if side.captures:
+        raise StepError(
+            "a CUDA graph is captured, and the step draws random numbers: each replay would draw the same",
+            hint="Leave the recurrence out of the graph, or put the module into eval mode.",
+        )
+    return int(torch.randint(SEEDS, ()).item())
+
+
+def check_surroundings(kind: str) -> None:
+    """Raise StepError under transforms of torch.func, and under autocast on a kind of device."""
+    if torch._C._are_functorch_transforms_active():
+        raise StepError(
+            "a recurrence runs under torch.func (vmap, grad, jvp), which rnnops does not support",
+            hint="Use torch.autograd.grad; states and inputs have a batch axis already.",
+        )
+    if torch.is_autocast_enabled(kind):
+        raise StepError(
+            f"a recurrence runs under autocast to {torch.get_autocast_dtype(kind)}, which its kernels do not have",
+            hint=f"Put it under torch.autocast('{kind}', enabled=False), its inputs as float32.",
+        )
 
 
 def is_on_card(tensor: Tensor) -> bool:
-    """Whether a tensor lies on a CUDA device."""
+    """True if a tensor lies on a CUDA device."""
     return tensor.is_cuda
 
 
@@ -57,7 +266,7 @@ def current_stream(device: torch.device) -> Any:
 
 
 def is_capturing() -> bool:
-    """Whether `torch.cuda.graph` captures what goes into the stream that is current."""
+    """True if `torch.cuda.graph` captures what goes into the stream that is current."""
     return torch.cuda.is_current_stream_capturing()
 
 
@@ -105,7 +314,7 @@ class CudaSide:
 
     @property
     def captures(self) -> bool:
-        """Whether a graph is being captured."""
+        """True if a graph is being captured."""
         return is_capturing()
 
     def compile(self, net: Net, threads: int | None, options: Mapping[str, Any]) -> Run:

@@ -28,10 +28,9 @@ from rnnops.torch.arguments import CPU, TensorKind, TensorLayout
 from rnnops.torch.code_reads import CLOCK, CodeRecorder, Reads
 from rnnops.torch.effects import CarriedTensor, Change, Counted, Effects, Journal, Mutations, effects_of
 from rnnops.torch.errors import SelfCheckError, StepError, UnseenWarning
-from rnnops.torch.host_side import as_array, check_whole
+from rnnops.torch.sides import as_array, check_whole
 from rnnops.torch.step_modes import Decisions, OwnDraws, RandomFunctions
-from rnnops.torch.trace import Trace, trace_step
-from rnnops.torch.translate import Translation, translate
+from rnnops.torch.translate import Trace, Translation, trace_step, translate
 from rnnops.torch.walk import Walk, static_walk, text_of, walk_all
 from rnnops.torch.watch import Watch
 
@@ -104,7 +103,7 @@ def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) 
 
 
 def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[TensorKind]) -> list[Tensor]:
-    """What one step of PyTorch gives, without the tensors that it carries beside its own states.
+    """The results of one step of PyTorch, without the tensors that it carries beside its own states.
 
     Args:
         beside: kinds of these.
@@ -213,7 +212,7 @@ class TracedStep:
     effects: Effects
 
     def fits(self, layout: TensorLayout) -> bool:
-        """Whether it holds for these sizes."""
+        """True if it holds for these sizes."""
         return self.trace is None or self.trace.fits(self.effects.full(layout))
 
 
@@ -291,7 +290,7 @@ class _Study:
         return self._watched(trace, effects)
 
     def _unseen_state(self, walk: Walk) -> list[Change]:
-        """What a step may change, or read, and nobody can compare."""
+        """State that a step may change or read and that cannot be compared."""
         if walk.iterators:
             hint = "Keep what it gives in a list, and carry the place in it as a state."
             came = f"{type(walk.iterators[0][0]).__name__} at {text_of(walk.iterators[0][1])}"
@@ -408,7 +407,7 @@ def _unnamed(what: str) -> Change:
 
 
 def _goes_on(change: Change, counted: Counted | None) -> bool:
-    """Whether a count has gone on as it began."""
+    """True if a count has gone on as it began."""
     return counted is None or bool(change.after - change.before == CHECKED * counted.by)
 
 

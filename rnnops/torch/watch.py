@@ -25,7 +25,7 @@ def tensor_at(slot: Slot) -> Tensor:
 
 
 class Watch:
-    """What a trace read, by a walk from roots.
+    """The reads of a trace, by a walk from roots.
 
     Args:
         roots: by name.

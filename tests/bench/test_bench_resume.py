@@ -79,7 +79,7 @@ def test_a_new_run_has_a_file_of_its_own_and_one_that_goes_on_the_newest(tmp_pat
         ({"machine": MACHINE, "revision": {"commit": "fff", "sources": "9999"}}, "sources 9999 .commit fff.*0123"),
         ({"machine": {**MACHINE, "driver": "560"}, "revision": SOURCES}, "its driver was 560, and is 570 now"),
         ({"machine": MACHINE}, "it was measured by sources unknown"),
-        ([], "it is no file of a run"),
+        ([], "it is not a file of a run"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, saved: Any, reason: str) -> None:

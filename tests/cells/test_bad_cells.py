@@ -46,7 +46,7 @@ def test_states_that_are_no_blobs(states: Any) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_with_wrong_arguments(preset: Any) -> None:
     net, x = net_with_x()
-    rejects(ro.NetError, lambda: preset(x, net, None, None, D, H), "no net", "Blob")
+    rejects(ro.NetError, lambda: preset(x, net, None, None, D, H), "not a net", "Blob")
     rejects(ro.RecurrentError, lambda: preset(net, "x", None, None, D, H), "pair", "'x'")
     rejects(ro.NetError, lambda: preset(net, x, None, None, D, []), "dim_out")
     for size in (-1, 2.5, None, "ab", [3, None], [True]):
@@ -168,8 +168,8 @@ def test_stacks() -> None:
         ro.NetError, lambda: ro.cells.MultiRNNCell([low, high], residual_output_layers=[1]), "differs in size", "5", "3"
     )
     for cell in (3, None, "lstm"):
-        rejects(ro.NetError, lambda cell=cell: ro.cells.DropoutCell(cell, 0.5), "no cell")
-        rejects(ro.NetError, lambda cell=cell: ro.cells.UnrolledCell(cell, 3), "no cell")
+        rejects(ro.NetError, lambda cell=cell: ro.cells.DropoutCell(cell, 0.5), "not a cell")
+        rejects(ro.NetError, lambda cell=cell: ro.cells.UnrolledCell(cell, 3), "not a cell")
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.5, -0.1, "half", [0.5]])
@@ -189,7 +189,7 @@ def test_attention() -> None:
             ro.NetError, lambda kind=kind: cell(H, encoder, None, decoder, H, kind), "'att'", "regular, recurrent, dot"
         )
     rejects(ro.NetError, lambda: cell(H, encoder, None, decoder, H + 1, "dot"), "'att'", "decoder_state_dim", "5", "6")
-    rejects(ro.NetError, lambda: cell(H, encoder, None, "dec", H, "dot"), "no cell")
+    rejects(ro.NetError, lambda: cell(H, encoder, None, "dec", H, "dot"), "not a cell")
     rejects(ro.NetError, lambda: cell(H, "encoder", None, decoder, H, "dot"), "'att'", "encoder_outputs")
     rejects(ro.NetError, lambda: cell(H, encoder, LENGTHS, decoder, H, "dot"), "'att'", "encoder_lengths")
     rejects(
@@ -281,10 +281,10 @@ def test_options_that_are_no_sizes(size: Any) -> None:
 def test_hidden_sizes_of_cells_that_compute_with_them(size: Any) -> None:
     for name in ("projected_lstm", "selective_ssm", "mlstm", "rwkv7", "gla"):
         make = ro.cells.CELLS[name]
-        rejects(ro.NetError, lambda c=make: c(D, size, name="c"), "'c'", "hidden_size is no size", repr(size))
+        rejects(ro.NetError, lambda c=make: c(D, size, name="c"), "'c'", "hidden_size is not a size", repr(size))
 
 
 def test_other_options_of_cells_out_of_range() -> None:
-    rejects(ro.NetError, lambda: ro.cells.LSTMCell(D, H, initializer=3), "'lstm'", "initializer is no function")
+    rejects(ro.NetError, lambda: ro.cells.LSTMCell(D, H, initializer=3), "'lstm'", "initializer is not a function")
     rejects(ro.NetError, lambda: ro.cells.SRUCell(D, H, highway_bias=1e3), "'sru'", "at most 80")
     rejects(ro.NetError, lambda: ro.cells.LMUCell(D, H, theta=float("nan")), "'lmu'", "positive")

@@ -77,7 +77,7 @@ def test_impossible_sizes_are_named_errors():
         BatchError, match=r"too short for 5 streams of 5 steps; wanted more than 25 .* got 25. Use fewer"
     ):
         Streams(text, steps=5, streams=5)
-    with pytest.raises(BatchError, match="steps is no usable count; wanted an int of at least 1; got 0"):
+    with pytest.raises(BatchError, match="steps is not a usable count; wanted an int of at least 1; got 0"):
         Streams(text, steps=0, streams=5)
     with pytest.raises(BatchError, match="streams is no"):
         Streams(text, steps=2, streams=True)

@@ -9,8 +9,8 @@ import pytest
 from train_runs import TINY, train, write_text
 
 import rnnops as ro
-from rnnops.cli import progress, session
-from rnnops.cli.progress import Compiling
+from rnnops.cli import session, session as progress
+from rnnops.cli.session import Compiling
 
 
 @pytest.fixture(scope="module")

@@ -159,9 +159,9 @@ def test_some_undecodable_bytes_are_replaced(tmp_path):
         (None, "cannot be read"),
         (b"", "too short; wanted at least 2000 characters; got 0. Give more"),
         (b"short", "too short"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0" * 500, "is no text in UTF-8. Convert"),
-        ("utf-16 text".encode("utf-16") * 300, "is no text in UTF-8"),
-        (bytes(range(128, 256)) * 50, "is no text in UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0" * 500, "is not a text in UTF-8. Convert"),
+        ("utf-16 text".encode("utf-16") * 300, "is not a text in UTF-8"),
+        (bytes(range(128, 256)) * 50, "is not a text in UTF-8"),
     ],
 )
 def test_unusable_files_are_named_errors(tmp_path, content, message):

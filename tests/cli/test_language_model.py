@@ -13,10 +13,8 @@ import pytest
 
 from rnnops.cli import session
 from rnnops.cli.corpus import Corpus, corpus_of
-from rnnops.cli.evaluate import draw, evaluate, run_each_length, sample, window_size
-from rnnops.cli.language_model import LanguageModel, Settings
-from rnnops.cli.progress import Bar, Lines, show_progress
-from rnnops.cli.session import Clock, StopSignals
+from rnnops.cli.language_model import LanguageModel, Settings, draw, evaluate, run_each_length, sample, window_size
+from rnnops.cli.session import Bar, Clock, Lines, StopSignals, show_progress
 from rnnops.cli.trainer import Trainer, moved_average
 from rnnops.testing import check_gradient
 

@@ -88,7 +88,7 @@ def test_other_reasons_are_told_beside_all_that_the_protobuf_says(
         "g (float[N] x, int64[2] s) => (float y) { y = Reshape(x, s) }": ("int64 [2]", "give it: --constants s=..."),
         "g (seq(float[N]) x) => (int64 y) { y = SequenceLength(x) }": (
             "sequence of unknown sizes",
-            "an input is no tensor",
+            "an input is not a tensor",
         ),
     }
     for text, (told, problem) in files.items():
@@ -131,7 +131,7 @@ def test_what_is_no_onnx_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     empty.write_bytes(b"")
     for path, problem in {
         tmp_path / "none.onnx": "does not exist",
-        tmp_path: "no file",
+        tmp_path: "not a file",
         broken: "protobuf",
         empty: "no graph",
     }.items():

@@ -57,13 +57,13 @@ def test_feeds_follow_seed_and_ranges(tmp_path: Path, capsys: pytest.CaptureFixt
     assert command(path, "--check", "--range", "x=3,9") == 2
     assert "3" in capsys.readouterr().err
     assert command(path, "--check", "--range", "v=0,1") == 2
-    assert "ranges of what is no input; wanted x, w; got v" in capsys.readouterr().err
+    assert "ranges of what is not an input; wanted x, w; got v" in capsys.readouterr().err
 
 
 def test_sizes_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tagger(tmp_path)
     for arguments, problem in {
-        ("--sizes", "M=4"): "these are no open sizes; wanted T, N; got M",
+        ("--sizes", "M=4"): "these are not open sizes; wanted T, N; got M",
         ("--sizes", "T=4,5"): "'T' is one size",
         ("--sizes", "T=4", "--sizes", "T=5"): "'T' is one size; wanted one number; got [4] and [5]",
         ("--sizes", "T=0"): "size 'T' is wrong; wanted a positive whole number; got 0",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rnnops.cli.report import PlotError, _draw, _figure, save_learning_curve
+from rnnops.cli.train import PlotError, _draw, _figure, save_learning_curve
 
 TRAINING = [(1_000 * step, 2 + 5 / step) for step in range(1, 200)]
 HELD_OUT = [[1_000 * step, 2.1 + 5 / step] for step in range(1, 200, 20)]
@@ -54,7 +54,7 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path, monkeypatch):
 def test_importing_does_not_load_matplotlib_and_drawing_does_not_load_pyplot(tmp_path):
     pytest.importorskip("matplotlib")
     script = (
-        "import sys; from rnnops.cli.report import save_learning_curve\n"
+        "import sys; from rnnops.cli.train import save_learning_curve\n"
         "assert 'matplotlib' not in sys.modules\n"
         "save_learning_curve(sys.argv[1], [(1, 2.0)], [], {})\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"

@@ -133,7 +133,7 @@ def test_a_damaged_file(stopped: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_foreign_file(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no file of a model" in refused(capsys, "--resume", text)
+    assert "not a file of a model" in refused(capsys, "--resume", text)
     foreign = tmp_path / "foreign"
     save_file({"weights": np.zeros(3)}, foreign)
     assert "not one of a model" in refused(capsys, "--resume", foreign)

@@ -13,8 +13,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.compiler.ir.scan import Lowered
 from rnnops.compiler.ir.statements import Access, Statement, dense
-from rnnops.compiler.lower.expand_ops import expand_ops
-from rnnops.compiler.lower.lower_ops import lower_ops
+from rnnops.compiler.lower.lower_ops import expand_ops, lower_ops
 from rnnops.compiler.pipeline import live_net, training_structure, with_memory
 from rnnops.compiler.targets.target import Target
 from rnnops.interpreter import Program, prepare

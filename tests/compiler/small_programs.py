@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import rnnops as ro
-from rnnops.checkpoints.policy import Policy
-from rnnops.checkpoints.residuals import DEFAULT_POLICY
+from rnnops.checkpoints.policy import DEFAULT_POLICY, Policy
 from rnnops.compiler.ir.scan import Lowered
 from rnnops.compiler.ir.statements import Access, dense
 from rnnops.compiler.lower.lower_ops import lower_ops

@@ -15,7 +15,7 @@ def random_feeds(net: ro.Net, **given: Any) -> dict[str, Array]:
     """Float64 feeds for all inputs of a net.
 
     Args:
-        given: shapes of float inputs that are no parameters (`/` in a name written as `__`), or arrays.
+        given: shapes of float inputs that are not parameters (`/` in a name written as `__`), or arrays.
     """
     generator = np.random.Generator(np.random.PCG64(len(net.input_names)))
     given = {name.replace("__", "/"): value for name, value in given.items()}

@@ -21,7 +21,7 @@ from rnnops.kernels.cuda import blas, gemm, streams
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.gemm import Matrix, Product, multiply
 from rnnops.kernels.cuda.launches import Replays, ScanRun
-from rnnops.kernels.cuda.lenders import lent_by
+from rnnops.kernels.cuda.memory import lent_by
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 FRESH = """

@@ -167,7 +167,7 @@ def test_dlpack_that_cannot_be(options: Any, problem: str, fakes: Fakes) -> None
 
 
 def test_the_simulator_gives_no_capsules() -> None:
-    with pytest.raises(BufferError, match="the simulator's memory is no device's"):
+    with pytest.raises(BufferError, match="the simulator's memory is not a device's"):
         on_device(np.arange(3.0)).__dlpack__()
 
 
@@ -193,6 +193,6 @@ def test_pytorch_takes_what_is_lent(fakes: Fakes) -> None:
     x.flags.writeable = False
     with pytest.raises(TypeError, match=LENT):
         torch.as_tensor(x.broadcast_to((4, 2, 3)), device="cuda")
-    with pytest.raises(Exception, match=r".") as error:  # PyTorch would go on to the memory, which is no device's
+    with pytest.raises(Exception, match=r".") as error:  # PyTorch would go on to the memory, which is not a device's
         torch.as_tensor(x, device="cuda")
     assert LENT not in str(error.value)

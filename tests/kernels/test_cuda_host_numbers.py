@@ -10,7 +10,7 @@ from without_simulator import run_compiler
 
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import numbers_on_device, renew
-from rnnops.kernels.cuda.lenders import lent_by
+from rnnops.kernels.cuda.memory import lent_by
 
 pytestmark = on_cuda
 CODE = """

@@ -17,8 +17,8 @@ import pytest
 from numba.core.errors import TypingError
 from pointwise_cases import DTYPES, ODD, UNARY, WIDER, Array, assert_within, edges, every_exponent, ordinary, pairs
 
-from rnnops.kernels.cpu import folds, parts, pointwise
-from rnnops.kernels.cpu.uniform import uniform as uniform_of_processors
+from rnnops.kernels.cpu import parts, pointwise, pointwise as folds
+from rnnops.kernels.cpu.pointwise import uniform as uniform_of_processors
 from rnnops.kernels.cuda import (
     device_scalars,
     facade,

@@ -12,7 +12,7 @@ import pytest
 from cuda_marks import in_simulator, on_cuda
 from elsewhere import Elsewhere
 
-from rnnops.kernels.cuda import facade, move
+from rnnops.kernels.cuda import device_array as move, facade
 from rnnops.kernels.cuda.device_array import empty, on_device, zeros
 
 pytestmark = on_cuda

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from rnnops.kernels.cpu.drivers import HEADER, as_words, memory_address
+from rnnops.kernels.cpu.barrier import HEADER, as_words, memory_address
 from rnnops.kernels.cpu.parts import at, matrix, vector
 
 

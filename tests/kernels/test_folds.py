@@ -15,7 +15,7 @@ from native_loops import ELEMENT, ZERO, NativeRows, folded, number
 from rnnops.compiler.ir.expressions import Expr, Load, ScalarCall
 from rnnops.kernels.cpu.bits import like
 from rnnops.kernels.cpu.exponential import exp
-from rnnops.kernels.cpu.folds import add_any_order, larger, smaller
+from rnnops.kernels.cpu.pointwise import add_any_order, larger, smaller
 from rnnops.kernels.cpu.processor import lanes, vector_width
 
 FLOATS = ("float32", "float64")

@@ -18,7 +18,7 @@ from rnnops.compiler.execute.recorder import (
     held,
     made_array,
 )
-from rnnops.compiler.schedule.share_work import order_rows, scattered
+from rnnops.compiler.schedule.batch_axis import order_rows, scattered
 from rnnops.kernels.cpu import row_order
 
 native_order = driver(row_order.order_rows)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.kernels import cache_folder, object_cache
+from rnnops.kernels import object_cache, object_cache as cache_folder
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 KEY, CODE = key_of("text", "processor"), b"code " * 1000
@@ -200,5 +200,5 @@ def test_a_pipe_is_not_waited_for(folder: Path) -> None:
     save_object(KEY, CODE)
     file_of(folder).unlink()
     os.mkfifo(file_of(folder), 0o600)
-    with pytest.warns(RuntimeWarning, match="is no file"):
+    with pytest.warns(RuntimeWarning, match="is not a file"):
         assert load_object(KEY) is None

@@ -12,7 +12,7 @@ from native_loops import ELEMENT, NativeRows
 
 from rnnops.compiler.ir.expressions import Literal, Name, ScalarCall
 from rnnops.compiler.ir.kernel import For, Function, Parameter, Store
-from rnnops.kernels.cpu.uniform import uniform
+from rnnops.kernels.cpu.pointwise import uniform
 from rnnops.philox import uniform_rows
 
 SEEDS = (0, 1, 2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 2**40 + 7, 2**64 - 1)

@@ -82,7 +82,7 @@ def _known(net: ro.Net, patterns: list[str]) -> Any:
 
 
 def wrt_of(net: ro.Net, feeds: Arrays, recipe: Recipe) -> list[str] | None:
-    """Inputs whose gradients are asked for: all, those that are no sequences, or some."""
+    """Inputs whose gradients are asked for: all, those that are not sequences, or some."""
     chosen = dict(recipe.options).get("wrt")
     floats = sorted(name for name, array in feeds.items() if array.dtype.kind == "f")
     if chosen == "parameters":

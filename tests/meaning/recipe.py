@@ -36,7 +36,7 @@ class Layer:
     """A cell and its scan.
 
     Args:
-        seed: of what is no motif's.
+        seed: of what is not a motif's.
         motifs: of its step, in order.
         states: of the cell.
         sequences: what it reads, of "x" (the last sequence around), "first" (the input), "i" (integers), "m" (flags),
@@ -61,7 +61,7 @@ class Recipe:
     """A program: layers, what stands around them, sizes, and how it is run.
 
     Args:
-        seed: of what is no part's.
+        seed: of what is not a part's.
         sizes: T, N, D.
         classes: of integers.
         layers: from below; a layer reads what is around, which earlier layers have added to.

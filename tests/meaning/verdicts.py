@@ -131,7 +131,7 @@ def _change(net: ro.Net, feeds: Arrays, recipe: Recipe, wanted: tuple[Arrays, Ar
         changed[name] = array
         if array.dtype.kind == "f":
             around = 1 + 4 * np.finfo(array.dtype).eps * noise.normal(size=array.shape)
-            changed[name] = np.asarray(array * around, array.dtype)  # a product of 0-d arrays is no array
+            changed[name] = np.asarray(array * around, array.dtype)  # a product of 0-d arrays is not an array
     others = results(compiled(net, recipe, "reference"), changed, recipe)
     return max(worst(one, other)[0] for one, other in zip(others, wanted, strict=True))
 

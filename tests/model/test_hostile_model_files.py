@@ -71,7 +71,7 @@ def test_mutations_are_errors_or_harmless(path: Path, count: int) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     target = tmp_path / "model.safetensors"
     target.write_bytes(content)
-    with pytest.raises(ro.SaveError, match=r"model\.safetensors is no file of a model, or a damaged one"):
+    with pytest.raises(ro.SaveError, match=r"model\.safetensors is not a file of a model, or a damaged one"):
         load(target)
 
 
@@ -84,7 +84,7 @@ def test_other_safetensors_are_refused(path: Path) -> None:
 def test_no_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ro.SaveError, match="nothing does not exist"):
         load(tmp_path / "nothing")
-    with pytest.raises(ro.SaveError, match="is no file"):
+    with pytest.raises(ro.SaveError, match="is not a file"):
         load(tmp_path)
     with pytest.raises(ro.SaveError, match="does not exist"):
         load("a\0b")

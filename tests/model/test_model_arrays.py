@@ -69,7 +69,7 @@ def test_states_hold_the_optimizer() -> None:
         ({"hidden.b": np.ones(H)}, r"hidden\.b: float64\[7\] instead of float32\[7\]"),
         ({"hidden.c": np.ones(1)}, r"hidden\.c: unknown"),
         ({"hidden/w": np.ones((H, D), "float32")}, r"hidden/w: unknown"),
-        ({"hidden.w": [1.0]}, r"'hidden\.w': this is no array"),
+        ({"hidden.w": [1.0]}, r"'hidden\.w': this is not an array"),
     ],
 )
 def test_arrays_that_do_not_fit_change_nothing(change: dict[str, Any], words: str) -> None:
@@ -155,7 +155,7 @@ def test_arrays_where_blobs_belong() -> None:
         model.hidden(perceptron_batch()[0])
     assert model.run(model.hidden, perceptron_batch()[0]).shape == (6, H)
     for wrong in ("forward", 3):
-        with pytest.raises(ro.ModelError, match="this is no function"):
+        with pytest.raises(ro.ModelError, match="this is not a function"):
             model.run(wrong, perceptron_batch()[0])  # type: ignore[arg-type]
     with pytest.raises(ro.ModelError, match="this is a method of another model"):
         model.run(Perceptron().forward, perceptron_batch()[0])

@@ -274,16 +274,16 @@ def test_calls_before_compile() -> None:
         (Perceptron, [], "inputs do not fit forward"),
         (Perceptron, [*PERCEPTRON, PERCEPTRON[0]], "inputs do not fit forward"),
         (Perceptron, {"y": PERCEPTRON[0]}, "inputs do not fit forward"),
-        (Perceptron, [[1.0, 2.0]], "'x_0': this is no array"),
+        (Perceptron, [[1.0, 2.0]], "'x_0': this is not an array"),
         (Perceptron, [Placeholder(())], "a layer's input has too few axes"),
         (Perceptron, [PERCEPTRON[0], Placeholder((5,), "int32")], "labels are scores' shape"),
         (Perceptron, [PERCEPTRON[0], Placeholder((6,))], "(?i)labels"),
         (Sequences, [Placeholder((4, D))], r"too few axes; wanted \[T, N, D\]"),
         (NoBlobs, [PERCEPTRON[0]], "a model returns its blobs"),
         (Twice, PERCEPTRON, "a model has one loss"),
-        (Perceptron, [PERCEPTRON[0], None], "an input is no blob"),
-        (Perceptron, PERCEPTRON[0], "inputs are no list"),
-        (Perceptron, np.ones((1, 6, D), "float32"), "inputs are no list"),
+        (Perceptron, [PERCEPTRON[0], None], "an input is not a blob"),
+        (Perceptron, PERCEPTRON[0], "inputs are not a list"),
+        (Perceptron, np.ones((1, 6, D), "float32"), "inputs are not a list"),
     ],
 )
 def test_inputs_that_do_not_fit(model: type[Model], inputs: Any, words: str) -> None:
@@ -301,7 +301,7 @@ def test_training_that_cannot_be() -> None:
     model.compile(PERCEPTRON)
     with pytest.raises(ro.ModelError, match="there is no optimizer"):
         model(*perceptron_batch())
-    with pytest.raises(ro.ModelError, match="this is no optimizer"):
+    with pytest.raises(ro.ModelError, match="this is not an optimizer"):
         model.set_optimizer("adam")  # type: ignore[arg-type]
     nested = Structures()
     row = np.ones(2, "float32")

@@ -308,5 +308,5 @@ def test_gradients_that_are_no_arrays_are_named_errors(grads):
     for use in (global_norm, lambda given: clip_by_global_norm(given, 1.0), lambda given: clip_by_value(given, 1.0)):
         with pytest.raises(OptimizerError, match="gradient"):
             use(grads)
-    with pytest.raises(OptimizerError, match=r"blob 'w': this is no array; wanted float64\[2\]; got list"):
+    with pytest.raises(OptimizerError, match=r"blob 'w': this is not an array; wanted float64\[2\]; got list"):
         SGD(0.1).update({"w": np.ones(2)}, {"w": [1.0, 2.0]}, SGD(0.1).start({"w": np.ones(2)}))

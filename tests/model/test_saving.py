@@ -265,10 +265,10 @@ def test_numpy_scalars_are_numbers(tmp_path: Path) -> None:
 
 def test_what_is_no_path_and_what_is_no_file(tmp_path: Path) -> None:
     for call in (lambda: save(3, {}, {}), lambda: save(b"m", {}, {}), lambda: load(None)):  # type: ignore[arg-type]
-        with pytest.raises(ro.SaveError, match="this is no path"):
+        with pytest.raises(ro.SaveError, match="this is not a path"):
             call()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ro.SaveError, match="there is something that is no file"):
+    with pytest.raises(ro.SaveError, match="there is something that is not a file"):
         save(tmp_path / "pipe", {}, {})
 
 

@@ -62,7 +62,7 @@ TEXTS = {
         last, all = Loop (trips, go, h) <body = s ({BODY}, float[2] a) => (bool c, float[2] b, float out)
             {{ xt = Gather (x, i) m = ReduceMean <axes = [0], keepdims = 0> (xt) p = Add (a, m) b = Tanh (p)
                out = ReduceMax <keepdims = 0> (p) }}> }}""",
-    "open sizes that are no rows": f"""({X}, float[2, N, 2] h, float s) => (float[2, N, 2] last, float t) {{ {T} {YES}
+    "open sizes that are not rows": f"""({X}, float[2, N, 2] h, float s) => (float[2, N, 2] last, float t) {{ {T} {YES}
         last, t = Loop (trips, go, h, s) <body = s ({BODY}, float[2, N, 2] a, float e) => (bool c, float[2, N,
         2] b, float f)
             {{ xt = Gather (x, i) p = Add (a, xt) q = Mul (p, e) b = Tanh (q) f = ReduceMean <keepdims = 0> (b)

@@ -37,9 +37,9 @@ def check_equation(equation: Equation, folder: Path) -> None:
     [
         ("ij,jk->ik", "wanted 2 operands; got 1"),
         ("i->j", "letters that no operand has"),
-        ("i1->i", "no term of letters"),
+        ("i1->i", "not a term of letters"),
         ("ij->ii", "a letter twice"),
-        ("i->i->i", "no term of letters"),
+        ("i->i->i", "not a term of letters"),
     ],
 )
 def test_equations_that_say_nothing(equation: str, message: str, tmp_path: Path) -> None:

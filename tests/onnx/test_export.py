@@ -61,7 +61,7 @@ def my_cell() -> Case:
 
 
 def windowed(reverse: bool) -> Case:
-    """A state with a window, one with an offset, the timestep, an output that is no state, and its last value."""
+    """A state with a window, one with an offset, the timestep, an output that is not a state, and its last value."""
     cell = ro.Net("windows")
     x, wide, late = cell.inputs("x", "wide", "late")
     t = cell.input("t", "int32")

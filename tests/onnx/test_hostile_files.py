@@ -118,7 +118,7 @@ def test_what_is_no_model_is_a_named_error(data: bytes, tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_a_named_error(tmp_path: Path) -> None:
     rejects(OnnxError, lambda: load(tmp_path / "nothing.onnx"), "nothing.onnx", "does not exist")
-    rejects(OnnxError, lambda: load(tmp_path), "no file")
+    rejects(OnnxError, lambda: load(tmp_path), "not a file")
     rejects(OnnxError, lambda: load(3), "path")
 
 

@@ -86,7 +86,7 @@ def test_written_again_they_are_the_same_nets(tmp_path: Path) -> None:
 
 
 def test_what_is_known_leaves_one_branch(tmp_path: Path) -> None:
-    """The other one is not read: its weights are no parameters, its results are not computed."""
+    """The other one is not read: its weights are not parameters, its results are not computed."""
     for name in ("by a constant", "by a fixed size"):
         _, model = read(name, tmp_path)
         assert set(model.params) == {"w", "v"}
@@ -132,7 +132,7 @@ REFUSED = {
     "a condition of two": (BY_CONSTANT.replace("bool c = {1}", "bool[2] c = {1, 1}"), "a condition is one element"),
     "a branch with an input": (BY_DATA.replace("t()", "t(float[N,3] q)"), "graph 'then_branch' does not fit"),
     "a result too few": (BY_DATA.replace("y = If", "y, z = If"), "graph 'then_branch' does not fit"),
-    "no branch": (BY_DATA.replace("else_branch", "other_branch"), "attribute 'else_branch' is no graph"),
+    "no branch": (BY_DATA.replace("else_branch", "other_branch"), "attribute 'else_branch' is not a graph"),
     "two values of a name": (
         BY_DATA.replace("z2 = Mul(z, v) r", "z2 = Mul(z, v) v = Neg(z2) r"),
         "two values have this name",

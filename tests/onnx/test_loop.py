@@ -171,7 +171,8 @@ REFUSED = {
                           "joins one"),
     "no such element": ("(float x) => (float y) { s = SequenceConstruct (x) i = Constant <value_int = 3> () "
                         "y = SequenceAt (s, i) }", "does not have this place"),
-    "no sequence": ("(float x) => (float y) { i = Constant <value_int = 0> () y = SequenceAt (x, i) }", "no sequence"),
+    "no sequence": ("(float x) => (float y) { i = Constant <value_int = 0> () "
+                    "y = SequenceAt (x, i) }", "not a sequence"),
     "a name twice": (PLAIN.replace("d = Identity (c)", "xt = Neg (a) d = Identity (c)"), "two values"),
 }  # fmt: skip
 

@@ -277,7 +277,7 @@ def test_gradients(name: str, tmp_path: Path) -> None:
 WRONG = {
     "batches that change places": ("FusedMatMul", {"transBatchA": 1}, ["x", "x"], "attribute 'transBatchA'"),
     "no such activation": ("FusedGemm", {"activation": "Swoosh"}, ["x", "x"], "unknown activation"),
-    "numbers of 16 bits": ("MatMulIntegerToFloat", {}, ["q", "q", "s", "s"], "no array of numbers of 8 bits"),
+    "numbers of 16 bits": ("MatMulIntegerToFloat", {}, ["q", "q", "s", "s"], "not an array of numbers of 8 bits"),
     "an attribute that is not known": ("QuickGelu", {"beta": 1.0}, ["x"], "attributes are not supported"),
 }
 

@@ -138,7 +138,7 @@ def test_written_again_with_the_sizes(tmp_path: Path) -> None:
 
 THERE = "wanted N, window"
 REFUSED: dict[str, tuple[dict[Any, Any] | list[str], tuple[str, ...]]] = {
-    "no such name": ({"M": 3, "K": 1}, ("these are no open sizes", THERE, "got K, M", "model.shapes", "INPUT.AXIS")),
+    "no such name": ({"M": 3, "K": 1}, ("these are not open sizes", THERE, "got K, M", "model.shapes", "INPUT.AXIS")),
     "an axis with a name": ({"x.1": 6}, (THERE, "got x.1")),
     "an axis with a number": ({"h.0": 1}, (THERE, "got h.0")),
     "a name of an output": ({"rows": 2}, (THERE, "got rows")),
@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[dict[Any, Any] | list[str], tuple[str, ...]]] = {
     "a bool": ({"N": True}, ("positive whole number; got True",)),
     "too large": ({"N": 2**63}, ("positive whole number; got 9223372036854775808",)),
     "two of them": ({"N": (2, 3)}, ("positive whole number; got (2, 3)",)),
-    "no dict": (["N"], ("sizes is no dict", "got list")),
+    "no dict": (["N"], ("sizes is not a dict", "got list")),
     "another branch": (
         {"window": 9},
         ("wrong number of axes", "sizes={'N': ...}", "sizes={'window': 9}, which may not fit"),

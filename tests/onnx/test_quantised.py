@@ -301,12 +301,12 @@ WRONG = {
     "scales of another length": ("DequantizeLinear", ["q", "long"], {"axis": 1}, "do not lie along the axis"),
     "an axis that is not there": ("DequantizeLinear", ["q", "wide"], {"axis": 2}, "do not lie along the axis"),
     "blocks that do not fit": ("DequantizeLinear", ["q", "table"], {"axis": 1, "block_size": 2**40}, "do not lie"),
-    "numbers that are floats": ("DequantizeLinear", ["x", "one"], {}, "no array of quantised numbers"),
-    "a scale that is whole": ("DequantizeLinear", ["q", "q"], {}, "a scale is no float"),
+    "numbers that are floats": ("DequantizeLinear", ["x", "one"], {}, "not an array of quantised numbers"),
+    "a scale that is whole": ("DequantizeLinear", ["q", "q"], {}, "a scale is not a float"),
     "a zero point of another dtype": ("DequantizeLinear", ["q", "one", "bytes"], {}, "another dtype than its numbers"),
-    "integers that are quantised": ("QuantizeLinear", ["q", "one"], {}, "what is quantised is no float"),
+    "integers that are quantised": ("QuantizeLinear", ["q", "one"], {}, "what is quantised is not a float"),
     "a scale of 0": ("QuantizeLinear", ["x", "none"], {}, "a scale is missing, or 0"),
-    "results of 32 bits": ("QuantizeLinear", ["x", "one"], {"output_dtype": 6}, "no quantised ones"),
+    "results of 32 bits": ("QuantizeLinear", ["x", "one"], {"output_dtype": 6}, "not quantised ones"),
     "an axis of the run's operand that is not there": ("QuantizeLinear", ["x", "wide"], {"axis": 7}, "axis is none"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnnops.kernels.cache_folder import cache_folder
+from rnnops.kernels.object_cache import cache_folder
 from tools.real_models.checks import check_file
 from tools.real_models.table import read_table
 from tools.real_models.wheels import UnreachableError, Wheels

@@ -27,7 +27,7 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 
 
 def written(variant: Variant, folder: Path, dtype: str = "float32") -> tuple[OnnxModel, dict[str, np.ndarray]]:
-    """The variant's model, read, and the feeds that are no parameters of it."""
+    """The variant's model, read, and the feeds that are not parameters of it."""
     feeds, path = feeds_of(variant, dtype), folder / "model.onnx"
     model = model_of(variant, feeds)
     onnx.checker.check_model(model)

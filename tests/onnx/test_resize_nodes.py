@@ -14,7 +14,7 @@ from onnx import helper, parser, save
 
 import rnnops as ro
 from rnnops.onnx import OnnxError
-from rnnops.onnx.import_resize import NEAREST_MODES, TRANSFORMS
+from rnnops.onnx.import_indexing import NEAREST_MODES, TRANSFORMS
 
 Form = tuple[str, dict[str, Any]]
 FORMS: list[Form] = [  # mode, and what goes with it

@@ -87,7 +87,7 @@ REFUSED = {
                               "not known before a run"),
     "an axis that is not there": ("(float[N] x) => (float[N] a) { s = SequenceConstruct (x) "
                                   "a = ConcatFromSequence <axis = 3> (s) }", "the axis is out of range"),
-    "an array as a sequence": ("(float[N] x) => (int64 a) { a = SequenceLength (x) }", "no sequence"),
+    "an array as a sequence": ("(float[N] x) => (int64 a) { a = SequenceLength (x) }", "not a sequence"),
     "a sequence as an array": ("(float[N] x) => (float[N] a) { s = SequenceConstruct (x) a = Neg (s) }",
                                "is read where"),
     "a name twice": ("(float[N] x) => (int64 a) { s = SequenceConstruct (x) s = SequenceConstruct (x) "

@@ -52,17 +52,17 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
     "a class for a form": (wrong(loop=Pointwise), "its loop form is none; wanted an instance"),
     "an unknown function": (wrong(loop=Pointwise("cube({0})")), "there is no scalar function 'cube'"),
     "a function of other operands": (wrong(loop=Pointwise("maximum({0})")), "maximum takes 2 operands"),
-    "an unknown word": (wrong(loop=Pointwise("{0} * pi")), "'pi' is no word of texts"),
+    "an unknown word": (wrong(loop=Pointwise("{0} * pi")), "'pi' is not a word of texts"),
     "a function that is not called": (wrong(loop=Pointwise("{0} * tanh")), "'tanh' is a function, and not called"),
-    "no Python": (wrong(loop=Pointwise("{0} *")), "is no expression"),
+    "no Python": (wrong(loop=Pointwise("{0} *")), "is not an expression"),
     "no text": (wrong(loop=Pointwise(2.0)), "a text is wanted, not 2.0"),  # type: ignore[arg-type]
     "an attribute of Python": (wrong(loop=Pointwise("{0}.real")), "is nothing that a text may say"),
     "an operator of Python": (wrong(loop=Pointwise("{0} ** 2")), "has an operator that texts do not have"),
-    "a string": (wrong(loop=Pointwise("'a'")), "'a' is no number"),
+    "a string": (wrong(loop=Pointwise("'a'")), "'a' is not a number"),
     "a word of ours": (wrong(loop=Pointwise("place_0")), "a word that begins with 'place_'"),
     "an operand that is not there": (wrong(loop=Pointwise("{0} + {1}")), "names '{1}', and there is 0, alpha"),
     "an attribute that is not there": (wrong(loop=Pointwise("{beta} * {0}")), "names '{beta}'"),
-    "an attribute that is no number": (wrong(loop=Pointwise("{0} + {mode}")), "names '{mode}'"),
+    "an attribute that is not a number": (wrong(loop=Pointwise("{0} + {mode}")), "names '{mode}'"),
     "operands that are not there": (wrong(loop=Pointwise("{0}", begins=((1, 0),))), "`begins` of its loop form"),
     "a view of nothing": (wrong(Bare, inputs=(), loop=View(), shapes=same, reference=same), "there are none"),
     "a reduction without axes": (wrong(loop=Reduction(SUM, 0)), "Reduction, and it has no rule `reduced_axes`"),
@@ -71,7 +71,7 @@ LOOPS: dict[str, tuple[OpSchema, str]] = {
         wrong(NonzeroProduct, loop=Reduction("{acc} + {x}", 0)),
         "the combine of its loop form",
     ),
-    "a start that is no number": (wrong(NonzeroProduct, loop=Reduction(SUM, "0")), "`start` of its loop form"),  # type: ignore[arg-type]
+    "a start that is not a number": (wrong(NonzeroProduct, loop=Reduction(SUM, "0")), "`start` of its loop form"),  # type: ignore[arg-type]
     "elements of nothing": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, "1")), "does not read {0}"),
     "elements of others": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, "{0} * {x}")), "the element of its loop form"),
     "a finish of others": (wrong(NonzeroProduct, loop=Reduction(SUM, 0, finish="{n}")), "the finish of its loop form"),
@@ -99,24 +99,24 @@ RULES: dict[str, tuple[OpSchema, str]] = {
     "a reference of two": (wrong(reference=lambda self, call, a, b: a), "its rule `reference.*does not take 2"),
     "no context": (wrong(uses_context=True, reference=lambda self, call, x: x), "2 arguments and `context=`"),
     "a gradient without the result": (wrong(gradient=lambda self, call, x, dy: dy), "`gradient.*does not take 4"),
-    "a rule that is none": (wrong(reference="x"), "its `reference` is no method"),
+    "a rule that is none": (wrong(reference="x"), "its `reference` is not a method"),
     "one operand of many": (
         wrong(Variadic, reference=lambda self, call, a, b: a, gradient=no_gradient),
         "its rule `reference.*does not take 5",
     ),
-    "keeps what is not there": (wrong(keeps=("x",)), "`keeps` lists what is no port; wanted a tuple of X, Y"),
-    "keeps a string": (wrong(keeps="X"), "`keeps` lists what is no port"),
-    "inputs in a string": (wrong(inputs="X"), "its inputs are no tuple of names"),
-    "inputs that are no names": (wrong(inputs=("a b",)), "its inputs are no tuple of names"),
+    "keeps what is not there": (wrong(keeps=("x",)), "`keeps` lists what is not a port; wanted a tuple of X, Y"),
+    "keeps a string": (wrong(keeps="X"), "`keeps` lists what is not a port"),
+    "inputs in a string": (wrong(inputs="X"), "its inputs are not a tuple of names"),
+    "inputs that are not names": (wrong(inputs=("a b",)), "its inputs are not a tuple of names"),
     "inputs of one name": (wrong(inputs=("X", "X?")), "two of its inputs have one name"),
     "inputs after many": (wrong(inputs=("X*", "Y?")), "its inputs are in no order"),
     "many inputs twice": (wrong(inputs=("X*", "Y*")), "only its last input"),
     "marks twice": (wrong(inputs=("X?*",)), "its inputs are in no order"),
-    "outputs that may be left out": (wrong(outputs=("Y?",)), "its outputs are no tuple of names"),
+    "outputs that may be left out": (wrong(outputs=("Y?",)), "its outputs are not a tuple of names"),
     "no outputs": (wrong(outputs=()), "it has no outputs"),
-    "attributes without defaults": (wrong(attributes=("alpha",)), "its attributes are no mapping"),
-    "unknown dtypes": (wrong(accepts=("float16",)), "it accepts what is no dtype"),
-    "a dtype in a string": (wrong(accepts="float32"), "it accepts what is no dtype"),
+    "attributes without defaults": (wrong(attributes=("alpha",)), "its attributes are not a mapping"),
+    "unknown dtypes": (wrong(accepts=("float16",)), "it accepts what is not a dtype"),
+    "a dtype in a string": (wrong(accepts="float32"), "it accepts what is not a dtype"),
     "dtypes of inputs that are not there": (wrong(same_dtype=(0, 1)), "same_dtype names inputs"),
 }
 
@@ -136,7 +136,7 @@ def test_what_is_said_rightly_is_registered() -> None:
         assert "Wrong" in REGISTRY
         with pytest.raises(ro.OpError, match="op 'Wrong': an op of this name is registered already"):
             register(wrong())
-    with pytest.raises(ro.OpError, match="what is registered is no op"):
+    with pytest.raises(ro.OpError, match="what is registered is not an op"):
         register(Right)  # type: ignore[type-var]
 
 
@@ -182,7 +182,7 @@ USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
         {},
         "names '{1}', and there is 0",
     ),
-    "an attribute that is no number": (
+    "an attribute that is not a number": (
         wrong(**by_call(Pointwise("{0} + {mode}"))),
         (ONES,),
         {"mode": "fast"},
@@ -196,7 +196,12 @@ USES: dict[str, tuple[OpSchema, tuple[Any, ...], dict[str, Any], str]] = {
     ),
     "a quotient of integers": (wrong(loop=Pointwise("{0} / 2"), **ANY_DTYPE), (INTEGERS,), {}, "integers have no '/'"),
     "arithmetic with bools": (wrong(loop=Pointwise("{0} + 1"), **ANY_DTYPE), (ONES > 0,), {}, "arithmetic with bools"),
-    "a number that does not fit": (wrong(loop=Pointwise("{0} + 0.5"), **ANY_DTYPE), (INTEGERS,), {}, "0.5 is no int32"),
+    "a number that does not fit": (
+        wrong(loop=Pointwise("{0} + 0.5"), **ANY_DTYPE),
+        (INTEGERS,),
+        {},
+        "0.5 is not a number of int32",
+    ),
     "two numbers compared": (wrong(loop=Pointwise("{0} if 1 < 2 else 0")), (ONES,), {}, "a comparison of two numbers"),
     "a sum of bools": (
         wrong(NonzeroProduct, loop=Reduction(SUM, 0), **ANY_DTYPE),

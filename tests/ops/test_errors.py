@@ -48,9 +48,9 @@ WRONG_TYPES: list[tuple[Build, list[tuple[Any, ...]], str]] = [
     (ro.reshape, [(F, 2, 3), (I, 2)], "'shape' decides a shape"),
     (lambda x: ro.flatten(x, axis=3), [(F, 2, 3)], "axis out of range"),
     (lambda x: ro.flatten(x, axis=1.0), [(F, 2, 3)], "axis out of range"),
-    (lambda x: ro.shape(x, "first"), [(F, 2)], "'start' is no integer"),
-    (lambda x: ro.pad(x, [1, 1], "0"), [(F, 2)], "constant_value is no number"),
-    (lambda x, y: ro.softmax_cross_entropy_loss(x, y, ignore_index="pad"), [(F, 2, 3), (I, 2)], "no integer"),
+    (lambda x: ro.shape(x, "first"), [(F, 2)], "'start' is not an integer"),
+    (lambda x: ro.pad(x, [1, 1], "0"), [(F, 2)], "constant_value is not a number"),
+    (lambda x, y: ro.softmax_cross_entropy_loss(x, y, ignore_index="pad"), [(F, 2, 3), (I, 2)], "not an integer"),
     (lambda x: ro.squeeze(x, [0]), [(F, 2, 1)], "only axes of size 1"),
     (lambda x: ro.squeeze(x, [2]), [(F, 2, 1)], "axis out of range"),
     (lambda x: ro.squeeze(x, [1, -1]), [(F, 2, 1)], "named twice"),
@@ -196,16 +196,16 @@ WRONG_CALLS: list[tuple[Build, str]] = [
     (lambda x: ro.split(x, []), "net 'bad', op 'Split': a split into no pieces"),
     (lambda x: ro.split(x, x.net.constant(np.array([1, 1]))), "net 'bad', op 'Split': a split into no pieces"),
     (lambda x: ro.concat([x]), "net 'bad', op 'Concat': attribute 'axis' is missing"),
-    (lambda x: ro.concat([x], 0, 1), "net 'bad': an operand is no blob"),
+    (lambda x: ro.concat([x], 0, 1), "net 'bad': an operand is not a blob"),
     (lambda x: ro.concat([], 0), "at least one blob"),
     (lambda x: x.net.append("Concat", [x, x], {"axes": 0}), "net 'bad', op 'Concat': unknown attribute 'axes'"),
-    (lambda x: ro.einsum("i.j", x), "op 'Einsum': this is no equation: 'i.j' is no term"),
+    (lambda x: ro.einsum("i.j", x), "op 'Einsum': this is not an equation: 'i.j' is not a term"),
     (lambda x: ro.einsum("i->ii", x), "the result has a letter twice"),
     (lambda x: ro.einsum("i->j", x), "letters that no operand has: j"),
     (lambda x: ro.einsum("i,i", x), "wanted 2 operands; got 1"),
-    (lambda x: ro.einsum(x, x), "this is no equation"),
-    (lambda x: ro.add(x, "1"), "net 'bad': an operand is no blob"),
-    (lambda x: ro.where(x > 0, x, None), "net 'bad': an operand is no blob"),
+    (lambda x: ro.einsum(x, x), "this is not an equation"),
+    (lambda x: ro.add(x, "1"), "net 'bad': an operand is not a blob"),
+    (lambda x: ro.where(x > 0, x, None), "net 'bad': an operand is not a blob"),
     (lambda x: ro.range(0, 5), "at least one blob"),
     (lambda x: x.net.append("Reshape", []), "net 'bad', op 'Reshape -> .*': wrong number of inputs"),
 ]
@@ -246,7 +246,7 @@ def test_labels_that_are_no_class(label: int, expanded: bool) -> None:
         call = next(iter(infer(net, feeds, "float64").values()))
         net = Net("bad")
         REGISTRY[call.op.type].expand(call, net.input("scores"), net.input("labels", "int64"))
-    message = rf"net 'bad', op '\w+ -> .*a label is no class; wanted 0 to 2; got {label}"
+    message = rf"net 'bad', op '\w+ -> .*a label is not a class; wanted 0 to 2; got {label}"
     with pytest.raises(TypeRuleError, match=message):
         evaluate(net, arrays, "float64", RunContext())
 

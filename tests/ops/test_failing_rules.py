@@ -108,13 +108,13 @@ def test_special_arrays_are_refused(made: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_an_attribute_that_is_no_float_is_refused(value: Any) -> None:
     net = ro.Net("net")
     x = net.input("x")
-    rejects(ro.NetError, lambda: net.apply("Faulty", [x], alpha=value), "op 'Faulty'", "'alpha' is no number")
+    rejects(ro.NetError, lambda: net.apply("Faulty", [x], alpha=value), "op 'Faulty'", "'alpha' is not a number")
 
 
 @pytest.mark.parametrize("value", ['"a"', "1" + 400 * "0", "[1.0]"])
 def test_nor_is_it_read(value: str) -> None:
     text = f"net n(x: float)\n    y = LeakyRelu(x, alpha={value})\n    return y"
-    rejects(ro.ParseError, lambda: ro.parse_net(text), "op 'LeakyRelu'", "line 2", "'alpha' is no number")
+    rejects(ro.ParseError, lambda: ro.parse_net(text), "op 'LeakyRelu'", "line 2", "'alpha' is not a number")
 
 
 def test_more_axes_than_arrays_have_are_refused() -> None:

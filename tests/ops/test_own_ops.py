@@ -149,7 +149,7 @@ def reduced_over_rows(x: Blob, h: Blob, b: Blob) -> Blob:
 
 
 def moved(x: Blob, h: Blob, b: Blob) -> Blob:
-    """A view that is no op of the library, and an elementwise op along the rows."""
+    """A view that is not an op of the library, and an elementwise op along the rows."""
     return weight_rows(swap(x + h), ro.reduce_sum(h, axes=[1], keepdims=0)) + b
 
 

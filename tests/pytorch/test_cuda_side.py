@@ -22,13 +22,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
 from rnnops.errors import DeviceError  # noqa: E402
-from rnnops.kernels.cuda import device_array, facade, move  # noqa: E402
+from rnnops.kernels.cuda import device_array, device_array as move, facade  # noqa: E402
 from rnnops.kernels.cuda.device_array import on_device  # noqa: E402
-from rnnops.kernels.cuda.lenders import lent_by  # noqa: E402
+from rnnops.kernels.cuda.memory import lent_by  # noqa: E402
 from rnnops.torch.arguments import TensorKind, TensorLayout  # noqa: E402
 from rnnops.torch.sides import CudaSide, TorchMemory  # noqa: E402
-from rnnops.torch.trace import trace_step  # noqa: E402
-from rnnops.torch.translate import translate  # noqa: E402
+from rnnops.torch.translate import trace_step, translate  # noqa: E402
 
 pytestmark = [*pytestmark, in_simulator]
 T, N, D, H = 3, 2, 3, 4

@@ -225,28 +225,28 @@ def test_what_a_trace_cannot_see_fails_the_self_check() -> None:
 
 
 MISUSED = {
-    "a cell that is none": (lambda: rt.RNN(5), "the cell is no module"),
-    "a step that is none": (lambda: rt.scan(5, numbers(2, H), numbers(3, 2, H)), "the step is no function"),
-    "a step of a cell that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), 5), "the step is no function"),
-    "answers that are none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), assume=3), "no list of answers"),
+    "a cell that is none": (lambda: rt.RNN(5), "the cell is not a module"),
+    "a step that is none": (lambda: rt.scan(5, numbers(2, H), numbers(3, 2, H)), "the step is not a function"),
+    "a step of a cell that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), 5), "the step is not a function"),
+    "answers that are none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), assume=3), "not a list of answers"),
     "an axis that is none": (
         lambda: rt.scan(shrinking, numbers(2, H), numbers(3, 2, H), batch_axis="N"),
-        "batch_axis= is no axis",
+        "batch_axis= is not an axis",
     ),
     "an axis that no state has": (
         lambda: rt.RNN(torch.nn.GRUCell(D, H), batch_axis=5)(torch.zeros(3, 2, D)),
         "no state",
     ),
     "an option that is none": (lambda: rt.RNN(torch.nn.GRUCell(D, H), budget=3), "no such option: budget="),
-    "an input that is no tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
-    "a state that is no tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),
-    "a result that is no tensor": (
+    "an input that is not a tensor": (lambda: rt.scan(shrinking, numbers(2, H), "x"), "inputs are tensors, and one is"),
+    "a state that is not a tensor": (lambda: rt.scan(shrinking, 1.0, numbers(3, 2, H)), "states are tensors, and one"),
+    "a result that is not a tensor": (
         lambda: rt.scan(lambda c, x: (c, 1.0), numbers(2, H), numbers(3, 2, H)),
         "results of the step are tensors, and one is none; got float 1.0",
     ),
     "lengths that are floats": (
         lambda: rt.RNN(torch.nn.GRUCell(D, H))(torch.zeros(3, 2, D), lengths=torch.tensor([1.0, 2.0])),
-        "lengths are no integers",
+        "lengths are not integers",
     ),
 }
 
@@ -368,7 +368,7 @@ def test_what_a_step_closes_over_may_be_widened_to_the_batch() -> None:
 def test_the_angle_of_two_numbers_follows_the_signs_of_zeros() -> None:
     edges = torch.tensor([0.0, -0.0, 1.5, -2.0, torch.inf, -torch.inf], dtype=DOUBLE)
     y, x = (grid.reshape(1, 1, -1) for grid in torch.meshgrid(edges, edges, indexing="ij"))
-    x = torch.where(x.isinf() & y.isinf(), 1.0, x)  # inf / inf is no number
+    x = torch.where(x.isinf() & y.isinf(), 1.0, x)  # inf / inf is not a number
     ys = rt.scan(lambda c, pair: (c, torch.atan2(*pair)), torch.zeros(1, 1, dtype=DOUBLE), (y, x))[1]
     assert torch.equal(ys, torch.atan2(y, x))
     assert torch.equal(ys.signbit(), torch.atan2(y, x).signbit())

@@ -71,9 +71,9 @@ BUILDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown state": ({"initial_cell_inputs": Change(lambda net, fits: [*fits, ("q", fits[0][1])])}, ("'q'",)),
     "no pair": ({"inputs": Change(lambda net, fits: [fits[0][1]])}, ("pair",)),
     "pair of a name and no blob": ({"inputs": [("x", np.ones((T, N, D)))]}, ("pair",)),
-    "inputs that are no list": ({"inputs": 3}, ("inputs",)),
+    "inputs that are not a list": ({"inputs": 3}, ("inputs",)),
     "no inputs at all": ({"inputs": None}, ("inputs",)),
-    "states that are no list": ({"initial_cell_inputs": 3.0}, ("initial_cell_inputs",)),
+    "states that are not a list": ({"initial_cell_inputs": 3.0}, ("initial_cell_inputs",)),
     "blob of another net": ({"inputs": Change(lambda net, fits: [("x", foreign())])}, ("'other'", "'xs'")),
     "state of another net": (
         {"initial_cell_inputs": Change(lambda net, fits: [fits[0], ("s", foreign("s0"))])},
@@ -85,27 +85,27 @@ BUILDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("'i'", "float", "int32"),
     ),
     "link to nothing": ({"links": {"h": "q", "s": "s_t"}}, ("'h'", "link to nothing", "h_t")),
-    "link to a blob that is no output": ({"links": {"h": "sum", "s": "s_t"}}, ("'h'", "link to nothing")),
-    "link that is no name": ({"links": {"h": 3, "s": "s_t"}}, ("'h'", "link to nothing")),
+    "link to a blob that is not an output": ({"links": {"h": "sum", "s": "s_t"}}, ("'h'", "link to nothing")),
+    "link that is not a name": ({"links": {"h": 3, "s": "s_t"}}, ("'h'", "link to nothing")),
     "state without a link": ({"links": {"h": "h_t"}}, ("'s'", "without a link")),
-    "link without a state": ({"links": {"h": "h_t", "s": "s_t", "x": "y"}}, ("'x'", "no state")),
-    "link from nothing": ({"links": {"h": "h_t", "s": "s_t", "q": "y"}}, ("'q'", "no state")),
-    "links that are no dict": ({"links": [("h", "h_t")]}, ("links",)),
+    "link without a state": ({"links": {"h": "h_t", "s": "s_t", "x": "y"}}, ("'x'", "not a state")),
+    "link from nothing": ({"links": {"h": "h_t", "s": "s_t", "q": "y"}}, ("'q'", "not a state")),
+    "links that are not a dict": ({"links": [("h", "h_t")]}, ("links",)),
     "no links": ({"links": None}, ("links",)),
     "two states on one output": ({"links": {"h": "h_t", "s": "h_t"}}, ("'h_t'", "two states")),
     "window of none": ({"links": {"h": ro.Link("h_t", window=0), "s": "s_t"}}, ("'h'", "window")),
-    "window that is no number": ({"links": {"h": ro.Link("h_t", window=1.5), "s": "s_t"}}, ("'h'", "window")),
+    "window that is not a number": ({"links": {"h": ro.Link("h_t", window=1.5), "s": "s_t"}}, ("'h'", "window")),
     "offset below 0": ({"links": {"h": ro.Link("h_t", offset=-1), "s": "s_t"}}, ("'h'", "offset")),
     "unknown timestep": ({"timestep": "q"}, ("'q'", "timestep", "int32")),
     "float timestep": ({"timestep": "w"}, ("'w'", "timestep", "int32")),
-    "timestep that is no name": ({"timestep": 3}, ("timestep",)),
+    "timestep that is not a name": ({"timestep": 3}, ("timestep",)),
     "unknown reference": ({"references": Change(lambda net, _: {"q": net.input("v")})}, ("'q'",)),
-    "reference that is no blob": ({"references": {"w": 3.0}}, ("'w'", "reference")),
+    "reference that is not a blob": ({"references": {"w": 3.0}}, ("'w'", "reference")),
     "reference that is a sequence": (
         {"references": Change(lambda net, _: {"x": net.input("v")})},
         ("'x'", "bound twice"),
     ),
-    "references that are no dict": ({"references": [("w", 3)]}, ("references",)),
+    "references that are not a dict": ({"references": [("w", 3)]}, ("references",)),
     "recompute unknown": ({"recompute_blobs_on_backward": ["q"]}, ("'q'", "unknown blob")),
     "recompute state": (
         {"recompute_blobs_on_backward": Change(lambda net, _: [step_cell().output_blobs["h_t"]])},
@@ -118,16 +118,16 @@ BUILDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "place below 0": ({"outputs_with_grads": (-1,)}, ("outputs_with_grads",)),
     "unknown result": ({"outputs_with_grads": ("q_all",)}, ("outputs_with_grads", "h_t_all")),
     "empty places": ({"outputs_with_grads": ()}, ("outputs_with_grads", "empty")),
-    "places that are no list": ({"outputs_with_grads": 0}, ("outputs_with_grads",)),
+    "places that are not a list": ({"outputs_with_grads": 0}, ("outputs_with_grads",)),
     "places of no kind": ({"outputs_with_grads": [True, None]}, ("outputs_with_grads",)),
     "steps below 0": ({"steps": -1}, ("steps",)),
-    "steps that are no number": ({"steps": "4"}, ("steps",)),
+    "steps that are not a number": ({"steps": "4"}, ("steps",)),
     "shape of no state": ({"state_shapes": {"x": (2,)}}, ("'x'", "state_shapes")),
     "shape that is none": ({"state_shapes": {"h": 3}}, ("'h'", "state_shapes")),
     "shape of no numbers": ({"state_shapes": {"h": ("a",)}}, ("'h'", "state_shapes")),
     "shape below 0": ({"state_shapes": {"h": (-2,)}}, ("'h'", "state_shapes")),
-    "shapes that are no dict": ({"state_shapes": [2]}, ("state_shapes",)),
-    "cell that is no net": ({"cell_net": "step"}, ("cell",)),
+    "shapes that are not a dict": ({"state_shapes": [2]}, ("state_shapes",)),
+    "cell that is not a net": ({"cell_net": "step"}, ("cell",)),
     "cell without outputs": (
         {"cell_net": ro.Net("idle"), "inputs": [], "initial_cell_inputs": [], "links": {}, "timestep": None},
         ("no outputs", "'idle'"),
@@ -148,7 +148,7 @@ def test_bindings_that_do_not_fit(case: str) -> None:
 
 
 def test_outer_net_that_is_none() -> None:
-    with pytest.raises(ro.RnnopsError, match="no net"):
+    with pytest.raises(ro.RnnopsError, match="not a net"):
         ro.recurrent_net("bad", step_cell(), [], [], {})
 
 

@@ -67,7 +67,7 @@ def test_a_cell_is_a_function_of_blobs_still() -> None:
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_rows_that_end(device: str) -> None:
-    """Past its end a row's states stay, and what is no state is zero; as each row by itself."""
+    """Past its end a row's states stay, and what is not a state is zero; as each row by itself."""
     net = ro.Net("ends")
     ids, lengths = net.input("ids", "int32"), net.input("lengths", "int32")
     states, ys = ro.scan(counting, ids, lengths=lengths, h=np.zeros(H), kept=np.ones((N, H)))

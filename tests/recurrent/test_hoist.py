@@ -7,7 +7,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.interpreter import prepare
-from rnnops.recurrent.hoist import hoist_out_of_cells
+from rnnops.recurrent.cell_rewrites import hoist_out_of_cells
 from rnnops.testing import check_devices, check_gradient
 from rnnops.types import Type
 

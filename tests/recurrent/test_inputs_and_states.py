@@ -238,7 +238,7 @@ def test_timestep_is_an_int32_of_one_element() -> None:
 
 @pytest.mark.parametrize("S", [N, 5])
 def test_rows_may_mix_and_equal_sizes_are_no_special_case(S: int) -> None:
-    """A reference whose size equals N by chance is no batch, and a cell may mix its rows."""
+    """A reference whose size equals N by chance is not a batch, and a cell may mix its rows."""
     cell = ro.Net("mixing")
     x, h, m = cell.inputs("x", "h", "m")
     weights = ro.softmax(h @ ro.transpose(m, perm=[1, 0]), axis=-1)

@@ -9,7 +9,7 @@ import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.pipeline import live_net
 from rnnops.interpreter import Program, prepare
-from rnnops.recurrent.cell_products import MANY, NARROW, merge_in_step, merge_products
+from rnnops.recurrent.cell_rewrites import MANY, NARROW, merge_in_step, merge_products
 from rnnops.recurrent.op import cell_program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.types import Type, type_of
@@ -140,7 +140,7 @@ def test_results_and_gradients(device: str, recompute: list[str] | None, monkeyp
     net, feeds = gated(recompute), feeds_of()
     assert "Concat" in ro.compile(net, device=device).plan(feeds).plan.program.net.ops[0].attributes["cell"].__str__()
     came = results(net, feeds, device)
-    monkeypatch.setattr("rnnops.recurrent.cell_products.merge_in_step", lambda step, *more: step.net)
+    monkeypatch.setattr("rnnops.recurrent.cell_rewrites.merge_in_step", lambda step, *more: step.net)
     wanted = results(net, feeds, "reference")
     assert came.keys() == wanted.keys()
     for name, array in wanted.items():

@@ -7,7 +7,7 @@ import pytest
 import rnnops as ro
 from rnnops.interpreter import prepare
 from rnnops.ops.base import MANY_OPERANDS
-from rnnops.recurrent.cell_products import order_in_step
+from rnnops.recurrent.cell_rewrites import order_in_step
 from rnnops.types import Type
 
 SHAPES = {"x": (3, 5), "h": (3, 4), "c": (3, 4), "w": (5, 4), "u": (4, 4), "b": (4,), "d": (4,)}

@@ -21,7 +21,7 @@ T, N, D = 4, 3, 2
 
 
 class CountedTanh(Unary):
-    """tanh that counts how often it runs, by the attribute `tag`; without a loop form it is no op to redo for free."""
+    """tanh that counts how often it runs, by the attribute `tag`; without a loop form it is not free to redo."""
 
     attributes = {"tag": ""}
     keeps = ("Y",)

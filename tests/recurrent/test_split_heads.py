@@ -8,7 +8,7 @@ import pytest
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.interpreter import prepare
-from rnnops.recurrent.cell_products import MOST, SMALLEST, split_in_step
+from rnnops.recurrent.cell_rewrites import MOST, SMALLEST, split_in_step
 from rnnops.types import Type
 
 G, D, N, T = 3, SMALLEST, 2, 4

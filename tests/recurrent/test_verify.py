@@ -39,14 +39,14 @@ def test_the_text_itself_is_right() -> None:
         ('states=[["h_prev", "h_t", 1, null, null]]', 'states=[["h_prev", "h_t", 1, -1, null]]', "out of range"),
         ('states=[["h_prev", "h_t", 1, null, null]]', 'states=[["h_prev", "h_t", 1, null, ["a"]]]', "feature sizes"),
         ('states=[["h_prev", "h_t", 1, null, null]]', 'states=[["h_prev", "h_t"]]', "wrong form"),
-        ('states=[["h_prev", "h_t", 1, null, null]]', "states=7", "no list"),
+        ('states=[["h_prev", "h_t", 1, null, null]]', "states=7", "not a list"),
         ('inputs=["x_t"]', 'inputs=["x_u"]', "no blob of the cell"),
         ('inputs=["x_t"]', 'inputs=["x_t", "x_t"]', "inputs"),
         ('timestep="t"', 'timestep="x_t"', "not bound once"),
         ('recompute=["hidden"]', 'recompute=["nothing"]', "no blob of the cell"),
-        ('recompute=["hidden"]', 'recompute=["hidden"], steps="many"', "no number"),
+        ('recompute=["hidden"]', 'recompute=["hidden"], steps="many"', "not a number"),
         ('recompute=["hidden"]', 'recompute=["hidden"], outputs_with_grads=["a"]', "names no result"),
-        ('recompute=["hidden"]', 'recompute=["hidden"], backward=3', "no net"),
+        ('recompute=["hidden"]', 'recompute=["hidden"], backward=3', "not a net"),
     ],
 )
 def test_nonsense_is_named(old: str, new: str, problem: str) -> None:

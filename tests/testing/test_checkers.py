@@ -412,8 +412,8 @@ def test_every_kept_step_blob_is_watched() -> None:
 @pytest.mark.parametrize("check", [check_gradient, check_devices])
 def test_what_is_no_net_no_feeds_and_no_output(check: Callable[..., Any]) -> None:
     net, feeds = lstm()
-    rejects(ro.NetError, lambda: check(3, feeds), "no net", "int")
-    rejects(ro.FeedError, lambda: check(net, 3), "feeds are no dict", "int")
+    rejects(ro.NetError, lambda: check(3, feeds), "not a net", "int")
+    rejects(ro.FeedError, lambda: check(net, 3), "feeds are not a dict", "int")
     rejects(ro.GradientError, lambda: check(net, feeds, outputs=["nothing"]), "no float output", "'nothing'")
 
 
@@ -421,7 +421,7 @@ def test_devices_that_are_none() -> None:
     net, feeds = lstm()
     for devices in (3, [3]):
         rejects(ro.DeviceError, lambda devices=devices: check_devices(net, feeds, devices), "device", "3")
-    rejects(ro.DeviceError, lambda: check_gradient(net, feeds, device=3), "this is no device")
+    rejects(ro.DeviceError, lambda: check_gradient(net, feeds, device=3), "this is not a device")
 
 
 @pytest.mark.parametrize(
@@ -435,4 +435,4 @@ def test_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
 
 def test_loans_of_what_is_no_run() -> None:
     net, _ = lstm()
-    rejects(ro.ArgumentError, lambda: checked_loans(net), "no run", "Net")
+    rejects(ro.ArgumentError, lambda: checked_loans(net), "not a run", "Net")

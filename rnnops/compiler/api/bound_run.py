@@ -27,8 +27,7 @@ from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
 from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
 from rnnops.compiler.api.memory_named import memory_named, of_run
-from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.compiler.api.planning_run import Feeds
+from rnnops.compiler.api.planning_run import Feeds, PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.recorder import (
@@ -49,17 +48,17 @@ from rnnops.compiler.targets.target import PROCESSOR
 from rnnops.errors import DeviceError, FeedError, GradientError
 from rnnops.interpreter import Workspace, execute, prepare
 from rnnops.net import Net
-from rnnops.recurrent.hoist import lift_from_cells
+from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.schema import RunContext
 from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.export import export_native as export_native, source_recorder as source_recorder
+    from rnnops.compiler.export import export_native as export_native, export_native as source_recorder
     from rnnops.compiler.export.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.export.export_native")
-    source_recorder = LazyModule("rnnops.compiler.export.source_recorder")
+    source_recorder = LazyModule("rnnops.compiler.export.export_native")
 
 KINDS = 8  # types of feeds whose lists are kept
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
@@ -131,7 +130,7 @@ def record(
     options: Options,
     recorder: Recorder,
 ) -> Recorded:
-    """What a call does with feeds of certain types, in the order of the inputs that are not bound.
+    """The recorded call for feeds of certain types, in the order of the inputs that are not bound.
 
     Args:
         net: live.
@@ -181,7 +180,7 @@ Result = TypeVar("Result")
 
 
 class ServedRun(Run):
-    """What calls of a bound run do; what is drawn is what the net draws that it was folded from."""
+    """The run behind calls of a bound run; it draws the random numbers of the net it was folded from."""
 
     numbered: ClassVar[bool] = True
 
@@ -209,7 +208,7 @@ class BoundRun(Run):
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:
-        """What a run does; arguments as of any run."""
+        """The plan; arguments as for any run."""
         check_flags("plan", backward=backward)
         if backward:
             return super().plan(*dicts, wrt=wrt, dtype=dtype, **feeds)
@@ -241,7 +240,7 @@ class BoundRun(Run):
         states: Mapping[str, str] | None,
         source: str | None,
     ) -> ExportedFiles:
-        """What `export_native` does.
+        """Writes the files of `export_native`.
 
         Args:
             call: plans the call that is exported.
@@ -268,11 +267,11 @@ class BoundRun(Run):
 
     @cached_property
     def served(self) -> Run:
-        """What a call runs, op by op."""
+        """The ops that a call runs."""
         if self._options.weights:
             net, arrays = folded(
                 lift_from_cells(self._live, self._bound), self._bound, large=inf
-            )  # a constant is no weight
+            )  # a constant is not a weight
             net, arrays = int8_weights(net, arrays, self._bound)
         else:
             net, arrays = folded(self._live, self._bound)
@@ -323,7 +322,7 @@ class BoundRun(Run):
             raise GradientError(problem, net=self.net.name, hint=hint)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
-        """What the run does that is served. Raises FeedError in words of the net as it is."""
+        """The plan of the served run. Raises FeedError with the names of the original net."""
         try:
             return work(self.served)
         except FeedError:  # whose inputs may be there only since the net was folded

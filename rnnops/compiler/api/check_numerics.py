@@ -6,7 +6,7 @@ the same again and every op of every step is looked at: slow, and only then.
 What an op of a recurrence makes past the end of rows is not named where SelectValid drops it in that step, unless
 there is nothing else: on the backward pass it may count again.
 
-Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are no errors; `pullback.layers`
+Limits: what never reaches an output or a gradient is not looked for, so masks of -inf are not errors; `pullback.layers`
 is not looked at. What a step makes before a recurrence within it is named though the rows are over.
 """
 
@@ -120,7 +120,7 @@ class _Watched(Run):
 
     @cached_property
     def watcher(self) -> Watcher:
-        """What looks at its ops."""
+        """The function that checks the results of ops."""
         return Watcher(self.net.name)
 
     def _context(self, seed: int | None, training: bool) -> RunContext:
@@ -198,13 +198,13 @@ def bad_rows(result: Array) -> Array:
 
 
 def is_finite(array: Any) -> bool:
-    """Whether an array has neither NaN nor infinity; integers have none."""
+    """True if an array has neither NaN nor infinity; integers have none."""
     values = np.asarray(array)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
 def made_here(operands: Sequence[Any], result: Any) -> str | None:
-    """What an op makes of finite operands, or NaN of operands without; None where it makes neither."""
+    """The first infinity that an op makes of finite operands, or NaN of operands without NaN; else None."""
     if not isinstance(result, np.ndarray) or is_finite(result):
         return None
     arrays = [one for one in operands if isinstance(one, np.ndarray) and one.dtype.kind == "f"]

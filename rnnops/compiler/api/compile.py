@@ -81,7 +81,7 @@ def on_device(array: Any) -> Any:
 
     Raises:
         DeviceError: there is no device, or packages that it needs are missing.
-        ArgumentError: what is given is no array.
+        ArgumentError: what is given is not an array.
 
     Example:
         >>> array = ro.on_device(np.ones(3))
@@ -155,7 +155,7 @@ def compile(  # noqa: A001
 
     Raises:
         DeviceError: device, precision or number of threads is unknown or not there.
-        NetError: net is no net, or has no outputs.
+        NetError: net is not a net, or has no outputs.
         ArgumentError: arguments that there are not, or one that is neither on nor off.
         CheckpointError: the policy or the budget makes no sense.
 
@@ -200,11 +200,13 @@ def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options
         raise NetError("the net has no outputs", net=net.name, hint="Call net.outputs(...).")
     if not isinstance(tuning, Options | None):
         hint = "It is for tests; leave it out."
-        raise DeviceError("tuning= is no Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint)
+        raise DeviceError(
+            "tuning= is not an Options", net=net.name, wanted="Options", came=repr(tuning)[:60], hint=hint
+        )
 
 
 def _precisions(device: str, options: Options) -> tuple[str, ...]:
-    """What a device can round operands of products to."""
+    """The formats to which a device can round operands of products."""
     if device == CUDA:
         return (EXACT, *FORMATS)
     return (EXACT, *FORMATS) if device == "reference" else options.target.precisions

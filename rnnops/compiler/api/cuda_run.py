@@ -33,7 +33,7 @@ from rnnops.schema import Call
 from rnnops.types import Array
 
 if TYPE_CHECKING:
-    from rnnops.compiler.layers.layer_steps import LayerGradients
+    from rnnops.compiler.layers.layer_plan import LayerGradients
 
 OUT_OF_RANGE = "an index or a label is out of range, or an integer's power below 0"
 EITHER_SIDE = (
@@ -188,7 +188,7 @@ class CudaRun(Run):
         return self._fed(self.net.name, name, value)
 
     def _on_host(self, dicts: Sequence[Feeds], named: Feeds) -> bool:
-        """Whether feeds are on the host. Raises FeedError where only some are."""
+        """True if feeds are on the host. Raises FeedError where only some are."""
         return are_on_host(self.net.name, {name: value for feeds in (*dicts, named) for name, value in feeds.items()})
 
     def _read(self, dicts: tuple[Feeds, ...], named: Feeds) -> tuple[dict[str, Any], Hashable]:
@@ -241,7 +241,7 @@ def compile_for_cuda(net: Net, options: Options, saving: Saving, weights: str | 
 
 
 def are_on_host(net: str, feeds: Mapping[str, Any]) -> bool:
-    """Whether feeds are on the host. Raises FeedError where only some are."""
+    """True if feeds are on the host. Raises FeedError where only some are."""
     there = {name: is_on_cuda(value) for name, value in feeds.items()}
     if len(set(there.values())) > 1:
         sides = [", ".join(name for name, side in there.items() if side is on_card) for on_card in (False, True)]
@@ -279,6 +279,6 @@ def _adopted(net: str, name: str, value: Any) -> DeviceArray:
     except DeviceError:
         raise
     except Exception as error:  # whatever the other library raises
-        problem = "a feed is no array of the CUDA device"
+        problem = "a feed is not an array of the CUDA device"
         wanted = "an array with __cuda_array_interface__ or __dlpack__"
         raise FeedError(problem, net=net, blob=name, wanted=wanted, came=error) from None

@@ -32,7 +32,7 @@ def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[s
 
 
 def check_bound(net: Net, name: str) -> None:
-    """Raise FeedError for what is to be bound and is no input."""
+    """Raise FeedError for what is to be bound and is not an input."""
     if name not in net.input_names:
         wanted, hint = ", ".join(net.input_names), _meant(name, net.input_names)
         hint = "A dict is unpacked: bind(**params)." if name == "params" else hint
@@ -40,7 +40,7 @@ def check_bound(net: Net, name: str) -> None:
 
 
 def _meant(name: object, known: Collection[str]) -> str | None:
-    """A hint for a name that is no input: another spelling, or dots as models show names to people."""
+    """A hint for a name that is not an input: another spelling, or dots as models show names to people."""
     slashed = str(name).replace(".", "/")
     if slashed in known and slashed != name:
         return f"In nets it is '{slashed}': model.arrays has such names, model.get_params() dotted ones."
@@ -100,7 +100,7 @@ def plain_arrays(
 
 
 def _is_plain(flags: Any) -> bool:
-    """Whether an array lies as kernels take it; those that may be written to are asked sooner."""
+    """True if an array lies as kernels take it; those that may be written to are asked sooner."""
     return bool(flags.c_contiguous and flags.aligned)
 
 
@@ -110,7 +110,7 @@ def as_arrays(net: Net, feeds: Mapping[str, Any], read: Callable[[str, str, Any]
     Args:
         read: net, input and feed -> array.
 
-    Raises FeedError for what is no array, a wrong dtype, a wrong shape, or floats of two dtypes.
+    Raises FeedError for what is not an array, a wrong dtype, a wrong shape, or floats of two dtypes.
     """
     fed = [spec for spec in net.input_specs if spec.name in feeds]
     arrays = {spec.name: as_declared(net, spec, read(net.name, spec.name, feeds[spec.name])) for spec in fed}
@@ -132,7 +132,7 @@ def as_array(net: str, name: str, value: Any, what: str = "a feed") -> Array:
         )
     if not hasattr(value, "__dlpack__") or isinstance(value, np.generic):
         raise FeedError(
-            f"{what} is no array",
+            f"{what} is not an array",
             net=net,
             blob=name,
             wanted="a NumPy array or one with __dlpack__",
@@ -171,7 +171,7 @@ def _in_rows(array: Array) -> Array:
 
 
 def is_on_cuda(value: Any) -> bool:
-    """Whether a feed is an array of a CUDA device, of any library."""
+    """True if a feed is an array of a CUDA device, of any library."""
     try:
         where = getattr(value, "__dlpack_device__", None)
         return hasattr(value, "__cuda_array_interface__") or (where is not None and where()[0] == 2)  # kDLCUDA
@@ -188,7 +188,7 @@ def as_given(names: Sequence[str], arrays: Mapping[str, Array], given: Sequence[
 
 
 def _is_changeable(value: Any) -> bool:
-    """Whether an array is given as its caller has it: NumPy's own kind, or one of a CUDA device, of any library."""
+    """True if an array is given as its caller has it: NumPy's own kind, or one of a CUDA device, of any library."""
     return type(value) is np.ndarray or is_on_cuda(value)
 
 
@@ -236,7 +236,7 @@ def check_type(net: Net, spec: Input, kind: Type, float_dtype: str) -> None:
 
 
 def checked_seed(net: Net, seed: Any, random_op: str | None) -> int | None:
-    """The seed of a run. Raises FeedError where random ops are live without one, or it is no 64-bit integer."""
+    """The seed of a run. Raises FeedError where random ops are live without one, or it is not a 64-bit integer."""
     if seed is None:
         if random_op is not None:
             raise FeedError(

@@ -14,7 +14,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Method]:
-    """What makes of a function one whose errors of memory name a net.
+    """A decorator: errors of memory in the function name the net.
 
     Args:
         name_of: the net's name, from the function's first argument; None where it is not known.

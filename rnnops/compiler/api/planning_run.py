@@ -1,4 +1,8 @@
-"""The part of a run that plans: from types of feeds to a plan; nothing is computed here.
+"""The part of a run that plans, and the plan that users read.
+
+PlannedRun: what a run does with feeds of certain shapes, to be read by people and measured by tests.
+
+The part of a run that plans: from types of feeds to a plan; nothing is computed here.
 
 What a run is: as text, and as what Python's own copies and pickles are made of.
 
@@ -8,7 +12,7 @@ What a run plans for feeds of certain types, and what its plans say; nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +22,6 @@ from rnnops.arguments import Attributes, check_flags
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
 from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays, types_of_feeds
 from rnnops.compiler.api.memory_named import memory_named, of_run
-from rnnops.compiler.api.planned_run import PlannedRun
 from rnnops.compiler.api.precision import check_floats
 from rnnops.compiler.buffers.memory import Pool
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
@@ -33,26 +36,114 @@ from rnnops.compiler.pipeline import (
     with_memory,
 )
 from rnnops.compiler.plan_templates import PlanTemplates
-from rnnops.compiler.rewrite.number_random_ops import first_live_random_op
+from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.compiler.saving.choose_saved import Saved, fit_budget
 from rnnops.net import Net
 from rnnops.parse import parse_net
+from rnnops.terminal import folded, preformatted, scrolled, with_bar
 from rnnops.text import format_input
 from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import (
+        describe as describe,
+        memory_curve as memory_curve,
+        memory_timeline as memory_timeline,
+        profile as saved_residuals,
+        schedule,
+    )
+    from rnnops.compiler.report.memory_curve import MemoryCurve
+    from rnnops.compiler.report.memory_timeline import MemoryTable
+    from rnnops.compiler.report.schedule import Schedule
+    from rnnops.pictures.drawing import Drawing
+else:
+    describe = LazyModule("rnnops.compiler.report.describe")
+    saved_residuals = LazyModule("rnnops.compiler.report.profile")
+    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
+    memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
+    schedule = LazyModule("rnnops.compiler.report.schedule")
+if TYPE_CHECKING:
+    from rnnops.compiler.report import (
         budget_curve as budget_curve,
         budget_curve as estimates,
-        saved_residuals as saved_residuals,
+        profile as saved_residuals,
     )
     from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
-    from rnnops.compiler.report.saved_residuals import SavedResiduals
+    from rnnops.compiler.report.profile import SavedResiduals
 else:  # a first call does without
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
     estimates = LazyModule("rnnops.compiler.report.budget_curve")
-    saved_residuals = LazyModule("rnnops.compiler.report.saved_residuals")
+    saved_residuals = LazyModule("rnnops.compiler.report.profile")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The result of `run.plan`; nothing is computed or allocated for it.
+
+    Args:
+        device: `"cpu"` or `"reference"`.
+        plan: the one that calls with such feeds use.
+        calls: how bound runs answer these, from the second one on.
+    """
+
+    device: str
+    plan: ForwardPlan | TrainingPlan
+    calls: str = ""
+
+    def describe(self) -> str:
+        """Loops, products, what is kept, computed again and aliased, and what runs in the interpreter, as text."""
+        return describe.describe_plan(self.plan, self.device, self.calls)
+
+    def memory(self) -> MemoryTable:
+        """The allocations at the peak of each pass."""
+        return memory_timeline.memory_of(self.plan)
+
+    def memory_curve(self) -> MemoryCurve:
+        """Planned bytes from op to op, forward and backward, with the peak and what is there then.
+
+        Returns:
+            A picture; `print` says the same in words. Its `peak` is the `total` of `memory()`.
+        """
+        return memory_curve.memory_curve(self.plan)
+
+    def draw(self) -> Schedule:
+        """The schedule: stages over tiles and steps of each recurrence, on which threads, in how many bytes.
+
+        Returns:
+            A picture of the forward pass, and of the backward pass where it is planned; `print` says the same in words.
+        """
+        return schedule.plan_schedule(self.plan, self.device)
+
+    def draw_net(self, opened: bool = True) -> Drawing:
+        """The net that is run forward as a picture: what the backward pass finds kept or computes again in colour.
+
+        Args:
+            opened: whether cells are drawn within recurrences.
+
+        Returns:
+            A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
+        """
+        return saved_residuals.draw_saved(self.plan, opened)
+
+    @property
+    def source(self) -> str:
+        """The generated modules as Python with names of blobs; `""` where everything runs in the interpreter."""
+        runners = ((title, call, runner) for title, call, runner in describe.compiled_ops(self.plan) if runner)
+        found = [([title, *describe.variables_of(call)], runner.compiled) for title, call, runner in runners]
+        heads = (("\n".join(f"# {line}" for line in lines), scan) for lines, scan in found if scan is not None)
+        return "\n\n".join(f"{head}\n{scan.text.shown()}" for head, scan in heads)
+
+    def load(self) -> None:
+        """Compile all kernels, or have them from the disk, with a bar where there is a terminal."""
+        for runner in with_bar(self.plan.compiled.kernels, "compiling", " kernels"):
+            runner.compiled.load()
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        return scrolled(self.draw().svg) + folded("in words", preformatted(str(self)))
 
 
 class PrintedRun(Attributes):
@@ -130,7 +221,7 @@ class PlanningRun(PrintedRun):
     def plan(
         self, *dicts: Feeds, backward: bool = True, wrt: Any = None, dtype: Any = None, **feeds: Any
     ) -> PlannedRun:
-        """What a run does with feeds of certain shapes: loops, memory, generated source. Nothing is computed.
+        """The plan for feeds of certain shapes: loops, memory, generated source. Nothing is computed.
 
         Args:
             dicts, feeds: input name -> array or shape; inputs with declared shapes may be left out.
@@ -188,7 +279,7 @@ class PlanningRun(PrintedRun):
             self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).load()
 
     def saved_residuals(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> SavedResiduals:
-        """What `vjp` keeps for its pullback, blob by blob; nothing is computed.
+        """The residuals that `vjp` keeps for its pullback, blob by blob; nothing is computed.
 
         Args:
             dicts, feeds: as for `plan`: arrays or shapes.
@@ -277,7 +368,7 @@ class PlanningRun(PrintedRun):
     def _saved_by(
         self, dicts: tuple[Feeds, ...], wrt: Any, dtype: Any, feeds: Feeds
     ) -> tuple[Callable[[Policy], Saved], Callable[[int, int], int]]:
-        """What each policy saves with feeds of certain shapes, and the steps of tiles."""
+        """The residuals of each policy for feeds of certain shapes, and the steps of tiles."""
         types, float_dtype = types_of_feeds(self.net, (self._bound, *dicts), feeds, dtype, self._fed)
         check_floats(self.net, self._options.precision, float_dtype)
         residuals = self._saving.policy.residuals

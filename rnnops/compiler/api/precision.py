@@ -17,13 +17,13 @@ ROUNDED_ON_CUDA = "The CUDA device multiplies them on tensor cores; the referenc
 
 
 def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
-    """What operands of products are rounded to; processors do not round to `"tfloat32"` and `"float16"`.
+    """The format to which operands of products are rounded; processors do not round to `"tfloat32"` and `"float16"`.
 
     Args:
         net: name of the net.
         known: precisions that the device has.
 
-    Raises DeviceError for what is no precision, and for one that the device has not.
+    Raises DeviceError for what is not a precision, and for one that the device has not.
     """
     if not isinstance(precision, str) or precision not in known:
         is_one = isinstance(precision, str) and precision in PRECISIONS

@@ -28,10 +28,10 @@ from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.layers import layer_steps as layer_steps
-    from rnnops.compiler.layers.layer_steps import LayerGradients
+    from rnnops.compiler.layers import layer_plan as layer_steps
+    from rnnops.compiler.layers.layer_plan import LayerGradients
 else:  # a backward pass in one piece does without
-    layer_steps = LazyModule("rnnops.compiler.layers.layer_steps")
+    layer_steps = LazyModule("rnnops.compiler.layers.layer_plan")
 
 RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 
@@ -122,7 +122,7 @@ class Pullback(Attributes):
             is blob -> gradient for what layers in `output` read, and empty for others. All of it is the consumer's own.
 
         Raises:
-            GradientError: as a call, and for a name that is no layer.
+            GradientError: as a call, and for a name that is not a layer.
 
         Example:
             >>> net = ro.Net("n")
@@ -261,7 +261,7 @@ class Pullback(Attributes):
             raise self._error(error.problem, blob=output, **details) from error
 
     def kernels_of(self, program: Program, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What runs the ops of a backward pass, or of a part of one, in place of their references, by key.
+        """The runners of the ops of a backward pass, or of a part of one, by key.
 
         Args:
             program: of the ops.

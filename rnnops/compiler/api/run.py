@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rnnops.arguments import check_flags, named_arguments
 from rnnops.compiler.api.feeds import as_arrays, as_given, check_bound, checked_seed, checked_wrt
 from rnnops.compiler.api.memory_named import memory_named, of_run
-from rnnops.compiler.api.planned_run import PlannedRun
-from rnnops.compiler.api.planning_run import Feeds, PlanningRun
+from rnnops.compiler.api.planning_run import Feeds, PlannedRun, PlanningRun
 from rnnops.compiler.api.precision import check_weights
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
@@ -115,7 +114,7 @@ class Run(PlanningRun):
             Output name -> array, and a `ro.Pullback`.
 
         Raises:
-            FeedError: as a call, and for names in `wrt` that are no float inputs.
+            FeedError: as a call, and for names in `wrt` that are not float inputs.
             TypeRuleError: as a call.
             GradientError: the net cannot be differentiated.
             CheckpointError: the policy names blobs that are not there, leaves nothing to compute again, or no budget
@@ -202,7 +201,7 @@ class Run(PlanningRun):
             A run whose calls take the other inputs.
 
         Raises:
-            FeedError: a name is no input, or an array does not fit.
+            FeedError: a name is not an input, or an array does not fit.
             DeviceError: weights cannot be kept so.
 
         Example:
@@ -265,7 +264,9 @@ class Run(PlanningRun):
         """
         self._check_exported()
         if not isinstance(folder, str | os.PathLike):
-            raise FeedError("folder is no path", net=self.net.name, wanted="a string or a Path", came=repr(folder)[:60])
+            raise FeedError(
+                "folder is not a path", net=self.net.name, wanted="a string or a Path", came=repr(folder)[:60]
+            )
 
         def call(run: Run) -> PlannedRun:
             return run.plan(*dicts, backward=False, dtype=dtype, **feeds)
@@ -298,7 +299,7 @@ class Run(PlanningRun):
             rows: of the batch; 1 if left out.
             shapes: input name -> numbers, and a name in place of the number of rows, as `(1, "N", 64)`. Shapes that are
                 declared need not be said, nor those of initial arrays; their axis of rows is then the one of `rows=`
-                elements, if that is said. Inputs that are no states are looked past: `OnnxModel.shapes` will do.
+                elements, if that is said. Inputs that are not states are looked past: `OnnxModel.shapes` will do.
             initial: input name -> what a state begins with, an array that broadcasts to its shape; zeros if left out.
             dtype: of float states where no arrays are given; float32 if left out.
 
@@ -325,11 +326,11 @@ class Run(PlanningRun):
         return arrays
 
     def _kernels(self, plan: ForwardPlan | TrainingPlan, kernels: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What runs the ops of a forward pass in place of their references, by key."""
+        """The runners of the ops of a forward pass, by key."""
         return kernels
 
     def _reference(self, call: Call) -> Any:
-        """What runs an op that is not compiled; None for its reference."""
+        """The runner of an op that is not compiled; None for its reference."""
         return None
 
     def _clock(self) -> float:
@@ -367,5 +368,5 @@ def _outputs(program: Program, workspace: Workspace, feeds: Mapping[str, Array])
 
 
 def _root(array: Array) -> Any:
-    """What owns an array's memory."""
+    """The array that owns an array's memory."""
     return array if array.base is None else array.base

@@ -111,7 +111,7 @@ class Stream(Attributes):
         run: that is called.
         now: states, and which rows are there.
         read: how the run reads feeds.
-        others: inputs that are no states.
+        others: inputs that are not states.
 
     Raises:
         StreamError: in calls, for what does not fit, and where two threads use it at once.
@@ -171,7 +171,7 @@ class Stream(Attributes):
             stream: of a CUDA device, as of the run.
 
         Returns:
-            Output name -> array, of those that are no states.
+            Output name -> array, of those that are not states.
 
         Raises:
             StreamError: a state is fed, or an output does not fit the input that it feeds; states are then what they
@@ -255,7 +255,7 @@ class Stream(Attributes):
             rows: a mask or one row; all if left out, and then states without an axis of rows, too.
 
         Raises:
-            StreamError: a name is no state, an array does not fit, or there are no such rows.
+            StreamError: a name is not a state, an array does not fit, or there are no such rows.
         """
         with self._alone:
             new = self._now.places.fitted(self._arrays(states))
@@ -375,5 +375,5 @@ class Alone:
 
 
 def _is_part(array: Array, others: Mapping[str, Array]) -> bool:
-    """Whether an array shares memory with one that the caller gets."""
+    """True if an array shares memory with one that the caller gets."""
     return any(np.may_share_memory(array, other) for other in others.values())

@@ -100,7 +100,7 @@ class StreamPlaces:
 
     @cached_property
     def full(self) -> bool:
-        """Whether all rows are there."""
+        """True if all rows are there."""
         return bool(self.present.all())
 
     @cached_property
@@ -109,11 +109,11 @@ class StreamPlaces:
         return tuple((state, np.dtype(state.dtype), state.type(self.rows).shape) for state in self.links)
 
     def started(self) -> dict[str, Array]:
-        """What rows begin with."""
+        """The initial states of rows."""
         return self.fitted({state.input: np.zeros((), state.dtype) for state in self.links} | dict(self.initial))
 
     def fitted(self, values: Arrays) -> dict[str, Array]:
-        """Values of some states in full size. Raises StreamError for what is no state, or does not fit one."""
+        """Values of some states in full size. Raises StreamError for what is not a state, or does not fit one."""
         inputs = {state.input: state for state in self.links}
         unknown = [str(name) for name in values if name not in inputs]
         if unknown:
@@ -178,7 +178,7 @@ class States:
 
 
 def first_states(net: str, links: Sequence[StreamState], initial: Arrays, rows: int) -> States:
-    """What a stream begins with. Raises StreamError for initial states that do not fit."""
+    """The initial states of a stream. Raises StreamError for initial states that do not fit."""
     places = StreamPlaces(net, tuple(links), dict(initial), fixed(np.ones(rows, bool)))
     return States(places, read_only(places.started()))
 
@@ -197,7 +197,7 @@ def read_only(arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 def _broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether arrays of a shape can be repeated to another."""
+    """True if arrays of a shape can be repeated to another."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(came in (1, size) for came, size in pairs)
 
@@ -232,11 +232,11 @@ def read_states(
 
 
 def check_names(net: Net, links: Any, shapes: Any, initial: Any, bound: Collection[str]) -> None:
-    """Raise StreamError for what is no dict, names that are unknown or there twice, and states that are bound."""
+    """Raise StreamError for what is not a dict, names that are unknown or there twice, and states that are bound."""
     for what, given in (("states=", links), ("shapes=", shapes), ("initial=", initial)):
         if not isinstance(given, Mapping) or (given is links and not given):
             wanted = "output name -> input name" if given is links else "input name -> value"
-            raise StreamError(f"{what} is no dict of names", net=net.name, wanted=wanted, came=repr(given))
+            raise StreamError(f"{what} is not a dict of names", net=net.name, wanted=wanted, came=repr(given))
     fed = list(links.values())
     _check_known(net, "states= names no output", links, net.output_blobs)
     _check_known(net, "states= feeds no input of the net", fed, net.input_names)
@@ -301,7 +301,7 @@ def _sizes(
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is an integer."""
+    """True if a value is an integer."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 

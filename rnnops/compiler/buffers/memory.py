@@ -29,9 +29,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rnnops.compiler.lower.expand_ops import Hoisted
+from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.fill import Shared
-from rnnops.kernels.cpu.drivers import memory_address
+from rnnops.kernels.cpu.barrier import memory_address
 from rnnops.recurrent.stepping import StepMemory
 from rnnops.types import Array, Shape
 from rnnops.util import cached_property
@@ -120,7 +120,7 @@ class _Block:
 
 
 class _Lease:
-    """What arrays over a block keep alive, and what gives the block back in the end."""
+    """Arrays over a block keep this alive; it gives the block back when the last of them is gone."""
 
     __slots__ = ("__array_interface__", "_block", "_home")
 
@@ -133,7 +133,7 @@ class _Lease:
 
 
 def is_leased(array: Array) -> bool:
-    """Whether an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
+    """True if an array is what `FreeList.empty` gave, whose memory nothing else has meanwhile."""
     return isinstance(array.base, _Lease)
 
 
@@ -234,7 +234,7 @@ class Block:
         return part
 
     def is_held(self) -> bool:
-        """Whether somebody has a `part` of it, or a view of one."""
+        """True if somebody has a `part` of it, or a view of one."""
         return sys.getrefcount(self._owner) > self._references + sum(map(len, self._parts.values()))
 
     def _cut(self, wanted: Mapping[str, Buffer], start: int) -> dict[str, Array]:
@@ -324,7 +324,7 @@ class Demand:
 
     Args:
         made: buffers that are there from the beginning to the end.
-        sums: what is summed over steps, and what that becomes; all is there at once, then what is no result goes.
+        sums: what is summed over steps, and what that becomes; all is there at once, then what is not a result goes.
         late: buffers that are made after that.
         results: for each output of the op the buffers that it lies in.
         lent: what is cut from the block that it borrows.
@@ -341,19 +341,19 @@ class Demand:
     interpreted: tuple[Buffer, ...] = ()
 
     def asked_for(self) -> tuple[Buffer, ...]:
-        """What the op asks for when it runs, beside scratch."""
+        """The allocations of the op other than scratch."""
         others = {id(buffer) for buffer in self.interpreted}
         return tuple(buffer for buffer in (*self.made, *self.sums, *self.late) if id(buffer) not in others)
 
     def moments(self) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-        """What it has allocated when all sums are there, and at its end."""
+        """The bytes allocated when all sums are there, and at the end."""
         results = {id(buffer) for buffers in self.results for buffer in buffers}
         left = tuple(buffer for buffer in self.sums if id(buffer) in results)
         return (*self.made, *self.sums), (*self.made, *left, *self.late)
 
 
 def made_before(hoisted: Hoisted) -> tuple[Buffer, ...]:
-    """What ops that run once, before the first step, leave for the steps."""
+    """The results of ops that run once, before the first step."""
     if hoisted.before is None:
         return ()
     types = {name: hoisted.before.types[blob] for name, blob in hoisted.before.net.output_blobs.items()}

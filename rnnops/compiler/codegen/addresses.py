@@ -100,7 +100,7 @@ SCALARS: Mapping[str, Expr | Pointer] = {
 
 
 def array_parameters(scan: Scan, plan: StepPlan, layouts: Layouts) -> list[Parameter]:
-    """What the caller gives, and scratch; bools come as bytes."""
+    """The parameters for arrays of the caller, and scratch; bools come as bytes."""
     tensors = [(array, scan.tensors[name].dtype, f"tensor {name}") for name, array in layouts.tensors.items()]
     arrays = [(array, plan.types[owner].dtype, owner) for owner, array in layouts.arrays.items()]
     scratch = [(f"w_{dtype}", dtype, "") for dtype in layouts.scratch]
@@ -141,11 +141,11 @@ class AllRows:
     columns = True
 
     def before_tile(self) -> list[Statement]:
-        """What a tile begins with."""
+        """The code at the beginning of a tile."""
         return []
 
     def before_rows(self) -> list[Statement]:
-        """What a step begins with."""
+        """The code at the beginning of a step."""
         return []
 
     def each_row(self, body: Sequence[Statement]) -> Statement:

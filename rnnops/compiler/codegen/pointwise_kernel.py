@@ -242,7 +242,7 @@ class PointwiseWriter:
             self.local[element(statement.target)] = value
 
     def _is_scalar(self, owner: str) -> bool:
-        """Whether a row has but one element of it, written once."""
+        """True if a row has but one element of it, written once."""
         axis = self.batch_axes.get(owner)
         return self.writes[owner] == 1 and all(size == 1 for i, size in enumerate(self.types[owner].shape) if i != axis)
 
@@ -284,7 +284,7 @@ class PointwiseWriter:
         return typed_expression(text, places, statement.dtype, self.constants)
 
     def _of_reduction(self, statement: Statement, operands: Sequence[Expr | Number]) -> Expr:
-        """What an element contributes to a fold, or what is made of all of them."""
+        """The contribution of an element to a fold, or the result of the fold."""
         call = statement.made_by()
         form = form_of(call)
         assert isinstance(form, Reduction)
@@ -432,7 +432,7 @@ def _stored(kind: Type) -> str:
 
 
 def element(access: Access) -> Element:
-    """What tells one element of an owner from another within a nest."""
+    """The index that tells elements of a buffer apart within a nest."""
     return access.owner, access.layout.offset, access.layout.strides
 
 
@@ -447,7 +447,7 @@ def _read_elsewhere(nests: Sequence[Nest]) -> list[set[str]]:
 
 
 def _owners_read(nest: Nest) -> Iterator[str]:
-    """What statements of a nest read from memory: operands, indices, and sums that go on."""
+    """The buffers that statements of a nest read: operands, indices, and sums that go on."""
     for statement in nest.statements:
         yield from (access.owner for access in statement.reads())
         if statement.target.index is not None:

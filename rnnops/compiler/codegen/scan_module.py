@@ -131,7 +131,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class RowsPart:
-    """What is done with some of the rows."""
+    """The work on some of the rows."""
 
     stages: Sequence[Stage]
     places: Mapping[str, Place]
@@ -178,7 +178,7 @@ class ScanWriter:
 
     @property
     def types(self) -> Mapping[str, Type]:
-        """What all owners hold that pointwise kernels are given."""
+        """The types of the arrays that pointwise kernels are given."""
         return self.plan.types
 
     def _arrays(self) -> list[Parameter]:
@@ -320,7 +320,7 @@ class ScanWriter:
         return For("step", first, last, ONE, (*self._prefetched(stage, backwards), *step, *body))
 
     def _stays(self, node: Node) -> bool:
-        """Whether a node copies a state that changes in place onto itself."""
+        """True if a node copies a state that changes in place onto itself."""
         aliases = self.layouts.aliases
         return isinstance(node, Statement) and copies(node, aliases.get(node.target.owner, ""))
 
@@ -389,7 +389,7 @@ class ScanWriter:
         self.lines.append(self.part.shares.each_row([Do(name, (*scalars, *pointers, *map(Name, program.sizes)))]))
 
     def _scalar(self, name: str) -> Expr | Pointer:
-        """What a pointwise kernel is given for a number that it takes."""
+        """The argument of a pointwise kernel for a number."""
         if name == "n":
             return Name("n") if self.plan.batch_axes else ZERO
         return SCALARS.get(name, Name(name))

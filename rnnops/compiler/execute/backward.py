@@ -20,11 +20,18 @@ from rnnops.compiler.execute.compiled_scan import (
     compile_scan,
     with_whole_tensors,
 )
-from rnnops.compiler.execute.forward import ScanResiduals, fixed_references, refuse_empty, run_before
-from rnnops.compiler.execute.row_pass import Totals, compile_once, totals_of
+from rnnops.compiler.execute.forward import (
+    ScanResiduals,
+    Totals,
+    compile_once,
+    fixed_references,
+    refuse_empty,
+    run_before,
+    totals_of,
+)
 from rnnops.compiler.ir.scan import Role, Scan, Slot, Tensor, TensorName
 from rnnops.compiler.ir.statements import Layout
-from rnnops.compiler.lower.expand_ops import Hoisted, expand_ops, hoist_invariants
+from rnnops.compiler.lower.lower_ops import Hoisted, expand_ops, hoist_invariants
 from rnnops.compiler.lower.state_slots import StateTensor, state_tensors
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Input, Op
@@ -168,7 +175,7 @@ class BackwardScan:
     def _memory(
         self, bound: dict[str, Array], residuals: ScanResiduals, arrays: Sequence[Array | None], make: Memory
     ) -> dict[TensorName, Array]:
-        """What the forward pass has left, and gradients as they are before the first step."""
+        """The residuals of the forward pass, and the gradients before the first step."""
         tensors, blobs = self.compiled.scan.tensors, self.recurrence.cell.output_blobs
         outputs = {blobs[name]: array for name, array in residuals.outputs.items()}
         left = {Role.SEQUENCE: bound, Role.STATE: residuals.states, Role.OUTPUT: outputs, Role.KEPT: residuals.kept}
@@ -284,7 +291,7 @@ class GradientSteps:
 def backward_scan(
     call: Call, options: Options, parts: GradientSteps, compiled: CompiledScan, again: Hoisted | None = None
 ) -> BackwardScan:
-    """What runs a compiled scan as a RecurrentNetworkGradient op."""
+    """The runner of a compiled scan as a RecurrentNetworkGradient op."""
     hoisted = parts.hoisted
     totals = totals_of(compiled.plan, hoisted.step, lambda program: compile_once(program, options))
     before, ahead = (compile_once(one.before, options) if one and one.before else None for one in (hoisted, again))

@@ -1,4 +1,8 @@
-"""Which op runs where: compiled as a whole, in parts, step by step, or interpreted.
+"""Which op runs where, and the runner of each op that is not left to the interpreter.
+
+What runs the ops of a plan on a device: a runner for each op that is not left to the interpreter.
+
+Which op runs where: compiled as a whole, in parts, step by step, or interpreted.
 
 Recurrences that are stepped from Python, their steps compiled: those whose cells hold recurrences.
 
@@ -13,21 +17,23 @@ Devices: which ops of a net run compiled, and which in the interpreter, and why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from rnnops.checkpoints.slot_schedule import slots
+from rnnops.compiler.buffers.memory import Demand, Pool
 from rnnops.compiler.execute.backward import compile_backward
-from rnnops.compiler.execute.compiled import Compiled, Runner, Runners
-from rnnops.compiler.execute.compiled_scan import Carry, Once, Options
-from rnnops.compiler.execute.forward import compile_forward
-from rnnops.compiler.execute.row_pass import compile_groups
+from rnnops.compiler.execute.compiled_scan import Carry, CompiledScan, Once, Options
+from rnnops.compiler.execute.forward import compile_forward, compile_groups
+from rnnops.compiler.execute.recycle import Lives, Recycled, place_lives, recycling
 from rnnops.compiler.execute.segments import SegmentPlans, compile_in_segments
 from rnnops.compiler.ir.scan import NothingToDoError, UnsupportedError
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.schedule.finished_rows import past_end_reads
-from rnnops.compiler.targets.target import Target
+from rnnops.compiler.targets.cpu.team import rouse_workers
+from rnnops.compiler.targets.target import PROCESSOR, Target
 from rnnops.interpreter import Program
 from rnnops.recurrent.op import backward_program, cell_program
 from rnnops.recurrent.parts import Part, PartCalls, Parted, Parts, Segments
@@ -35,6 +41,90 @@ from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
 from rnnops.recurrent.stepping import HOST, run_backward, run_forward
 from rnnops.schema import Call, RunContext
 from rnnops.types import Array
+
+
+class Runner(Protocol):
+    """A function that runs an op in place of its reference."""
+
+    @property
+    def compiled(self) -> CompiledScan | None:
+        """The scan that it calls, None where Python steps through the op."""
+
+    def __call__(self, arrays: Sequence[Any], context: RunContext) -> tuple[Any, ...]: ...
+
+    def demand(self) -> Demand | None:
+        """The memory that a run takes, None where the interpreter makes its results."""
+
+    def beside(self) -> Mapping[str, Once]:
+        """Nets that run within it, by when."""
+
+
+Runners = Mapping[str, Runner]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The runners of a plan, by key; the interpreter runs all other ops.
+
+    Args:
+        forward: ops of the forward pass.
+        backward: likewise; the backward pass may run ops of the forward pass again.
+        interpreted: label of an op that could not be compiled -> why.
+        recycled: what shares memory within the forward pass, and within the backward pass.
+        pool: where passes borrow that memory.
+        threads: of our own, the most that run one of the scans.
+    """
+
+    forward: dict[str, Runner] = field(default_factory=dict)
+    backward: dict[str, Runner] = field(default_factory=dict)
+    interpreted: dict[str, str] = field(default_factory=dict)
+    recycled: tuple[Recycled, Recycled] = (Recycled(), Recycled())
+    pool: Pool = field(default_factory=Pool, compare=False, repr=False)
+    threads: int = 1
+
+    def running_forward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """The runners of one forward pass, which share memory as long as this is open."""
+        return recycling(self.recycled[0], self.forward, self.pool)
+
+    def running_backward(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """Those of one backward pass."""
+        return recycling(self.recycled[1], self.backward, self.pool)
+
+    def sharing(self, pool: Pool, forward: Lives, backward: Lives = ()) -> Compiled:
+        """With memory shared within both passes; blocks are as large in both, so that all use the same one."""
+        recycled, kernels = (place_lives(forward), place_lives(backward)), self.kernels
+        nbytes = max([one.nbytes for one in recycled] + [kernel.compiled.block for kernel in kernels])
+        for kernel in kernels:
+            kernel.compiled.reserve(nbytes)
+        ahead, behind = (one.at_least(nbytes) for one in recycled)
+        scans = (kernel.compiled for kernel in kernels)
+        threads = max((scan.threads for scan in scans if scan.options.target == PROCESSOR), default=1)
+        return replace(self, recycled=(ahead, behind), pool=pool, threads=threads)
+
+    def rouse(self) -> None:
+        """Wake the threads that a pass will want."""
+        if self.threads > 1:
+            rouse_workers(self.threads)
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """All runners that are compiled, of both passes, with those that run within others."""
+        return tuple(compiled_in((*self.forward.values(), *self.backward.values())))
+
+
+def compiled_in(runners: Iterable[Runner]) -> Iterator[Any]:
+    """Runners that are compiled, with those of nets that run within them."""
+    for runner in runners:
+        if runner.compiled is not None:
+            yield runner
+        yield from compiled_in(inner for once in runner.beside().values() for inner in once.kernels.values())
+
+
+def demands_of(runners: Runners) -> dict[str, Demand]:
+    """The memory that runners take, by key."""
+    demands = {key: runner.demand() for key, runner in runners.items()}
+    return {key: demand for key, demand in demands.items() if demand is not None}
+
 
 CompileStep = Callable[[Options, Program, Program | None], Compiled]
 
@@ -47,7 +137,7 @@ class Stepped:
         program: one step.
         kernels: what runs ops of the step, by key; the interpreter runs the others.
         interpreted: label of an op of the step that could not be compiled -> why.
-        reason: why the recurrence is no scan; empty on the reference device.
+        reason: why the recurrence is not a scan; empty on the reference device.
         target: where arrays lie, and what runs ops of the step that have no kernel; the interpreter if left out.
     """
 
@@ -84,7 +174,7 @@ class Stepped:
 
 
 def interpreted_steps(call: Call) -> Stepped:
-    """What runs a recurrence, or the gradient of one, in the interpreter."""
+    """The runner of a recurrence, or of its gradient, in the interpreter."""
     if call.op.type == "RecurrentNetwork":
         return Stepped(call, cell_program(Recurrence(call.op, call.net), call))
     return Stepped(call, backward_program(call))
@@ -93,7 +183,7 @@ def interpreted_steps(call: Call) -> Stepped:
 def compile_steps(
     call: Call, backward_call: Call | None, options: Options, compile_step: CompileStep, reason: str
 ) -> tuple[Stepped, Stepped | None]:
-    """What runs a recurrence, and its gradient, step by step, with all that can be compiled of a step.
+    """The runners of a recurrence and of its gradient, step by step, with steps compiled as far as possible.
 
     Args:
         backward_call: the gradient op that reads what the forward pass keeps.
@@ -140,7 +230,7 @@ class SteppedSegments:
 
 @dataclass(frozen=True)
 class PartRunners:
-    """What runs the ops of a part."""
+    """The runners of the ops of a part."""
 
     advance: Runner
     keep: Runner
@@ -198,7 +288,7 @@ class InParts:
 
 
 def runner_shown(runner: Runner | None) -> Runner | None:
-    """What a plan says of an op: what runs it, or the last of its parts."""
+    """The text of a plan about an op: its runner, or that of its last part."""
     return runner.last if isinstance(runner, InParts) else runner
 
 
@@ -208,7 +298,7 @@ def compile_parts(
     """Add what runs a recurrence that has a schedule, and its gradient, and what there is to know of its parts.
 
     Args:
-        compile_step: compiles the steps of recurrences that are no scans.
+        compile_step: compiles the steps of recurrences that are not scans.
     """
     unit, m, kind, cost = call.op.attributes["schedule"]
     parts = Parts(call, _given(call, backward_call), unit)

@@ -1,6 +1,6 @@
 """A scan made ready to run: plan, module, scratch, and the ops that run once beside it.
 
-Ops that run once beside a loop over steps: before its first step (`expand_ops.py`), or on its sums.
+Ops that run once beside a loop over steps: before its first step (`lower_ops.py`), or on its sums.
 
 A scan made ready to run: its plan, its module, its scratch.
 """
@@ -29,9 +29,9 @@ from rnnops.compiler.buffers.memory import (
 )
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
 from rnnops.compiler.ir.scan import Scan, TensorName, UnsupportedError
+from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.schedule.stages import RingError
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
@@ -112,7 +112,7 @@ class Options:
 
     @property
     def target(self) -> Target:
-        """What scans are made for."""
+        """The target of the scans."""
         return self.device or (PROCESSOR if self.compiled else PLAIN_PYTHON)
 
 
@@ -132,7 +132,7 @@ class Scratch:
 
 
 class Lasting(Shared):
-    """What a scan keeps from call to call, whatever T and N are.
+    """The state of a scan that lasts from call to call, for any T and N.
 
     A function is kept with its module, and scratch by its sizes, should these differ after all.
     """
@@ -156,7 +156,7 @@ class Lasting(Shared):
 
 @dataclass
 class Carry:
-    """What a recurrence that runs in parts carries from part to part.
+    """The values that a recurrence in parts carries from part to part.
 
     Args:
         sums: over the steps so far.
@@ -272,7 +272,7 @@ class CompiledScan(Own):
 
     @cached_property
     def _draws(self) -> bool:
-        """Whether random ops are among its ops, or may be among those of segments that run again."""
+        """True if random ops are among its ops, or may be among those of segments that run again."""
         again = any(tensor.segment for tensor in self.scan.tensors.values())
         return again or any(schema_of(call.op.type).random for call in self.scan.program.calls)
 
@@ -310,7 +310,7 @@ class CompiledScan(Own):
         return sizes
 
     def _sums(self, carry: Carry | None, make: Memory) -> dict[str, Array]:
-        """What is summed over steps: zeros, or what the parts before have summed."""
+        """The sums over steps: zeros, or those of the parts before."""
         if carry is not None and carry.sums:
             return carry.sums
         sums = {owner: make(buffer, zeros=True) for owner, buffer in self.accumulators.items()}
@@ -327,7 +327,7 @@ class CompiledScan(Own):
 
     @cached_property
     def accumulators(self) -> dict[str, Buffer]:
-        """What is summed over steps, by owner; a sum that needs nothing more becomes a gradient."""
+        """The sums over steps, by buffer; a sum that needs nothing more becomes a gradient."""
         plan, found = self.plan, {}
         results = {owner: result for result, owner in plan.sums.items()}
         for owner, by_row in plan.accumulators.items():
@@ -357,7 +357,7 @@ class CompiledScan(Own):
 
     @cached_property
     def lasting(self) -> dict[str, Buffer]:
-        """What lasts from call to call, by array parameter: packed matrices that are the same at every call."""
+        """The arrays that last from call to call, by parameter: packed matrices."""
         return self._packed(fixed=True)
 
     @cached_property

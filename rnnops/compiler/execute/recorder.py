@@ -1,5 +1,9 @@
 """Recording a plan: a call with arrays that are not there becomes a list of jobs.
 
+Which arrays a driver reads only to pack them, once: nobody needs these when they are packed.
+
+Recording a plan: a call with arrays that are not there becomes a list of jobs.
+
 A plan as a list of jobs in memory, which one call of compiled code goes through.
 
 What the list needs (results between ops, scratch, packed weights, numbers) is its own and stays where it is; only
@@ -30,28 +34,59 @@ import numpy as np
 from rnnops.compiler.buffers.memory import SCRATCH, Buffer, Memory, Pool, allocate, rounded
 from rnnops.compiler.codegen.addresses import DRIVER_PARAMETERS
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.execute.packed_once import packed_once
 from rnnops.compiler.ir.expressions import Expr, Literal, Load, Name
-from rnnops.compiler.ir.kernel import For, Function, Module, Parameter, Store
+from rnnops.compiler.ir.kernel import (
+    Array as KernelArray,
+    Do,
+    For,
+    Function,
+    MatrixOperand,
+    Module,
+    Parameter,
+    Store,
+    buffers_of,
+    statements_of,
+)
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.lower.scalar_expressions import Constants
-from rnnops.compiler.schedule.share_work import ScanTeam, scattered
+from rnnops.compiler.schedule.batch_axis import ScanTeam, scattered
 from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
-from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.barrier import GIVEN
 from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.row_order import MOST_ROWS
-from rnnops.kernels.cpu.runtime import threads as thread_library
+from rnnops.kernels.cpu.runtime import BY_INT8, PRODUCTS, ROUNDED, threads as thread_library
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.schema import Call, RunContext, schema_of
 from rnnops.twin_array import TwinArray
 from rnnops.types import FLOATS, Array, Shape
 
+PACKS = tuple(name for name in (*PRODUCTS, *ROUNDED, *BY_INT8) if name.startswith("pack_"))
+
+
+def packed_once(module: Module, unpacked: int) -> frozenset[str]:
+    """Names of arrays that are read where they are packed, and nowhere else.
+
+    Args:
+        unpacked: a bit for each packed matrix that is packed again in each call.
+    """
+    packs, others = dict[str, bool](), set[str]()
+    for statement in statements_of(module.driver.body):
+        if isinstance(statement, Do) and statement.function in PACKS:
+            matrix, packed = statement.arguments
+            assert isinstance(matrix, MatrixOperand)
+            assert isinstance(packed, KernelArray)
+            again = unpacked >> int(packed.buffer.removeprefix("packed")) & 1
+            packs[matrix.buffer] = packs.get(matrix.buffer, True) and not again
+        else:
+            others |= buffers_of(statement)
+    return frozenset(name for name, once in packs.items() if once and name not in others)
+
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What a plan does.
+    """A recorded plan.
 
     Args:
         jobs: in order.
@@ -195,7 +230,7 @@ class RecordedArray(TwinArray):
         return made
 
     def __getattr__(self, name: str) -> Any:
-        """What NumPy's arrays do beside is done to elements."""
+        """Any other method of NumPy's arrays reads elements, and cannot be recorded."""
         if name.startswith("__"):  # which NumPy asks for, to find out what this is
             raise AttributeError(name)
         raise NotRecordedError(f"NumPy's `{name}` is called from Python")

@@ -57,7 +57,7 @@ class Recycled:
 
 
 def find_lives(program: Program, kernels: Kernels, keep: Collection[str] = ()) -> Lives:
-    """What may share a block within a pass: scratch of each op that runs compiled, then buffers that die within it.
+    """Arrays that may share a block within a pass: scratch of each compiled op, then buffers that die within the pass.
 
     Args:
         kernels: what runs ops, by key; those that are not compiled have memory of their own.

@@ -16,10 +16,9 @@ import numpy as np
 
 from rnnops.compiler.execute.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
 from rnnops.compiler.execute.compiled_scan import Options, written_scan
-from rnnops.compiler.execute.forward import ForwardScan, fixed_references, scan_of_steps
-from rnnops.compiler.execute.row_pass import compile_once
+from rnnops.compiler.execute.forward import ForwardScan, compile_once, fixed_references, scan_of_steps
 from rnnops.compiler.ir.scan import Role, Scan, Tensor, TensorName, UnsupportedError
-from rnnops.compiler.lower.expand_ops import Hoisted
+from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
 from rnnops.compiler.saving.choose_saved import StepsOf
 from rnnops.compiler.schedule.finished_rows import past_end_reads
@@ -94,7 +93,7 @@ class SegmentPlans:
 
     @property
     def steps(self) -> StepsOf | None:
-        """What says how many steps a segment has, 0 where there can be none; None where a device offers them not."""
+        """A function that returns the segment length (0: not possible). None if the device has no segments."""
         return self._steps if self.options.target.compacts and not self.options.interpreted else None
 
     def of(self, call: Call, backward_call: Call) -> SegmentPlan | None:
@@ -118,7 +117,7 @@ class SegmentPlans:
 
 
 def _decides(*ops: Op) -> tuple[object, ...]:
-    """What a plan is made for: the nets of two ops, and which of their inputs and outputs there are."""
+    """The key of a plan: the nets of two ops, and which of their inputs and outputs exist."""
     nets = (op.attributes[name] for op in ops for name in ("cell", "backward"))
     return (*nets, *(tuple(map(bool, names)) for op in ops for names in (op.inputs, op.outputs)))
 
@@ -203,7 +202,7 @@ def _borders(scan: Scan, segment: int) -> dict[TensorName, Tensor]:
 
 
 def _check_states(call: Call) -> None:
-    """Raise UnsupportedError where a state is no plain one, or all its steps are wanted anyway."""
+    """Raise UnsupportedError where a state is not a plain one, or all its steps are wanted anyway."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     every = call.op.outputs[: 2 * len(states) : 2]

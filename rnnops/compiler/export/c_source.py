@@ -90,13 +90,13 @@ FILES = frozenset(f"{HEADERS} {FILES_OF_WINDOWS}".split())
 
 
 def is_name(name: str) -> bool:
-    """Whether functions and files may be called after a name; some file systems see no capitals."""
+    """True if functions and files may be called after a name; some file systems see no capitals."""
     taken = name in RESERVED or name in INITIALIZED.split() or name.lower() in FILES
     return WORD.fullmatch(name) is not None and not taken
 
 
 def name_of(net: str) -> str:
-    """What functions and files of a net are called after."""
+    """The name in functions and files of a net."""
     return net if is_name(net) else DEFAULT
 
 
@@ -198,7 +198,7 @@ class MemoryMap:
         return found
 
     def weights(self) -> bytes:
-        """What lasts and is only read; when the plan has been called once, with matrices packed."""
+        """The memory that lasts and is only read; after the first call its matrices are packed."""
         parts = bytearray()
         for at, region in self._held.values():
             parts += bytes(at - len(parts)) + region.frame.tobytes()
@@ -251,13 +251,13 @@ def header_type(dtype: str) -> str:
 
 
 def for_processor(name: str, triple: str, processor: str) -> str:
-    """What a header says of an object file."""
+    """The comment of a header about an object file."""
     machine, cpu = (re.sub(r"[^A-Za-z0-9_.+-]", "?", text) for text in (triple, processor))
     return f"for {cpu} ({machine}), one thread. Link {name}.o"
 
 
 def for_any_processor(name: str) -> str:
-    """What a header says of C99 source."""
+    """The comment of a header about C99 source."""
     return f"for little-endian processors, one thread. Compile {name}.c with -std=c99, link -lm"
 
 
@@ -330,7 +330,7 @@ class ListWords:
 
     @property
     def recorded(self) -> Recorded:
-        """What is done."""
+        """The recorded plan."""
         return self.plan.recorded
 
     @cached_property
@@ -351,7 +351,7 @@ class ListWords:
 
     @cached_property
     def _given(self) -> list[tuple[int, int, Region, int]]:
-        """What the caller gives: job, number of the word, memory, offset in it."""
+        """The arguments of the caller: job, number of the word, memory, offset in it."""
         return [
             (n, i, region, offset)
             for n, job in enumerate(self.recorded.jobs)
@@ -495,7 +495,7 @@ def _renamed(line: Statement, names: Mapping[str, str]) -> Statement:
 
 
 def _tables(plan: MemoryMap, names: Mapping[int, str]) -> Iterator[str]:
-    """What jobs are given, in two tables, and the jobs."""
+    """The arguments of jobs, in two tables, and the jobs."""
     jobs = plan.recorded.jobs
     numbers = [", ".join(map(str, job.numbers)) for job in jobs if job.numbers]
     places = [", ".join(_places(plan, job)) for job in jobs if job.places]

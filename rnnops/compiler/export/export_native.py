@@ -1,4 +1,8 @@
-"""A recorded plan as an object file, with a C header and weights.
+"""A recorded plan as an object file or as C99 source, with a C header and weights.
+
+Records plans for C99: drivers are modules that are not compiled here, and matrices are packed row by row.
+
+A recorded plan as an object file, with a C header and weights.
 
 A recorded plan as an object file: its drivers, what they call, and three functions for C.
 
@@ -15,10 +19,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rnnops.compiler.execute.recorder import JobList, Recorded
+from rnnops.compiler.codegen.scan_module import Packed, ScanModule
+from rnnops.compiler.execute.recorder import (
+    PACKS,
+    UNPACKED,
+    Job,
+    JobList,
+    NotRecordedError,
+    Recorded,
+    RecordedArray,
+    Recorder,
+    packed_once,
+)
 from rnnops.compiler.export.c_source import (
     ADDRESS_BYTES,
     Argument,
@@ -31,6 +47,9 @@ from rnnops.compiler.export.c_source import (
     header,
     list_bytes,
 )
+from rnnops.compiler.ir.kernel import Array, Do, MatrixOperand, Module, statements_of
+from rnnops.compiler.schedule.batch_axis import ScanTeam
+from rnnops.compiler.targets.target import Work
 from rnnops.errors import DeviceError, FeedError, SaveError
 from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked, processor
 from rnnops.kernels.cpu.processor import vector_width
@@ -38,6 +57,58 @@ from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
 from rnnops.kernels.cpu.runtime import int8_products, products, rounded_products, threads, way_of
 from rnnops.types import FLOATS, Type
 from rnnops.util import LazyModule, replaced
+
+SCALAR_WIDTH = 64  # of vectors in bits, of one number each: packed matrices have no gaps
+
+
+@dataclass(frozen=True, eq=False)
+class SourceRecorder(Recorder):
+    """Notes jobs whose drivers are `ScanModule`s, whose places are their arrays and whose numbers are their sizes."""
+
+    def load(self, text: ScanModule, width: int | None) -> ScanModule:
+        return text
+
+    def call(self, function: Any, team: ScanTeam, work: Work, may_fail: bool) -> bool:
+        _, _, sizes, *arrays = work
+        module, unpacked = function.module, int(sizes[UNPACKED])
+        names = [array.name for array in module.arrays]
+        _pack_source(function, dict(zip(names, arrays, strict=True)), unpacked)
+        once = packed_once(module, unpacked)
+        unread = frozenset(n for n, name in enumerate(names) if name in once)
+        places = tuple(array.place for array in arrays)
+        self.jobs.append(Job(function, 1, places, tuple(map(int, sizes)), unread))
+        return False
+
+
+def _pack_source(text: ScanModule, arrays: dict[str, RecordedArray], unpacked: int) -> None:
+    """Pack the matrices that calls do not pack. Raises NotRecordedError where one is not there yet."""
+    assert isinstance(text.module, Module)
+    for source, number in _packs(text.module):
+        if not unpacked >> number & 1:
+            if arrays[source].memory.made:
+                raise NotRecordedError("a matrix is packed once that each call makes anew")
+            target = arrays[f"packed{number}"].twin.reshape(-1)
+            target[:] = _matrix(text.packed[number], arrays[source].twin.reshape(-1)).reshape(-1)
+
+
+def _packs(module: Module) -> Iterator[tuple[str, int]]:
+    """Where matrices lie that the driver packs, and their numbers."""
+    for line in statements_of(module.driver.body):
+        if isinstance(line, Do) and line.function in PACKS:
+            matrix, packed = line.arguments
+            assert isinstance(matrix, MatrixOperand)
+            assert isinstance(packed, Array)
+            yield matrix.buffer, int(packed.buffer.removeprefix("packed"))
+
+
+def _matrix(packed: Packed, flat: Any) -> Any:
+    """The `[inner, columns]` of a packed matrix in the memory of its owner."""
+    how, shape = packed.packing, (packed.inner, packed.columns)
+    rows, width = shape[::-1] if how.transposed else shape
+    strides = how.stride * flat.itemsize, flat.itemsize
+    matrix = np.lib.stride_tricks.as_strided(flat[how.start + how.column :], (rows, width), strides, writeable=False)
+    return matrix.T if how.transposed else matrix
+
 
 write_runtime = LazyModule("rnnops.kernels.cpu.write_runtime")
 FUNCTIONS = ("init", "reset", "run")
@@ -144,7 +215,7 @@ MADE = b"/* Written by rnnops"  # sources and headers begin with
 
 @dataclass(frozen=True)
 class ExportedFiles:
-    """What `export_native` has written.
+    """The files that `export_native` has written.
 
     Args:
         object: to be linked, None where there is a source.
@@ -211,7 +282,7 @@ def export_recorded(
 
 def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states: Mapping[str, str], net: str) -> None:
     if not isinstance(states, Mapping):
-        raise FeedError("states= is no dict", net=net, wanted="output -> input", came=repr(states)[:60])
+        raise FeedError("states= is not a dict", net=net, wanted="output -> input", came=repr(states)[:60])
     for output, one in states.items():
         if output not in [*outputs] or one not in [*feeds]:  # of lists, as what is given may have no hash
             wanted = f"an output ({', '.join(outputs)}) and an input ({', '.join(feeds)})"

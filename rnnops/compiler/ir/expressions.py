@@ -25,7 +25,7 @@ INDEX = "int64"  # the dtype of sizes, places and counts
 
 @dataclass(frozen=True)
 class Expr:
-    """What has a value of one dtype.
+    """An expression with a value of one dtype.
 
     The operators of Python make expressions of the same dtype, or bools; whole numbers beside them become literals.
     """
@@ -217,12 +217,12 @@ def choice(test: Expr, a: Operand, b: Operand) -> Expr:
 
 
 def both(*parts: Expr) -> Expr:
-    """Whether all are true."""
+    """True if all are true."""
     return Logic("and", parts, dtype=BOOL)
 
 
 def any_of(*parts: Expr) -> Expr:
-    """Whether one is true."""
+    """True if one is true."""
     return Logic("or", parts, dtype=BOOL)
 
 

@@ -10,7 +10,7 @@ Kernel IR of devices that a host launches kernels on: a driver of launches and p
 
 Kernel IR for people: buffers and variables under the names of the blobs that they hold.
 
-Names of blobs may be any text, and stand for different things at different places: one that is no identifier, or is
+Names of blobs may be any text, and stand for different things at different places: one that is not an identifier, or is
 taken already, is not shown, and the name of the IR stays. Nothing that runs is made from what is shown.
 """
 
@@ -205,7 +205,7 @@ Statement = Assign | Store | For | If | Do
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a function takes.
+    """A parameter of a function.
 
     Args:
         kind: a dtype, with a star behind it for a pointer and brackets for an array.
@@ -335,7 +335,7 @@ class LaneFold:
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """What a grid of blocks runs for some steps of a tile.
+    """A kernel that a grid of blocks runs for some steps of a tile.
 
     Args:
         sizes: names of the numbers of the module that it reads.

@@ -24,7 +24,7 @@ from rnnops.types import Array, Shape, Type
 
 
 class Role(str, Enum):
-    """What the steps of a tensor are; as text, what stands before the blob in the tensor's name."""
+    """The meaning of a tensor's steps; as text, the prefix of the tensor's name."""
 
     SEQUENCE = ""  # given to a recurrence
     INPUT = "input"  # given to a group of fused ops
@@ -42,7 +42,7 @@ class Role(str, Enum):
 
 
 class TensorName(NamedTuple):
-    """What scans and runs know a tensor by; a call looks up many, so that hashing is left to tuples and strings."""
+    """The key of a tensor in scans and runs. A call looks up many, so that hashing is left to tuples and strings."""
 
     role: Role
     blob: str
@@ -79,7 +79,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Scan:
-    """What runs once for each timestep.
+    """A step of ops that runs once for each timestep.
 
     Args:
         program: one step, of primitive ops.

@@ -105,7 +105,7 @@ def _dense(shape: Shape) -> Layout:
 
 
 def affine(numbers: Array) -> Layout | None:
-    """The layout whose numbers these are; None where they are no affine function of the position."""
+    """The layout whose numbers these are; None where they are not an affine function of the position."""
     if numbers.size == 0:
         return None
     first = numbers[(0,) * numbers.ndim]
@@ -234,13 +234,13 @@ class Statement:
         return tuple(axis for axis, size in enumerate(self.extents) if size > 1 and still[axis])
 
     def may_fail(self) -> bool:
-        """Whether a run says so where an index or a label is out of range, or an integer's power is below 0."""
+        """True if a run says so where an index or a label is out of range, or an integer's power is below 0."""
         accesses = [self.target, *(operand for operand in self.operands if isinstance(operand, Access))]
         indexed = any(access.index is not None and access.index_size > 0 for access in accesses)
         return indexed or self.form == "labels" or self.is_integer_power()
 
     def is_integer_power(self) -> bool:
-        """Whether it is a power of signed integers, which there is none of below 0."""
+        """True if it is a power of signed integers, which there is none of below 0."""
         is_power = self.form == "apply" and self.call is not None and self.call.op.type == "Pow"
         return is_power and is_signed(self.dtype)
 

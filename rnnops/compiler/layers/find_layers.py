@@ -320,7 +320,7 @@ def _of_op(op: Op, parts: Sequence[LayerPart]) -> list[NetLayer]:
 
 
 def _part_names(op: Op, parts: Sequence[LayerPart], number: int) -> tuple[str, ...]:
-    """Results of a part's states; the last layer has the outputs that are no states, too."""
+    """Results of a part's states; the last layer has the outputs that are not states, too."""
     owners = _result_owners(op)
     others = set(owners) - {output for part in parts for output in part.outputs}
     mine = parts[number].outputs | (set() if number else others)

@@ -1,4 +1,6 @@
-"""A backward pass cut into steps, one for each layer.
+"""A backward pass cut into steps, one for each layer, and how `pullback.layers` runs them.
+
+A backward pass cut into steps, one for each layer.
 
 The backward pass of a plan by layers: which gradient op belongs to which layer, stacks split into theirs.
 
@@ -10,19 +12,27 @@ Cuts a backward pass into steps, one a layer, the last layer first.
 An op runs with its layer, or before where a later layer needs it (layers that are opened twice); ops that run again run
 with the first layer that reads them, and their results stay for the others; gradients are added up as soon as they are
 there. A parameter leaves with the lowest layer that uses it. Ops are fused within a step, never across.
+
+Runs a backward pass layer by layer: what `pullback.layers` iterates over.
+
+Between two layers it holds only what later ones read. What it yields it holds no more, and shares no memory with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any, TypeAlias
 
-from rnnops.checkpoints.residuals import backward_net
+import numpy as np
+
+from rnnops.checkpoints.policy import backward_net
 from rnnops.compiler.execute.backward import compile_backward
-from rnnops.compiler.execute.compiled import Runner
+from rnnops.compiler.execute.compile_programs import Runner
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.execute.row_pass import compile_groups
+from rnnops.compiler.execute.forward import ScanResiduals, compile_groups
 from rnnops.compiler.ir.scan import Role, UnsupportedError
 from rnnops.compiler.layers.find_layers import (
     LayerPart,
@@ -31,6 +41,7 @@ from rnnops.compiler.layers.find_layers import (
     backward_parts,
     find_layers,
     handed_down,
+    layer_numbers,
     result_names,
     split_gradient,
 )
@@ -38,12 +49,14 @@ from rnnops.compiler.pipeline import TrainingPlan, input_types
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops
 from rnnops.compiler.schedule.finished_rows import past_end_reads
 from rnnops.errors import GradientError
-from rnnops.interpreter import Program, prepare
+from rnnops.interpreter import Program, Workspace, is_whole, prepare, run_call
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.rewrites import prune
-from rnnops.schema import Call
+from rnnops.schema import Call, RunContext
+from rnnops.twin_array import TwinArray
+from rnnops.types import Array
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ def _layered(plan: TrainingPlan) -> LayeredBackward:
 
 
 def _may_split(call: Call) -> bool:
-    """Whether a recurrence may become several layers; one that runs in parts of its steps does not."""
+    """True if a recurrence may become several layers; one that runs in parts of its steps does not."""
     return is_training_form(call.op) and not runs_in_parts(call.op) and not call.op.layer
 
 
@@ -131,7 +144,7 @@ def _split(net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPla
 def _between_parts(
     net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan
 ) -> Iterator[tuple[str, str, str]]:
-    """What parts of a recurrence add to the gradients of states below."""
+    """The ops that add gradients of states across parts of a recurrence."""
     forward = {call.op.key: call.op for call in plan.unfused.calls if call.op.key in parts}
     for op in net.ops:
         key = plan.gradient.origins.get(op.key, "")
@@ -170,7 +183,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class LayerStep:
-    """What a backward pass does for one layer.
+    """The part of a backward pass for one layer.
 
     Args:
         program: its ops.
@@ -286,7 +299,7 @@ class _LayerCut:
             raise GradientError(
                 f"output names layer '{layer.names[0]}', to whose inputs no gradient flows",
                 net=net.name,
-                wanted="a layer that reads results of others, or inputs of the net that are no parameters",
+                wanted="a layer that reads results of others, or inputs of the net that are not parameters",
                 hint="Inputs of the net must be in wrt= of run.vjp.",
             )
         return [(name, self._sum(name, number, grads)) for name, grads in parts.items()]
@@ -343,3 +356,136 @@ def _dead(program: Program, stay: frozenset[str], needed: frozenset[str]) -> tup
             dead[place].append(name)
     dead[-1] += sorted(stay - needed)
     return tuple(tuple(names) for names in dead)
+
+
+LayerGradients: TypeAlias = tuple[list[str], list[Array], list[Array], dict[str, Array]]
+ARRAYS = (np.ndarray, TwinArray)
+
+
+def steps_of(plan: TrainingPlan, output: Any, freeze: Any) -> tuple[LayerStep, ...]:
+    """The steps of a backward pass. Raises GradientError for names that are not layers.
+
+    Args:
+        output: names of layers.
+        freeze: the name of a layer, None for all.
+    """
+    layers, net = layered_backward(plan).layers, plan.program.net.name
+    names = [output] if isinstance(output, str) else output
+    if not isinstance(names, Sequence):
+        raise GradientError("output is not a list of layer names", net=net, came=repr(output))
+    wanted = layer_numbers(layers, names, "output", net)
+    end = None if freeze is None else layer_numbers(layers, [freeze], "freeze", net)[0]
+    late = [name for name, number in zip(names, wanted, strict=True) if end is not None and number > end]
+    if late:
+        raise GradientError(
+            f"output names layer '{late[0]}', which comes after layer '{freeze}', where freeze stops the backward pass",
+            net=net,
+            hint="Leave it out of output, or name a lower layer in freeze.",
+        )
+    return plan_layers(plan, wanted, end)
+
+
+def run_steps(
+    steps: Sequence[LayerStep], workspace: Workspace, context: RunContext, values: Mapping[str, Array], owner: Any
+) -> Generator[LayerGradients, None, None]:
+    """Run the backward pass, one layer at each iteration.
+
+    Args:
+        workspace: holds the inputs of all steps; it is emptied on the way.
+        values: input of the net -> the array that was fed.
+        owner: the pullback; it stays alive until the pass is over, and lets go of what it was lent then.
+    """
+    try:
+        borrowed = _Borrowed(workspace)
+        read = {name for step in steps for name in step.program.net.input_names}
+        read |= {grad for step in steps for _, grad in (*step.params, *step.inputs)}
+        for name in set(workspace) - read:
+            workspace.drop(name)
+        for step in steps:
+            _run(step, workspace, context, owner.kernels_of(step.program, step.kernels))
+            for op, name, read_later in step.steps_read:
+                _forget(workspace[name], op, read_later)
+            _keep_from_changes(workspace, [owner.as_read(values[name]) for name, _ in step.params])
+            yield _results(step, workspace, values, borrowed)
+    finally:
+        owner.release()
+
+
+def _run(step: LayerStep, workspace: Workspace, context: RunContext, kernels: Mapping[str, Any]) -> None:
+    for (call, schema, _), dead in zip(step.program.steps, step.dead, strict=False):
+        results = run_call(call, schema, workspace, context, kernels.get(call.op.key))
+        for name, array in zip(call.op.outputs, results, strict=True):
+            if name:
+                workspace[name] = array
+        del results
+        for name in dead:
+            workspace.drop(name)
+
+
+def _forget(held: Any, op: Op, read: Collection[str]) -> None:
+    """Let go of what a recurrence kept of its steps, but for what layers below read."""
+    recurrence = Recurrence(op, "")
+    blobs = recurrence.cell.output_blobs
+    states = {state.input for state in recurrence.states if state.input in read or blobs[state.output] in read}
+    held.states = {name: array for name, array in held.states.items() if name in states}
+    held.outputs = {name: array for name, array in held.outputs.items() if blobs[name] in read}
+    if isinstance(held, ScanResiduals):
+        held.kept = {name: array for name, array in held.kept.items() if name in read}
+    else:
+        for workspace in held.steps:
+            workspace.local = {name: array for name, array in workspace.local.items() if name in read}
+
+
+def _results(step: LayerStep, workspace: Workspace, values: Mapping[str, Array], borrowed: _Borrowed) -> LayerGradients:
+    """The result for one layer, taken out of the workspace."""
+    arrays = [workspace[grad] for _, grad in (*step.params, *step.inputs)]
+    for name in step.dead[-1]:
+        workspace.drop(name)
+    for place, array in enumerate(arrays):
+        others = (*arrays[:place], *_arrays(workspace))
+        shared = any(np.may_share_memory(array, other) for other in others) or borrowed.holds(array)
+        if shared or not array.flags.writeable or not _is_whole(array):
+            arrays[place] = array.copy()
+    names, count = [name for name, _ in step.params], len(step.params)
+    inputs = zip((name for name, _ in step.inputs), arrays[count:], strict=True)
+    return names, [values[name] for name in names], arrays[:count], dict(inputs)
+
+
+def _keep_from_changes(workspace: Workspace, params: Sequence[Array]) -> None:
+    """Copy what is still to be read of arrays that the consumer may now overwrite."""
+    for name in workspace:
+        array = workspace[name]
+        if isinstance(array, ARRAYS) and any(np.may_share_memory(array, param) for param in params):
+            workspace[name] = array.copy()
+
+
+def _arrays(workspace: Workspace) -> list[Array]:
+    return [array for name in workspace if isinstance(array := workspace[name], ARRAYS)]
+
+
+def _is_whole(array: Any) -> bool:
+    """True if an array is most of the memory that it keeps alive, on any device."""
+    return 4 * array.nbytes >= 3 * array.base.nbytes if isinstance(array, TwinArray) else is_whole(array)
+
+
+class _Borrowed:
+    """The arrays that a backward pass was given, without keeping them alive."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._owners = [weakref.ref(_owner(array)) for array in _arrays(workspace)]
+
+    def holds(self, array: Array) -> bool:
+        """True if somebody else may have the memory of an array."""
+        owners = (ref() for ref in self._owners)
+        if isinstance(array, TwinArray):
+            return any(owner is array.base for owner in owners)
+        return any(isinstance(owner, np.ndarray) and np.may_share_memory(array, owner) for owner in owners)
+
+
+def _owner(array: Any) -> Any:
+    """The array that an array is a view of; on another device, the memory that it lies in."""
+    if isinstance(array, TwinArray):
+        return array.base
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

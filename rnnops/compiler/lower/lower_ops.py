@@ -1,22 +1,298 @@
-"""From the ops of a step to statements over memory."""
+"""From the ops of a step to statements over memory: ops are expanded first, and folds checked.
+
+Whether a reduction can be done in any order and in parts: its combination is tried on some numbers.
+
+Processors fold in order, lanes of a CUDA device in parts that all begin with `start`; a start that changes what it
+meets, or a combination that asks who came first, would give each its own result. Limit: numbers that are not tried.
+
+Before a step is lowered: ops written out as simpler ones, and invariants taken out.
+
+Writes ops that are short nets of simpler ops (Softmax, Gemm, LayerNormalization, ...) out as those ops.
+
+What is the same at every step: ops on references and constants alone run once, before the first step.
+
+From the ops of a step to statements over memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import ast
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain, product
 from math import prod
+from typing import Any
 
+import numpy as np
+
+from rnnops.blob import Blob
 from rnnops.compiler.ir.expressions import Name
 from rnnops.compiler.ir.scan import Lowered, UnsupportedError
 from rnnops.compiler.ir.statements import Access, Number, Statement, fold_word, operands_of
-from rnnops.compiler.lower.check_fold import check_fold
 from rnnops.compiler.lower.movements import lower_check_labels, lower_gather, lower_movement, lower_scatter_add
 from rnnops.compiler.lower.scalar_expressions import Constants, OperandPlace, expression_of, places_of_operands
 from rnnops.errors import OpError
-from rnnops.interpreter import Program
-from rnnops.loops import Kernel, Pointwise, ProductForm, Reduction, View, normal_text, places_of
-from rnnops.schema import Call, form_of, schema_of
-from rnnops.types import BOOL, Array, Shape, Type
+from rnnops.interpreter import Program, fold_constants, prepare
+from rnnops.loops import (
+    NUMBERS,
+    PREFIX,
+    Expansion,
+    Kernel,
+    Pointwise,
+    ProductForm,
+    Reduction,
+    View,
+    normal_text,
+    places_of,
+    read_text,
+)
+from rnnops.net import Net
+from rnnops.op import Input, Op
+from rnnops.recurrent.cell_rewrites import split_step
+from rnnops.rewrites import prune
+from rnnops.schema import Call, form_of, is_number, schema_of
+from rnnops.scopes import absolute_names, free_name
+from rnnops.types import BOOL, FLOATS, Array, Shape, Type
+from rnnops.util import LazyModule
+
+OPERATIONS: Mapping[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+pointwise = LazyModule("rnnops.kernels.cpu.pointwise")  # for folds that are written as texts alone
+SAMPLES = {"float": (-2.5, -0.5, 0.0, 0.75, 3.0), "int": (0, 1, 2, 5), "bool": (False, True)}
+CASTS: Mapping[str, Callable[[Any], Any]] = {"float": np.float64, "int": int, "bool": bool}  # integers of any size
+TOLERANCE = 1e-9  # in float64, of combinations of a few numbers
+Numbers = tuple[tuple[str, Any], ...]
+
+
+def check_fold(call: Call, form: Reduction) -> None:
+    """Raise OpError where a call's combination is not one that parts can be folded by."""
+    numbers = tuple((name, call.attr(name)) for name in schema_of(call.op.type).attributes)
+    known = tuple((name, np.asarray(value).item()) for name, value in numbers if is_number(value))
+    problem = _problem(form, _kind(call.dtype(0)), _kind(call.output_types[0].dtype), known)
+    if problem:
+        raise OpError(problem, net=call.net, op=call.op.label, hint="Leave the form out, and it runs by its reference.")
+
+
+def _kind(dtype: str) -> str:
+    return "float" if dtype in FLOATS else "bool" if dtype == BOOL else "int"
+
+
+@cache
+def _problem(form: Reduction, operands: str, kind: str, numbers: Numbers) -> str:
+    """The fault of a form for dtypes of these kinds; empty if it has none."""
+    cast = CASTS[kind]
+
+    def combine(a: Any, b: Any) -> Any:
+        return cast(evaluate(form.combine, {"a": a, "b": b, **dict(numbers)}))
+
+    with np.errstate(all="ignore"):
+        found = [cast(evaluate(form.element, dict(given))) for given in _elements(form, operands, numbers)]
+        start, tried = cast(form.start), [x for x in dict.fromkeys(found) if np.isfinite(x)][:6]
+        for x in (start, *tried):
+            for made in (combine(start, x), combine(x, start)):
+                if not _same(made, x):
+                    return f"'{form.combine}' from `start` {form.start!r} on makes {made} of {x}"
+        for a, b, c in product(tried, repeat=3):
+            if not _same(combine(a, b), combine(b, a)):
+                return f"'{form.combine}' is {combine(a, b)} for {a}, {b} and {combine(b, a)} for {b}, {a}"
+            if not _same(combine(combine(a, b), c), combine(a, combine(b, c))):
+                return f"'{form.combine}' of {a}, {b}, {c} depends on which two are combined first"
+    return ""
+
+
+def _elements(form: Reduction, kind: str, numbers: Numbers) -> list[Numbers]:
+    """What the places of `element` stand for, one try after another."""
+    operands = [place for place in places_of(form.element) if place.isdigit()]
+    samples = SAMPLES[kind]
+    return [
+        (*numbers, *((place, samples[(i + number) % len(samples)]) for number, place in enumerate(operands)))
+        for i in range(len(samples))
+    ]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, int):
+        return bool(a == b)
+    return bool(np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+
+
+def evaluate(text: str, values: Mapping[str, Any]) -> Any:
+    """The value of a text of a loop form for numbers in its places."""
+    return _value(read_text(text), values)
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return NUMBERS[node.id] if node.id in NUMBERS else values[node.id.removeprefix(PREFIX)]
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, values) else node.orelse, values)
+    if isinstance(node, ast.BoolOp):
+        parts = [bool(_value(part, values)) for part in node.values]
+        return all(parts) if isinstance(node.op, ast.And) else any(parts)
+    if isinstance(node, ast.Compare):
+        sides = [_value(side, values) for side in (node.left, *node.comparators)]
+        return all(OPERATIONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
+    if isinstance(node, ast.UnaryOp):
+        return OPERATIONS[type(node.op)](_value(node.operand, values))
+    if isinstance(node, ast.BinOp):
+        left = _value(node.left, values)
+        left = np.float64(left) if isinstance(left, float) else left  # which divides by 0
+        return OPERATIONS[type(node.op)](left, _value(node.right, values))
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Name)
+    result = pointwise.FUNCTIONS[node.func.id](*(_scalar(_value(argument, values)) for argument in node.args))
+    return np.asarray(result).item()
+
+
+def _scalar(value: Any) -> Any:
+    """A number as kernels take it."""
+    if isinstance(value, int):
+        return np.uint64(value) if value > np.iinfo(np.int64).max else np.int64(value)
+    return np.float64(value)
+
+
+DEEPEST = 16  # expansions within expansions: those of the library go three deep
+
+
+def expand_ops(program: Program) -> Program:
+    """Replace every op of loop form `Expansion` by simpler ops, until none is left; nets in attributes stay.
+
+    rewrite: `y = Softmax(x)`  -->
+        `a = ReduceMax(x, axes=[-1]); b = Sub(x, a); c = Exp(b); d = ReduceSum(c, axes=[-1]); y = Div(c, d)`
+    """
+    for _ in range(DEEPEST):
+        if not any(map(_is_expansion, program.calls)):
+            return program
+        program = _expanded_once(program)
+    endless = next(filter(_is_expansion, program.calls))
+    problem = f"its loop form is Expansion(), and after {DEEPEST} rounds there is still something to expand"
+    raise OpError(problem, net=program.net.name, op=endless.op.label, hint="`expand` uses simpler ops than its own.")
+
+
+def _is_expansion(call: Call) -> bool:
+    return isinstance(form_of(call), Expansion)
+
+
+def _expanded_once(program: Program) -> Program:
+    taken = set(program.types)
+    expanded = [_parts(call, program.net, taken) if _is_expansion(call) else [call.op] for call in program.calls]
+    net = program.net.with_ops(list(chain.from_iterable(expanded)))
+    found = prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+    for call in filter(_is_expansion, program.calls):
+        for name, kind in zip(call.op.outputs, call.output_types, strict=True):
+            if name and found.types[name] != kind:
+                problem = "`expand` makes something else than `shapes` and `dtypes` say"
+                came = found.types[name]
+                raise OpError(problem, net=net.name, op=call.op.label, blob=name, wanted=kind, came=came)
+    return found
+
+
+def _parts(call: Call, net: Net, taken: set[str]) -> list[Op]:
+    """The ops that stand for one; blobs inside are named `<its first output>/<name>`, which goes into `taken`."""
+    scratch, results = _scratch_net(call, net)
+    needed = prune(scratch, outputs=results)
+    names = {blob: name for name, blob in results.items()}
+    for blob in chain.from_iterable(op.outputs for op in needed.ops):
+        if blob and blob not in names:
+            names[blob] = free_name(f"{call.op.key}/{blob}", taken)
+    return [_renamed(op, names) for op in needed.ops]
+
+
+def _scratch_net(call: Call, net: Net) -> tuple[Net, dict[str, str]]:
+    """The expansion of a call as a net with the call's inputs, and the blob of each output that is wanted."""
+    op, scratch = call.op, Net(net.name, net.float_dtype)
+    given = {name: kind for name, kind in zip(op.inputs, call.types, strict=True) if kind is not None}
+    # inputs have the dtypes of the net, where "float" and "float32" may not meet
+    blobs = {name: scratch.add_input(Input(name, net.dtype_of(name), kind.shape)) for name, kind in given.items()}
+    with absolute_names(), scratch.in_layer(op.layer):
+        result = schema_of(op.type).expand(call, *map(blobs.get, op.inputs))
+        parts = result if isinstance(result, tuple) else (result,)
+        if len(parts) != len(op.outputs) or not all(isinstance(part, Blob) for part in parts):
+            wanted = f"{len(op.outputs)} blobs"
+            raise OpError("`expand` returned something else", net=net.name, op=op.label, wanted=wanted, came=result)
+        results: dict[str, str] = {}
+        for name, blob in zip(op.outputs, parts, strict=True):
+            if name:
+                results[name] = _as_result(blob, {*blobs, *results.values()})
+    return scratch, results
+
+
+def _as_result(blob: Blob, others: set[str]) -> str:
+    """The name of a blob that is to be an output; of a copy where it is an input or another output."""
+    return (blob.net.apply("Identity", [blob]) if blob.name in others else blob).name
+
+
+def _renamed(op: Op, names: Mapping[str, str]) -> Op:
+    inputs = tuple(names.get(name, name) for name in op.inputs)
+    return replace(op, inputs=inputs, outputs=tuple(names.get(name, name) for name in op.outputs))
+
+
+@dataclass(frozen=True)
+class Hoisted:
+    """A step without what is the same at every step.
+
+    Args:
+        step: its references include the outputs of `before`.
+        references: inputs of `step` that are the same at every step.
+        before: the ops that run once, None where there are none.
+    """
+
+    step: Program
+    references: tuple[str, ...]
+    before: Program | None
+
+
+def hoist_invariants(program: Program, references: Collection[str], wanted: Iterable[str]) -> Hoisted:
+    """Move ops on references and constants alone out of a step; views of them stay, and what is known before a run.
+
+    rewrite: `w2 = Exp(w); y = Mul(x, w2)`  -->  before: `w2 = Exp(w)`; step: `y = Mul(x, w2)`
+
+    Args:
+        wanted: blobs of the step that are stored or summed.
+    """
+    program = _needed(program, wanted := list(wanted))
+    split = split_step(program, references, wanted)
+    read = {*wanted, *(name for op in split.stay for name in op.inputs)}
+    inputs = [
+        *(spec for spec in program.net.input_specs if spec.name in read),
+        *(_input(program, n) for n in split.results),
+    ]
+    net = program.net.with_ops(split.stay, outputs={}, inputs=inputs)
+    step = prepare(net, {spec.name: program.types[spec.name] for spec in inputs}, program.float_dtype)
+    kept = tuple(spec.name for spec in inputs if spec.name in split.fixed)
+    return Hoisted(step, kept, _prepared(split.once, program) if split.results else None)
+
+
+def _needed(program: Program, wanted: Iterable[str]) -> Program:
+    """The program without ops that nothing wanted depends on."""
+    folded = fold_constants(program)
+    net = prune(folded, outputs={name: name for name in wanted})
+    return _prepared(net, program)
+
+
+def _input(program: Program, name: str) -> Input:
+    return Input(name, program.net.dtype_of(name), program.types[name].shape)
+
+
+def _prepared(net: Net, program: Program) -> Program:
+    return prepare(net, {name: program.types[name] for name in net.input_names}, program.float_dtype)
+
 
 ELEMENTS = {normal_text("{0}"): "copy", normal_text("{0} * {0}"): "square"}  # of the result's dtype
 RESULT, MEAN = normal_text("{acc}"), normal_text("{acc} / {count}")

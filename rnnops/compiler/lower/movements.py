@@ -4,7 +4,7 @@ Which ops outside of loops only look at their input another way: offset and stri
 
 The op's reference says so, run once over element numbers, as for the compiler (`statements.py`). Limits: element
 numbers take some tens of bytes each, for that moment, when a plan is first described or run; arrays without elements
-are no views.
+are not views.
 
 Lowering by example where sizes are symbols: an op is lowered at some sizes, and what comes out is fitted to them.
 
@@ -46,12 +46,12 @@ FIRST_NUMBER = 1 << 40  # the number of the first element: what an op fills in (
 
 
 def stays_there(call: Call) -> bool:
-    """Whether an op that is not compiled leaves arrays on their device: it is a view, or copies them side by side."""
+    """True if an op that is not compiled leaves arrays on their device: it is a view, or copies them side by side."""
     return call.op.type == "Concat" or bool(views_of(call))
 
 
 def views_of(call: Call) -> tuple[Layout, ...]:
-    """Where each result's elements lie in the op's first input; empty where one is no view of it."""
+    """Where each result's elements lie in the op's first input; empty where one is not a view of it."""
     if "views" not in call.derived:
         form = form_of(call)
         of_first = isinstance(form, View) and (not form.all_inputs or len(call.op.inputs) == 1)
@@ -217,7 +217,7 @@ def lower_scatter_add(lowered: Lowered, call: Call) -> None:
 
 
 def lower_check_labels(lowered: Lowered, call: Call) -> None:
-    """Labels as they are; those that are no class are noted."""
+    """Labels as they are; those that are not class are noted."""
     kind = call.output_types[0]
     target = lowered.own(call.op.outputs[0], kind)
     operand = lowered.operand(call.op.inputs[0], kind.shape)
@@ -314,14 +314,14 @@ def _referenced(
 
 
 def _known(call: Call, i: int) -> Array | None:
-    """An input that is known before a run; what Pad fills in is 0 here, which is no element's number."""
+    """An input that is known before a run; what Pad fills in is 0 here, which is not an element's number."""
     if call.op.type == "Pad" and i == 2:
         return np.zeros((), np.int64)
     return call.values[i] if i < len(call.values) else None
 
 
 def _without_fill(call: Call) -> Call:
-    """The call with a fill value of 0, which is no element's number."""
+    """The call with a fill value of 0, which is not an element's number."""
     if "constant_value" not in call.op.attributes:
         return call
     attributes = {name: value for name, value in call.op.attributes.items() if name != "constant_value"}

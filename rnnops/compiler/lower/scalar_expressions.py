@@ -77,7 +77,7 @@ class Constants:
         return self._known.setdefault(key, ModuleConstant(f"k{len(self._known)}", number, dtype=dtype))
 
     def lines(self) -> list[str]:
-        """What a module of Python says before its functions, which wants `import numpy as np`."""
+        """The head of a module of Python, which needs `import numpy as np`."""
         return [f"{constant.name} = {_constant_text(constant.value)}" for constant in self._known.values()]
 
 
@@ -98,7 +98,7 @@ def scalar_expression(call: OpCall, operands: Sequence[Expr | Number], constants
 
 
 def places_of_operands(call: OpCall, operands: Sequence[Expr | Number]) -> dict[str, OperandPlace]:
-    """What the places `{0}`, `{1}`, ... stand for; operands as for `scalar_expression`."""
+    """The expressions for the places `{0}`, `{1}`, ...; operands as for `scalar_expression`."""
     return {
         str(i): OperandPlace(operand, kind.dtype)
         for i, (operand, kind) in enumerate(zip(operands, call.types, strict=True))
@@ -130,7 +130,7 @@ def expression_of(
 
 @dataclass(frozen=True)
 class OperandPlace:
-    """What a placeholder stands for: an expression or a number; a number may do without a dtype."""
+    """The value of a placeholder: an expression or a number; a number may have no dtype."""
 
     value: Expr | Number
     dtype: str | None = None
@@ -220,7 +220,7 @@ class _Typing:
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
-    """What a result takes its dtype from."""
+    """The parts from which a result takes its dtype."""
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     if isinstance(node, ast.BinOp):
@@ -268,7 +268,7 @@ def _as_dtype(value: Number, dtype: str) -> Any:
     with np.errstate(all="ignore"):
         number = np.asarray(value).astype(dtype)[()]
     if dtype in INTEGERS and number != value:
-        raise ValueError(f"{value!r} is no {dtype}")
+        raise ValueError(f"{value!r} is not a number of {dtype}")
     return number
 
 

@@ -71,11 +71,11 @@ class StateTensor:
         return 0 if self.state.window == 1 else 1
 
     def can_roll(self) -> bool:
-        """Whether a ring of L + 1 steps serves where nobody reads all steps."""
+        """True if a ring of L + 1 steps serves where nobody reads all steps."""
         return self.state.window == 1
 
     def is_plain(self) -> bool:
-        """Whether a step sees just the step before, so that two places serve its gradient."""
+        """True if a step sees just the step before, so that two places serve its gradient."""
         return self.state.window == 1 and self.initial_steps == 1
 
     def tensor(self, ring: bool) -> Tensor:

@@ -1,1 +1,1 @@
-"""What plans say of themselves: text, memory, time."""
+"""Reports of plans: text, memory, time."""

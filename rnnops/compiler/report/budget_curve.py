@@ -1,4 +1,4 @@
-"""What a byte budget costs: bytes against predicted time, as values and as a picture.
+"""The cost of byte budgets: bytes against predicted time, as values and as a picture.
 
 What policies and budgets would cost: bytes held and predicted time, before any data exists.
 
@@ -20,7 +20,7 @@ from math import log2
 from rnnops.checkpoints.policy import Policy
 from rnnops.checkpoints.slot_schedule import forward_steps
 from rnnops.compiler.buffers.allocations import part_bytes
-from rnnops.compiler.report.memory_table import aligned, readable, spaced
+from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.compiler.saving.choose_saved import By, fit_budget, held_bytes, predicted_time, ways
 from rnnops.errors import BudgetError
 from rnnops.pictures.svg import (
@@ -47,7 +47,7 @@ HEAD = ("policy", "time", "bytes")
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one policy costs.
+    """The cost of one policy.
 
     Args:
         policy: as text.
@@ -74,7 +74,7 @@ class EstimateTable:
     rows: tuple[Estimate, ...]
 
     def cells(self) -> list[tuple[str, ...]]:
-        """What `HEAD` is above of."""
+        """The rows of the table, in the column order of `HEAD`."""
         return [(row.policy, f"{row.time:.2f}", spaced(row.nbytes)) for row in self.rows]
 
     def __str__(self) -> str:

@@ -16,16 +16,14 @@ import numpy as np
 from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.buffers.memory import PACKED, Buffer, Demand
 from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compile_programs import Stepped, runner_shown
-from rnnops.compiler.execute.compiled import Runner, Runners
+from rnnops.compiler.execute.compile_programs import Runner, Runners, Stepped, runner_shown
 from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
-from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.execute.row_pass import RowPass
+from rnnops.compiler.execute.forward import ForwardScan, RowPass
 from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct
-from rnnops.compiler.lower.expand_ops import Hoisted
+from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.movements import stays_there
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.report.memory_table import readable
+from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.plan_step import views_of
@@ -97,7 +95,7 @@ def _rows(compiled: CompiledScan) -> Iterator[str]:
 
 
 def _once(hoisted: Hoisted | None, compiled: CompiledScan) -> Iterator[str]:
-    """What is the same at every step."""
+    """The ops that are the same at every step."""
     if hoisted is not None and hoisted.before is not None:
         yield "once, before the first step:"
         yield from (f"{INDENT}{call.op.label}({', '.join(call.op.inputs)})" for call in hoisted.before.calls)
@@ -245,7 +243,7 @@ def describe_plan(plan: Plan, device: str, calls: str = "") -> str:
 
 
 def _rounding(options: Options, device: str) -> Iterator[str]:
-    """What operands of products are rounded to, and how they are multiplied then; what bound weights are kept as."""
+    """The format of rounded operands, how they are multiplied, and the format of bound weights."""
     if options.weights:
         yield f"weights: whole numbers of a byte ({options.weights}), a scale for each column; products are float32"
     if options.precision == EXACT:
@@ -361,7 +359,7 @@ def said_of_parts(call: Call) -> Iterator[str]:
 
 
 def _kept(recurrence: Recurrence) -> Iterator[str]:
-    """What the backward pass finds of each step."""
+    """The residuals of each step."""
     if recurrence.keeps_workspaces:
         blobs, read = recurrence.cell.output_blobs, recurrence.backward_reads
         states = [f"state {s.input}" for s in recurrence.states if {s.input, blobs[s.output]} & read]

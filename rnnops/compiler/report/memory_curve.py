@@ -16,8 +16,16 @@ from itertools import accumulate
 from rnnops.compiler.buffers.allocations import MOMENTS
 from rnnops.compiler.buffers.memory import KINDS, SCRATCH
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.report.memory_table import MemoryRow, PassMemory, aligned, readable, spaced
-from rnnops.compiler.report.memory_timeline import REST, Timeline, timelines_of
+from rnnops.compiler.report.memory_timeline import (
+    REST,
+    MemoryRow,
+    PassMemory,
+    Timeline,
+    aligned,
+    readable,
+    spaced,
+    timelines_of,
+)
 from rnnops.pictures.svg import (
     SMALL,
     TITLE,

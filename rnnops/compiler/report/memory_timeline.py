@@ -1,4 +1,8 @@
-"""What memory a run holds from op to op, and which memory an array lies in.
+"""The memory of a run from op to op, and tables of its uses.
+
+Tables of memory: what is allocated when a pass of a run needs most, and what for.
+
+What memory a run holds from op to op, and which memory an array lies in.
 
 What memory a run holds from op to op: the allocations of both passes, and the moment when each pass holds most.
 
@@ -17,22 +21,150 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from rnnops.compiler.buffers.allocations import MOMENTS, Allocation, Demands, allocations_by, last_moments, most_at_once
 from rnnops.compiler.buffers.memory import GRADIENT, KEPT, KINDS, OUTPUT, SCRATCH, Buffer, is_leased
-from rnnops.compiler.execute.compile_programs import Stepped, runner_shown
-from rnnops.compiler.execute.compiled import Runner, Runners, compiled_in, demands_of
+from rnnops.compiler.execute.compile_programs import Runner, Runners, Stepped, compiled_in, demands_of, runner_shown
 from rnnops.compiler.execute.recycle import Recycled
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
-from rnnops.compiler.report.memory_table import MemoryRow, MemoryTable, PassMemory
 from rnnops.interpreter import Program
-from rnnops.kernels.cpu.drivers import memory_address
+from rnnops.kernels.cpu.barrier import memory_address
 from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
 from rnnops.schema import Call
-from rnnops.types import OPAQUE, Array
+from rnnops.terminal import preformatted, table
+from rnnops.types import OPAQUE, Array, Shape
+
+HEAD = ("kind", "what", "of", "dtype", "shape", "bytes")
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """One piece of memory.
+
+    Args:
+        what: it holds: a blob, a tensor over all steps, packed weights.
+        of: the first result of the op that allocates it.
+        shape, dtype: of what it holds.
+        kind: `kept` (for the backward pass), `output`, `gradient`, `sums`, `packed weights` or `scratch`.
+    """
+
+    what: str
+    of: str
+    shape: Shape
+    dtype: str
+    kind: str
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as texts."""
+        return self.kind, self.what, self.of, self.dtype, str(list(self.shape)), spaced(self.nbytes)
+
+
+@dataclass(frozen=True)
+class PassMemory:
+    """The allocations at the peak of one pass; feeds and gradients from outside are not counted.
+
+    Args:
+        name: `forward` or `backward`.
+        rows: a `MemoryRow` for each piece.
+        at: the op that runs then, by its first result.
+    """
+
+    name: str
+    rows: tuple[MemoryRow, ...]
+    at: str = ""
+
+    @property
+    def total(self) -> int:
+        """Bytes of all rows."""
+        return sum(row.nbytes for row in self.rows)
+
+    def bytes_of(self, kind: str) -> int:
+        """Bytes of all rows of a kind.
+
+        Args:
+            kind: as of a `MemoryRow`.
+        """
+        return sum(row.nbytes for row in self.rows if row.kind == kind)
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """What `HEAD` is above of."""
+        return [*(row.cells() for row in self.rows), ("total", "", "", "", "", spaced(self.total))]
+
+    @property
+    def head(self) -> str:
+        """Name, bytes and op, as a line."""
+        head = f"{self.name} pass: {readable(self.total)}"
+        return f"{head}, most at '{self.at}'" if self.at else head
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *aligned([HEAD, *self.cells()])])
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.cells(), self.head)
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """Memory of a run with feeds of certain shapes.
+
+    Args:
+        forward: the forward pass.
+        backward: None where only a forward pass is planned; outputs of the forward pass count as long as it runs.
+        note: what is not counted.
+    """
+
+    forward: PassMemory
+    backward: PassMemory | None = None
+    note: str = ""
+
+    @property
+    def passes(self) -> tuple[PassMemory, ...]:
+        """The passes that there are."""
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+    @property
+    def total(self) -> int:
+        """Bytes of the pass that needs most."""
+        return max(one.total for one in self.passes)
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.passes), *([self.note] if self.note else [])])
+
+    def _repr_html_(self) -> str:
+        return "".join([*(one._repr_html_() for one in self.passes), preformatted(self.note) if self.note else ""])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines in columns, the last one to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        lines.append("  " + "  ".join([*cells, row[-1].rjust(widths[-1])]))
+    return lines
+
+
+def spaced(count: int) -> str:
+    """A number in groups of three digits."""
+    return f"{count:,}".replace(",", " ")
+
+
+def readable(count: int) -> str:
+    """Bytes with a unit: `512 B`, `13.2 MiB`."""
+    size, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.4g} {units[0]}"
+
 
 NOTE = "Not counted: what the interpreter needs within an op."
 STEPS_NOTE = "Not counted: what is made within the steps of recurrences that are called one by one."
@@ -45,7 +177,7 @@ Rows = Sequence[Allocation]
 
 @dataclass(frozen=True)
 class Timeline:
-    """What one pass holds from moment to moment; there are `MOMENTS` of each op, and one when all ops have run.
+    """The bytes of one pass from moment to moment; there are `MOMENTS` of each op, and one when all ops have run.
 
     Args:
         name: `forward` or `backward`.
@@ -69,7 +201,7 @@ def memory_of(plan: ForwardPlan | TrainingPlan) -> MemoryTable:
 
 
 def timelines_of(plan: ForwardPlan | TrainingPlan) -> tuple[tuple[Timeline, ...], str]:
-    """What the passes of a plan hold from moment to moment, and what is not counted."""
+    """The timelines of the passes of a plan, and the notes on what is not counted."""
     compiled = plan.compiled
     keep = plan.residuals.kept if isinstance(plan, TrainingPlan) else ()
     forward = _Pass(plan.program, compiled.forward, compiled.recycled[0])
@@ -150,7 +282,7 @@ class _Pass:
         return replace(one, of=self._name(call), address=address)
 
     def _owned(self, call: Call, made: Rows, keep: Collection[str], last: Mapping[str, int]) -> Iterator[Allocation]:
-        """What an op makes; a kept blob that is a small part of its memory is copied when the op has run."""
+        """The memory of an op's results; a kept blob that is a small part of it is copied when the op has run."""
         lies_in = _lies_in(made)
         copied = [name for name in keep if not self._is_whole(name, lies_in.get(name, ()))]
         for one in made:
@@ -162,7 +294,7 @@ class _Pass:
             yield self._copy(name, KEPT, call.op.key, (name,), MOMENTS * made[0].op + 2)
 
     def _is_whole(self, name: str, rows: Rows) -> bool:
-        """Whether a blob is most of the memory that it lies in."""
+        """True if a blob is most of the memory that it lies in."""
         kind = self.program.types.get(name)
         return kind is None or kind.dtype == OPAQUE or len(rows) != 1 or kind.nbytes >= PART * rows[0].nbytes
 
@@ -171,7 +303,7 @@ class _Pass:
         return Allocation(len(self.program.calls), what, buffer, blobs, first or self.end, self.end)
 
     def _scans(self, number: int, call: Call, runner: Runner | None) -> None:
-        """What compiled scans borrow from the block, which is there from its first use on, and what they keep."""
+        """The memory of compiled scans: from the block, which exists from its first use on, and their own."""
         demand, stepped, parted = self.demands.get(call.op.key), isinstance(runner, Stepped), runs_in_parts(call.op)
         first, of = MOMENTS * number + (0 if demand else 2), self._name(call)
         last = first + MOMENTS - (first + MOMENTS < self.end)  # that of the last op is there until outputs are copied
@@ -264,7 +396,7 @@ class MemoryInUse:
         there.arrays.append(array)
 
     def holds(self, array: Any) -> bool:
-        """Whether an array may have an element in memory that is in use."""
+        """True if an array may have an element in memory that is in use."""
         if not isinstance(array, np.ndarray):
             return any(np.may_share_memory(array, other) for other in self._elsewhere)
         owner = _owner(array)
@@ -283,7 +415,7 @@ class _Stretches:
         self._ends: list[int] = []
 
     def hold(self, array: Array) -> bool:
-        """Whether an array may have an element in one of them."""
+        """True if an array may have an element in one of them."""
         while self.arrays:
             self._join(self.arrays.pop())
         if not self._starts or not array.size:

@@ -19,15 +19,13 @@ from textwrap import wrap
 from rnnops.compiler.buffers.memory import KINDS, PACKED, Buffer
 from rnnops.compiler.codegen.scan_module import COLUMNS
 from rnnops.compiler.execute.backward import BackwardScan
-from rnnops.compiler.execute.compile_programs import Stepped
-from rnnops.compiler.execute.compiled import Runner
+from rnnops.compiler.execute.compile_programs import Runner, Stepped
 from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.execute.row_pass import RowPass
+from rnnops.compiler.execute.forward import ForwardScan, RowPass
 from rnnops.compiler.ir.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
-from rnnops.compiler.report.memory_table import readable
+from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.schedule.step_plan import SUM_PARTS, rows_of_sum
 from rnnops.interpreter import Program
 from rnnops.pictures.svg import (
@@ -52,7 +50,7 @@ Share = tuple[int, int]  # the first that a thread takes, and the one after the 
 
 @dataclass(frozen=True)
 class Lane:
-    """What runs together.
+    """Work that runs together.
 
     Args:
         when: `once`, `tile` (all steps of one at once) or `step`.
@@ -202,7 +200,7 @@ def _by_call(plan: ForwardPlan | TrainingPlan, programs: Iterable[Program]) -> d
 
 
 def share_out(count: int, threads: int, block: int = 1) -> tuple[Share, ...]:
-    """What each thread takes of things that go in blocks, as drivers share them out (`share_of` of the kernel IR)."""
+    """The share of each thread in things that go in blocks, as drivers share them out (`share_of` of the kernel IR)."""
     blocks = -(-count // block)
     bounds = [min(count, blocks * rank // threads * block) for rank in range(threads + 1)]
     return tuple(pairwise(bounds))
@@ -267,7 +265,7 @@ def _elementwise(nodes: Sequence[Node]) -> str:
 
 
 def _first(compiled: CompiledScan, before: Sequence[Call]) -> Iterator[Lane]:
-    """What runs once, before the first step."""
+    """The work that runs once, before the first step."""
     packed = [buffer.what for buffer in compiled.lent.values() if buffer.kind == PACKED]
     work = [*(call.op.label for call in before), *([f"pack {', '.join(packed)}"] if packed else [])]
     if work:
@@ -275,7 +273,7 @@ def _first(compiled: CompiledScan, before: Sequence[Call]) -> Iterator[Lane]:
 
 
 def _last(compiled: CompiledScan) -> Iterator[Lane]:
-    """What runs once, after the last step."""
+    """The work that runs once, after the last step."""
     plan = compiled.plan
     by_row = [owner for owner, in_parts in plan.accumulators.items() if in_parts]
     work = [*([f"add up rows of {', '.join(by_row)}"] if by_row else []), *(call.op.label for call in plan.epilogue)]
@@ -419,7 +417,7 @@ def _steps(tile: Share, reverse: bool) -> str:
 
 
 def _lane_text(lane: Lane, y: float, right: float) -> tuple[list[str], float]:
-    """What runs in a lane, left of its marks, and its height."""
+    """The text of a lane, left of its marks, and its height."""
     letters = _letters(right - EDGE - INSET)
     gflop = f"{lane.gflop:.3g} GFLOP" if lane.gflop else ""
     drawn = [text(EDGE + INSET, y + 12, cut(lane.head, letters - len(gflop) - 2), "small bold", size=SMALL)]
@@ -456,7 +454,7 @@ def _ticks(x: float, width: float, steps: int, y: float) -> Iterator[str]:
 
 
 def _draw_shares(what: str, shares: Sequence[Share], y: float) -> Iterator[str]:
-    """What each thread takes, side by side."""
+    """The shares of threads, side by side."""
     yield text(EDGE + INSET, y + 12, f"{what} of {len(shares)} threads", "small bold", size=SMALL)
     total = max(end for _, end in shares) or 1
     for thread, (first, end) in enumerate(shares):

@@ -33,7 +33,7 @@ from rnnops.errors import FeedError
 from rnnops.net import Net
 from rnnops.op import Input, Op
 from rnnops.ops.products import Columns, as_int8
-from rnnops.recurrent.hoist import with_references, without_unread_references
+from rnnops.recurrent.cell_rewrites import with_references, without_unread_references
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.rewrites import prune
 from rnnops.schema import schema_of
@@ -142,7 +142,7 @@ class Weight(NamedTuple):
 
 @dataclass
 class _Names:
-    """What weights are called in a net once they are stored.
+    """The names of stored weights in a net.
 
     Args:
         fixed: blobs that may be weights, and how many axes they have.
@@ -302,7 +302,7 @@ class BoundSplit:
         return net, {name: arrays[name] for name in net.input_names if name in arrays}
 
     def _stays(self, name: str, small: bool) -> bool:
-        """Whether a blob is a constant of the rest."""
+        """True if a blob is a constant of the rest."""
         return not is_float(self.once.dtype_of(self.once.output_blobs[name])) or (small and name in self.known)
 
 

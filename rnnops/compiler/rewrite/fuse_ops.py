@@ -1,4 +1,10 @@
-"""Fusion of ops around recurrences, and channels of convolutions as rows.
+"""Rewrites of a net before it is compiled: ordinals of random ops, rounded products, groups of ops.
+
+Gives every random op its ordinal, which with the seed is the key of its random numbers.
+
+Products of a net, and of the cells in it, as products of rounded operands.
+
+Fusion of ops around recurrences, and channels of convolutions as rows.
 
 Elementwise ops between convolutions work on rows of channels, as products give them, and nothing is turned round.
 
@@ -10,22 +16,76 @@ Fuses ops around recurrences: groups that work row by row become `FusedOps` ops,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from math import prod
 from typing import Any, ClassVar
 
 from rnnops.compiler.graph import makers_before, topological_order
-from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, group_alone, group_ops
 from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare
 from rnnops.loops import MATMULS, Kernel, Pointwise, View
 from rnnops.net import Net
 from rnnops.op import Input, Op
-from rnnops.rewrites import prune
-from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register
+from rnnops.ops.products import ROUNDED
+from rnnops.rewrites import prune, rewritten
+from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register, schema_of
 from rnnops.scopes import free_name
 from rnnops.types import Array, Shape, Type
+
+
+def number_random_ops(net: Net) -> Net:
+    """Number random ops in order, those of cells where the cell stands.
+
+    rewrite: `y, m = Dropout(x); z, n = Dropout(y)`  -->  `y, m = Dropout(x, ordinal=0); z, n = Dropout(y, ordinal=1)`
+    """
+    return _numbered(net, count())
+
+
+def _numbered(net: Net, ordinals: Iterator[int]) -> Net:
+    return rewritten(net, [_numbered_op(op, ordinals) for op in net.ops])
+
+
+def _numbered_op(op: Op, ordinals: Iterator[int]) -> Op:
+    found: dict[str, Any] = {
+        name: _numbered(value, ordinals) for name, value in op.attributes.items() if isinstance(value, Net)
+    }
+    if schema_of(op.type).random:
+        found["ordinal"] = next(ordinals)
+    changed = any(op.attributes.get(name) is not value for name, value in found.items())
+    return replace(op, attributes={**op.attributes, **found}) if changed else op
+
+
+def first_live_random_op(net: Net, training: bool) -> str | None:
+    """The label of a random op that draws numbers, in training or outside of it; None where there is none."""
+    for op in net.ops:
+        nested = [first_live_random_op(value, training) for value in op.attributes.values() if isinstance(value, Net)]
+        if schema_of(op.type).random and schema_of(op.type).draws(op, training):
+            return op.label
+        if any(nested):
+            return next(label for label in nested if label)
+    return None
+
+
+def round_products(net: Net, operands: str) -> Net:
+    """Let products round their operands; the products of gradients follow from them.
+
+    rewrite: `c = MatMul(a, b)`  -->  `c = RoundedMatMul(a, b, operands="bfloat16")`, and Gemm alike
+
+    Args:
+        operands: what they are rounded to.
+    """
+    return net.with_ops([_rounded(op, operands) for op in net.ops]).snapshot()
+
+
+def _rounded(op: Op, operands: str) -> Op:
+    nets = {name: round_products(value, operands) for name, value in op.attributes.items() if isinstance(value, Net)}
+    if op.type in ROUNDED:
+        return replace(op, type=ROUNDED[op.type], attributes={**op.attributes, "operands": operands})
+    return replace(op, attributes={**op.attributes, **nets}) if nets else op
+
 
 TURN, BACK = "ChannelsFirst", "ChannelsLast"
 

@@ -68,7 +68,7 @@ def _unless_across(before: Sequence[Statement], rows: BatchAxes | None) -> Batch
 
 
 def _is_across(statement: Statement, made: Collection[str]) -> bool:
-    """Whether rows of an elementwise statement lie side by side, so that no row is read or written in one piece.
+    """True if rows of an elementwise statement lie side by side, so that no row is read or written in one piece.
 
     It is far slower to have each row by itself then than to leave the statement to a group of its own, whose rows do.
     What is transposed is read in pieces where it is written across; what is computed from that, `made` in the same
@@ -84,13 +84,13 @@ def _is_across(statement: Statement, made: Collection[str]) -> bool:
 
 
 def _is_in_pieces(layout: Layout, row: int) -> bool:
-    """Whether elements of a row lie nearer to each other than to those of the next row."""
+    """True if elements of a row lie nearer to each other than to those of the next row."""
     apart = abs(layout.strides[row])
     return any(0 < abs(stride) < apart for axis, stride in enumerate(layout.strides) if axis != row)
 
 
 def _is_made(read: Access, made: Collection[str]) -> bool:
-    """Whether it is an array of elements of the group's own, each read once."""
+    """True if it is an array of elements of the group's own, each read once."""
     return read.owner in made and all(
         read.layout.strides[axis] or size == 1 for axis, size in enumerate(read.layout.shape)
     )
@@ -99,7 +99,7 @@ def _is_made(read: Access, made: Collection[str]) -> bool:
 def _leading_axis(statement: Statement) -> int:
     """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks.
 
-    Of `[1, D, 1]` it is the first: D are features, a sum of which is no sum over rows.
+    Of `[1, D, 1]` it is the first: D are features, a sum of which is not a sum over rows.
     """
     folded = statement.folded_axes()
     long = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size != 1]
@@ -112,7 +112,7 @@ def rows_known(statements: Sequence[Statement], types: Types, known: Mapping[str
 
 
 def _is_blocked(found: BatchAxes, types: Types) -> bool:
-    """Whether the first statement is a product that runs in blocks."""
+    """True if the first statement is a product that runs in blocks."""
     first = found.statements[0]
     owners = {access.owner for access in first.accesses()}
     sizes, fixed = {owner: types[owner].size for owner in owners}, owners - set(found.axes)
@@ -168,15 +168,15 @@ class FusionGroup:
         return FusionGroup(self.level, tuple(calls), tuple(own), lowered=lowered)
 
     def scatters(self) -> bool:
-        """Whether elements are written where an index says."""
+        """True if elements are written where an index says."""
         return any(statement.target.index for statement in self.lowered.statements)
 
     def multiplies(self) -> bool:
-        """Whether it has products, which are slow on one row, and fast in blocks of many, or in NumPy."""
+        """True if it has products, which are slow on one row, and fast in blocks of many, or in NumPy."""
         return any(statement.form == "product" for statement in self.lowered.statements)
 
     def _reads(self, call: Call) -> bool:
-        """Whether it reads what an op makes as it comes from outside, so that it need not have the op."""
+        """True if it reads what an op makes as it comes from outside, so that it need not have the op."""
         return any(name in self.lowered.views or name in self.lowered.numbers for name in call.op.outputs)
 
     @property
@@ -489,7 +489,7 @@ def _with_rows(group: FusionGroup, statements: Sequence[Statement]) -> FusionGro
 
 
 def _in_blocks(group: FusionGroup, call: Call) -> bool:
-    """Whether all products of an op run in blocks."""
+    """True if all products of an op run in blocks."""
     types = group.lowered.types
     products = [s for s in group.lowered.statements if s.call is call and s.form == "product"]
     known = rows_known(products, types, group.axes) if group.axes else None
@@ -505,7 +505,7 @@ def _in_blocks(group: FusionGroup, call: Call) -> bool:
 
 
 def _over_rows(product: Statement) -> Statement:
-    """What a product of each row becomes where it is summed over rows, as gradients of weights are."""
+    """A product of each row, summed over rows, as gradients of weights are."""
     layout = product.target.layout
     strides = tuple(0 if axis == product.row_axis else stride for axis, stride in enumerate(layout.strides))
     return replace(product, target=replace(product.target, layout=replace(layout, strides=strides)))
@@ -524,7 +524,7 @@ def _is_constant(call: Call) -> bool:
 
 
 def _expands(call: Call, leaves: int) -> bool:
-    """Whether an op is so much larger than what is read for it that it is better computed than read."""
+    """True if an op is so much larger than what is read for it that it is better computed than read."""
     form = form_of(call)
     return isinstance(form, Pointwise) and EXPANDS * leaves <= call.output_types[0].size
 
@@ -538,7 +538,7 @@ def _any_op(call: Call) -> bool:
 
 
 def _moves(call: Call) -> bool:
-    """Whether elements do not stay in order, so that a view is no array of its own."""
+    """True if elements do not stay in order, so that a view is not an array of its own."""
     return call.op.type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 
 

@@ -1,1 +1,1 @@
-"""What is kept for the backward pass: policies, budgets, predicted times."""
+"""The choice of residuals: policies, budgets, predicted times."""

@@ -1,4 +1,4 @@
-"""What a training plan saves: policies, segments, predicted times and byte budgets.
+"""The residuals of a training plan: policies, segments, predicted times and byte budgets.
 
 Which recurrences compute the steps of a segment again instead of keeping their states, as that moves fewer bytes.
 
@@ -35,8 +35,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rnnops.autodiff import GradientNet, differentiate
-from rnnops.checkpoints.policy import ALL, COLLECTION, DEFAULT, MEMORY, NAMES, SPEED, Policy, Saving, Slots
-from rnnops.checkpoints.residuals import Residuals, backward_net, choose_residuals
+from rnnops.checkpoints.policy import (
+    ALL,
+    COLLECTION,
+    DEFAULT,
+    MEMORY,
+    NAMES,
+    SPEED,
+    Policy,
+    Residuals,
+    Saving,
+    Slots,
+    backward_net,
+    choose_residuals,
+)
 from rnnops.checkpoints.slot_schedule import forward_steps
 from rnnops.compiler.buffers.allocations import PartBytes, bytes_of_blobs, part_bytes, state_types, workspace_bytes
 from rnnops.errors import BudgetError, NoBottleneckError, NothingToRecomputeError
@@ -62,13 +74,13 @@ HEAVY = (*PRODUCTS, "RecurrentNetwork")
 
 
 def goes_in_segments(call: Call) -> bool:
-    """Whether computing the steps of a recurrence again is predicted to take less time than keeping its states."""
+    """True if computing the steps of a recurrence again is predicted to take less time than keeping its states."""
     kept, again = seconds(call)
     return again < kept
 
 
 def seconds(call: Call) -> tuple[float, float]:
-    """What keeping all states of a recurrence takes, nothing where they stay in the cache, and computing them again."""
+    """Seconds to keep all states of a recurrence (0 if they stay in the cache), and to recompute them."""
     recurrence = Recurrence(call.op, call.net)
     steps, _ = recurrence.steps_and_batch(input_types(recurrence, call))
     program = cell_program(recurrence, call)
@@ -86,7 +98,7 @@ def elementwise_results(call: Call) -> float:
 
 
 def with_segments(saved: Saved, steps: StepsOf, longer: int = 1) -> tuple[Saved, frozenset[str]]:
-    """What is saved, with the steps of a segment in ops that are to go in segments, and the keys of those that cannot.
+    """The residuals with segments, where an op can have them, and the keys of ops that cannot.
 
     Args:
         saved: with recurrences that are marked by segments of one step.
@@ -138,7 +150,7 @@ def predicted_time(saved: tuple[Program, GradientNet, Residuals], forward_steps:
 
 
 def _work(call: Call) -> float:
-    """What takes time of an op, in multiply-adds of products."""
+    """The work of an op, in multiply-adds of products."""
     if call.op.type == "RecurrentNetwork":
         recurrence = Recurrence(call.op, call.net)
         inner = cell_program(recurrence, call).calls
@@ -153,12 +165,12 @@ def _elementwise(call: Call) -> float:
 
 
 def _has_products(call: Call) -> bool:
-    """Whether a step of a recurrence has any."""
+    """True if a step of a recurrence has any."""
     return any(inner.op.type in HEAVY for inner in cell_program(Recurrence(call.op, call.net), call).calls)
 
 
 def _again(call: Call) -> float:
-    """What the backward pass of a recurrence does a second time."""
+    """The work that the backward pass of a recurrence repeats."""
     if call.op.attributes.get("segments"):
         return _work(call)
     recurrence = Recurrence(call.op, call.net)
@@ -168,7 +180,7 @@ def _again(call: Call) -> float:
 
 
 def _moved(call: Call) -> float:
-    """What it takes to write and read what is kept of steps without products, nothing where that stays in the cache.
+    """Seconds to write and read residuals of steps without products; 0 if they stay in the cache.
 
     Of states at borders of segments there are few.
     """
@@ -399,7 +411,7 @@ def by_policy(
     segments: StepsOf | None = None,
     whole: frozenset[str] = frozenset(),
 ) -> Saved:
-    """What a policy saves.
+    """The residuals of a policy.
 
     Args:
         segments: says how recurrences can go in segments, None where none can.
@@ -442,7 +454,7 @@ def in_parts(program: Program, slots: Slots) -> Net:
 
 
 def _has_steps(call: Call) -> bool:
-    """Whether a call is a recurrence in training form of at least one step."""
+    """True if a call is a recurrence in training form of at least one step."""
     if not is_training_form(call.op):
         return False
     recurrence = Recurrence(call.op, call.net)

@@ -1,1 +1,1 @@
-"""What runs when: batch axes, products, stages over time, loop nests, shares of threads."""
+"""The schedule: batch axes, products, stages over time, loop nests, shares of threads."""

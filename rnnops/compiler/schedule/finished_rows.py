@@ -122,7 +122,7 @@ class _Simplifier:
     # -- statements ----------------------------------------------------------------------------------------------
 
     def _simplified(self, statement: Statement) -> Statement | None:
-        """What a statement becomes, None where it adds nothing to what is there."""
+        """The simplified statement; None if it adds nothing."""
         statement = replace(statement, operands=tuple(self._known(o) for o in statement.operands))
         value = self._value(statement)
         if value is None:
@@ -134,11 +134,11 @@ class _Simplifier:
         return replace(statement, operands=(value,), form="copy")
 
     def _is_read(self, operand: Access) -> bool:
-        """Whether it is what a step reads from a tensor, and nothing writes."""
+        """True if it is what a step reads from a tensor, and nothing writes."""
         return operand.owner in self.plan.slots and operand.owner not in self.writers
 
     def _is_whole(self, statement: Statement, value: Access) -> bool:
-        """Whether elements of a value and of all of a target have the same numbers."""
+        """True if elements of a value and of all of a target have the same numbers."""
         target, kind = statement.target, self.plan.types[statement.target.owner]
         whole = not statement.fold and prod(statement.extents) == kind.size and kind.dtype == statement.dtype
         return whole and value.index is None and value.layout == target.layout
@@ -171,7 +171,7 @@ class _Simplifier:
         return _algebra(kind, operands, self.over)
 
     def _compares(self, timestep: Access | Number, lengths: Access | Number) -> bool:
-        """Whether these are the step's number and the rows' lengths."""
+        """True if these are the step's number and the rows' lengths."""
         owners = [operand.owner for operand in (timestep, lengths) if isinstance(operand, Access)]
         return owners == [self.timestep, self.lengths]
 
@@ -199,7 +199,7 @@ def _short_sum(statement: Statement) -> Statement:
 
 
 def _folded_number(statement: Statement, value: Number) -> Statement | None:
-    """What a fold over one number becomes."""
+    """A fold over one number, without the fold."""
     unchanged = _is_zero(value) if statement.fold in ("add", "or") else False
     if statement.start is None:
         return None if unchanged else replace(statement, operands=(value,), form="copy")
@@ -256,7 +256,7 @@ def gather_rows(scan: Scan, plan: StepPlan, nodes: Sequence[Node], kind: str) ->
 
 @dataclass(frozen=True)
 class _Part:
-    """What a product reads of an owner: `[rows, columns]` at `offset`, in rows of `stride` numbers."""
+    """The part of a buffer that a product reads: `[rows, columns]` at `offset`, in rows of `stride` numbers."""
 
     owner: str
     offset: int
@@ -433,7 +433,7 @@ def _interleaved(scan: Scan, plan: StepPlan) -> str:
 
 
 def _lies_by_rows(owner: str, scan: Scan, plan: StepPlan) -> bool:
-    """Whether the batch axis comes first in a step of an owner; a window has its steps before that."""
+    """True if the batch axis comes first in a step of an owner; a window has its steps before that."""
     axis, shape = plan.batch_axes.get(owner), plan.types[owner].shape
     windows = len(shape) - len(scan.tensors[plan.slots[owner].tensor].shape) if owner in plan.slots else 0
     return axis is not None and axis >= windows and prod(shape[windows:axis]) == 1

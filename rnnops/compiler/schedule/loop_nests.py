@@ -101,7 +101,7 @@ def _streaming(statement: Statement) -> Statement:
 
 
 def is_register_fold(statement: Statement) -> bool:
-    """Whether the folded axes are the innermost ones, so that the value fits a register."""
+    """True if the folded axes are the innermost ones, so that the value fits a register."""
     folded = statement.folded_axes()
     count = len(statement.extents)
     in_order = folded == tuple(range(count - len(folded), count))
@@ -133,7 +133,7 @@ class _GrowingNest:
             self.touched.setdefault(access.owner, []).append(access)
 
     def shared(self, statement: Statement) -> Iterator[tuple[Statement, Access]]:
-        """What is written by one and touched by the other: the writer and the other's access."""
+        """The pairs of statements that share memory: the writer and the other's access."""
         for access in statement.accesses():
             for other in self.writers.get(access.owner, ()):
                 if _overlap(access, other.target):
@@ -162,12 +162,12 @@ def _place(nests: list[_GrowingNest], statement: Statement) -> None:
 
 
 def _conflicts(nest: _GrowingNest, statement: Statement) -> bool:
-    """Whether the statement must come after the nest, or into it."""
+    """True if the statement must come after the nest, or into it."""
     return any(True for _ in nest.shared(statement))
 
 
 def _overlap(a: Access, b: Access) -> bool:
-    """Whether two accesses to one owner may touch the same element: by the ranges of their numbers."""
+    """True if two accesses to one owner may touch the same element: by the ranges of their numbers."""
     if a.index is not None or b.index is not None:
         return True
     (a_first, a_last), (b_first, b_last) = a.layout.span(), b.layout.span()
@@ -175,7 +175,7 @@ def _overlap(a: Access, b: Access) -> bool:
 
 
 def _shares_elements(nest: _GrowingNest, statement: Statement) -> bool:
-    """Whether everything that is written there or here and touched by the other is touched at the same element."""
+    """True if everything that is written there or here and touched by the other is touched at the same element."""
     return all(_same_element(writer, access) for writer, access in nest.shared(statement))
 
 
@@ -377,7 +377,7 @@ def _made_again(
 
 
 def _is_cheap(statement: Statement, kept: Collection[str], statements: Sequence[Statement]) -> bool:
-    """Whether a statement is one multiplication or addition, of which nobody else reads the result."""
+    """True if a statement is one multiplication or addition, of which nobody else reads the result."""
     if statement.fold or statement.form != "apply" or statement.made_by().op.type not in CHEAP:
         return False
     owner = statement.target.owner

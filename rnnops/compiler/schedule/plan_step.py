@@ -88,7 +88,7 @@ def verify_plan(scan: Scan, plan: StepPlan) -> None:
 
 
 def _given(scan: Scan, invariant: Iterable[str]) -> set[str]:
-    """What is there when a step begins."""
+    """The buffers that exist when a step begins."""
     return {*scan.reads, *invariant, *([] if scan.timestep is None else [scan.timestep])}
 
 
@@ -130,7 +130,7 @@ def _verify_nodes(
 
 
 def _verify_places(node: Node, types: Mapping[str, Type]) -> None:
-    """What a node touches lies in the memory of its owners."""
+    """Raise if a node touches memory outside its buffers."""
     if isinstance(node, Statement):
         for access in node.accesses():
             _verify_access(node, access, types)
@@ -172,9 +172,9 @@ ROWS_APART: tuple[StepPass, ...] = (  # each may raise MixedError
     split_sums,  # which is what this looks for; what it adds is merged and marked as well
     merge_folds,
     mark_rows,
-    contract_sums,  # before products are blocked: they are no rows times a matrix
+    contract_sums,  # before products are blocked: they are not rows times a matrix
     turn_contractions,
-    drop_unread,  # so that what only sums read which are contracted is no product
+    drop_unread,  # so that what only sums read which are contracted is not a product
     block_products,
 )
 ROWS_TOGETHER: tuple[StepPass, ...] = (

@@ -124,7 +124,7 @@ def as_contraction(
 
 
 def _common_stride(access: Access, axes: Iterable[int], single: int) -> int | None:
-    """The stride of several axes taken as one, `single` where nothing moves, None where they are no one axis."""
+    """The stride of several axes taken as one, `single` where nothing moves, None where they are not one axis."""
     stride, step = None, 0
     for axis in reversed([axis for axis in axes if access.layout.shape[axis] > 1]):
         size, own = access.layout.shape[axis], access.layout.strides[axis]
@@ -140,7 +140,7 @@ def _common_stride(access: Access, axes: Iterable[int], single: int) -> int | No
 def _is_matrix(
     access: Access, stride: int | None, rows: int, columns: int, column_stride: int, sizes: Mapping[str, int]
 ) -> bool:
-    """Whether an access is `[rows, columns]` within rows of `stride` numbers that make up one step of its owner."""
+    """True if an access is `[rows, columns]` within rows of `stride` numbers that make up one step of its owner."""
     if stride is None or stride <= 0 or rows * stride != sizes[access.owner]:
         return False
     within = access.layout.offset % stride + columns <= stride
@@ -202,7 +202,7 @@ def block_products(step: LoweredStep) -> LoweredStep:
 
 
 def _rows_outermost(step: LoweredStep, statement: Statement, product: StepProduct, sizes: Mapping[str, int]) -> bool:
-    """Whether the rows that a thread owns lie one behind the other."""
+    """True if the rows that a thread owns lie one behind the other."""
     if step.whole:
         return True
     if statement.row_axis is None:
@@ -227,7 +227,7 @@ def _dependent(statements: Sequence[Statement], sources: set[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Rules:
-    """What is known of a step where its sums of products are scheduled.
+    """Facts about a step for the schedule of its sums of products.
 
     Args:
         products: by target.
@@ -246,25 +246,25 @@ class Rules:
     in_place: float = inf
 
     def is_only_in(self, operand: Operand, target: Access) -> TypeGuard[Access]:
-        """Whether an operand is for this sum alone, and lies as the sum does."""
+        """True if an operand is for this sum alone, and lies as the sum does."""
         if not isinstance(operand, Access) or operand.layout != target.layout or operand.owner in self.stored:
             return False
         product = self.products.get(operand.owner)
         return self.reads.get(operand.owner) == 1 and (product is None or product.size == operand.layout.size)
 
     def adds(self, operand: Operand, target: Access) -> TypeGuard[Access]:
-        """Whether an operand is a product that may add to what is there."""
+        """True if an operand is a product that may add to what is there."""
         if not self.is_only_in(operand, target) or operand.owner not in self.products:
             return False
         product = self.products[operand.owner]
         return product.rounding in ("", INT8) or product.inner <= self.in_place
 
     def waits(self, operand: Access) -> bool:
-        """Whether an operand is a product of what depends on an earlier step; others run for many steps at once."""
+        """True if an operand is a product of what depends on an earlier step; others run for many steps at once."""
         return operand.owner in self.products and self.products[operand.owner].left in self.carried
 
     def is_bias(self, operand: Operand) -> TypeGuard[Access]:
-        """Whether an operand is a row that is the same at every step."""
+        """True if an operand is a row that is the same at every step."""
         if not isinstance(operand, Access) or operand.owner not in self.invariant or operand.index:
             return False
         return all(stride == 0 for stride in operand.layout.strides[:-1]) and operand.layout.strides[-1] == 1

@@ -93,7 +93,7 @@ def _heads_as_rows(scan: Scan, plan: StepPlan, statements: Sequence[Statement]) 
 
 
 def _are_rows(plan: StepPlan, found: BatchAxes) -> bool:
-    """Whether heads are independent, and lie one behind the other in all that is written."""
+    """True if heads are independent, and lie one behind the other in all that is written."""
     if found.mixing or any(prod(plan.types[owner].shape[:axis]) != 1 for owner, axis in found.axes.items()):
         return False
     for statement in found.statements:
@@ -136,7 +136,7 @@ def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
 
 
 def _can_join(statement: Statement, with_heads: Statement, owners: Collection[str]) -> bool:
-    """Whether a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
+    """True if a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
     rows, heads = statement.row_axis, with_heads.row_axis
     if rows is None or heads is None:
         return rows is heads
@@ -198,7 +198,7 @@ def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
 
 
 def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
-    """Whether nothing reads an element of `read` behind the statement that writes its successor."""
+    """True if nothing reads an element of `read` behind the statement that writes its successor."""
     places = [
         (n, i) for n, nest in enumerate(nests) for i, s in enumerate(nest.statements) if s.target.owner == written
     ]
@@ -221,7 +221,7 @@ def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
 
 
 def copies(statement: Statement, owner: str) -> bool:
-    """Whether a statement does nothing where its target lies where this owner does."""
+    """True if a statement does nothing where its target lies where this owner does."""
     if statement.form != "copy" or statement.fold:
         return False
     (source,) = statement.operands
@@ -256,7 +256,7 @@ def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
 
 
 def goes_outside(scan: Scan, plan: StepPlan) -> bool:
-    """Whether a row may go through all its steps by itself."""
+    """True if a row may go through all its steps by itself."""
     return _can_be_outside(scan, plan) and _is_mostly_states(scan, plan) and _stays_in_cache(scan)
 
 
@@ -275,7 +275,7 @@ def _for_states(
 
 
 def is_row_loop(stage: Stage) -> bool:
-    """Whether a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
+    """True if a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
     return stage.cyclic and _is_elementwise(stage)
 
 
@@ -292,7 +292,7 @@ def _read_in(stages: Iterable[Stage]) -> set[str]:
 
 
 def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
-    """Whether rows are independent in a loop of elementwise work, and no two of them add to one sum."""
+    """True if rows are independent in a loop of elementwise work, and no two of them add to one sum."""
     if not (plan.batch_axes or scan.batch == 1) or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
         return False
     if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
@@ -303,7 +303,7 @@ def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
 
 
 def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
-    """Whether a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
+    """True if a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
     carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
     states = sum(prod(plan.types[owner].shape) for owner in carried)
     nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
@@ -313,7 +313,7 @@ def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
 
 
 def _stays_in_cache(scan: Scan) -> bool:
-    """Whether most of what a step touches is the same memory at every step: a row's steps in others lie far apart."""
+    """True if most of what a step touches is the same memory at every step: a row's steps in others lie far apart."""
     tensors = [tensor for name, tensor in scan.tensors.items() if name.role is not Role.BORDER]
     stay = sum(prod(tensor.shape) for tensor in tensors if tensor.ring or tensor.segment)
     return stay > sum(prod(tensor.shape) for tensor in tensors) - stay

@@ -48,7 +48,7 @@ class LoweredStep:
 
     @property
     def statements(self) -> list[Statement]:
-        """Nodes that are no large products."""
+        """Nodes that are not large products."""
         return [node for node in self.nodes if isinstance(node, Statement)]
 
     @property
@@ -115,7 +115,7 @@ class StepPlan:
 
     @cached_property
     def may_fail(self) -> bool:
-        """Whether a run says so where a number is none that an op takes (`Statement.may_fail`)."""
+        """True if a run says so where a number is none that an op takes (`Statement.may_fail`)."""
         stages = (*self.stages, *self.past_end)
         return any(isinstance(n, Statement) and n.may_fail() for stage in stages for n in stage.nodes)
 

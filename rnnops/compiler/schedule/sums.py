@@ -167,7 +167,7 @@ def contract_sums(step: LoweredStep) -> LoweredStep:
 
 
 def _is_summed(statement: Statement, step: LoweredStep, writers: Counter[str]) -> bool:
-    """Whether it alone writes a sum, over rows where they are independent."""
+    """True if it alone writes a sum, over rows where they are independent."""
     if step.whole:
         return writers[statement.target.owner] == 1
     return statement.row_axis in statement.folded_axes()
@@ -225,7 +225,7 @@ def late_calls(
         lowered: the step.
         references: blobs that are the same at every step.
 
-    Raises MixedError where something is no linear function of sums.
+    Raises MixedError where something is not a linear function of sums.
     """
     summed = {blob for blob, access in lowered.views.items() if access.owner in frontier}
     zeros, fixed = {name for name, value in lowered.numbers.items() if value == 0}, set(references)
@@ -235,7 +235,7 @@ def late_calls(
         outputs = [name for name in call.op.outputs if name]
         if any(name in summed for name in call.op.inputs) and outputs[0] not in frontier:
             if not _is_linear(call, summed, fixed, zeros):
-                raise MixedError(f"'{outputs[0]}' is no linear function of sums over rows")
+                raise MixedError(f"'{outputs[0]}' is not a linear function of sums over rows")
             late.append(call)
             summed.update(outputs)
         elif all(name in fixed for name in call.op.inputs if name) and not schema_of(call.op.type).random:
@@ -245,7 +245,7 @@ def late_calls(
 
 
 def _is_linear(call: Call, summed: Collection[str], fixed: Collection[str], zeros: Collection[str]) -> bool:
-    """Whether a call is linear in what is summed, for what is fixed."""
+    """True if a call is linear in what is summed, for what is fixed."""
     names, kind = [name for name in call.op.inputs if name], call.op.type
     others = [name for name in names if name not in summed]
     if kind in SUMS:
@@ -272,7 +272,7 @@ def _fills_with_zero(call: Call, zeros: Collection[str]) -> bool:
 
 
 def is_linear(form: Reduction) -> bool:
-    """Whether a reduction is a sum of its elements, or their mean."""
+    """True if a reduction is a sum of its elements, or their mean."""
     plain = fold_word(form.combine) == "add" and normal_text(form.element) == normal_text("{0}")
     return plain and normal_text(form.finish) in map(normal_text, ("{acc}", "{acc} / {count}"))
 
@@ -318,7 +318,7 @@ def _frontier(step: LoweredStep) -> set[str]:
     frontier = {s.target.owner for s in step.statements if s.row_axis in s.folded_axes()}
     writers = [s for s in step.statements if s.target.owner in frontier]
     if any(s.row_axis not in s.folded_axes() or s.fold != "add" for s in writers):
-        raise MixedError("a fold over rows is written in parts, or is no sum")
+        raise MixedError("a fold over rows is written in parts, or is not a sum")
     return frontier
 
 
@@ -338,7 +338,7 @@ def _left(
     stored: Collection[str],
     wanted: Collection[str],
 ) -> list[Statement]:
-    """What is left of a step: neither what waits, nor sums over rows that nobody wants."""
+    """The rest of a step, without the work that waits and without unused sums over rows."""
     waits = {name for call in late.calls for name in call.op.outputs}
     left = [s for s in nodes if s.blob not in waits or s.target.owner in stored]
     if any(access.owner in frontier for s in left for access in s.reads()):

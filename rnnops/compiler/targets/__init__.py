@@ -1,1 +1,1 @@
-"""What kernel IR runs on: each target renders it and calls what comes out."""
+"""Targets: each renders kernel IR and calls the result."""

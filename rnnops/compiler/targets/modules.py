@@ -1,6 +1,6 @@
 """Generated modules on disk: text goes into a file named by its hash, and is imported from there.
 
-The folder is that of `rnnops.kernels.cache_folder`, where machine code lies too, so that a text is compiled once on a
+The folder is that of `rnnops.kernels.object_cache`, where machine code lies too, so that a text is compiled once on a
 machine.
 """
 
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from rnnops.kernels.cache_folder import cache_folder, folder_of_process, reason, warn_once
+from rnnops.kernels.object_cache import cache_folder, folder_of_process, reason, warn_once
 from rnnops.util import LOADING
 
 

@@ -12,8 +12,8 @@ from rnnops.compiler.buffers.memory import PLAIN, Memory, flat_memory
 from rnnops.compiler.codegen.scan_module import Again, ScanModule, write_scan
 from rnnops.compiler.ir.kernel import Module
 from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.schedule.batch_axis import ScanTeam, order_rows, share_work
 from rnnops.compiler.schedule.places import Layouts, lay_out
-from rnnops.compiler.schedule.share_work import ScanTeam, order_rows, share_work
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cpu.native import native_scan
 from rnnops.compiler.targets.cpu.team import OpenMP, run_in_region, run_together
@@ -44,7 +44,7 @@ class Written:
 
 
 class Target(Protocol):
-    """What scans run on.
+    """A target that scans run on.
 
     Args:
         tile_rows: rows of a tile's products, about.
@@ -112,11 +112,11 @@ class Target(Protocol):
         """The sum over the first axis of an array, in the memory of another."""
 
     def references(self, program: Program) -> Mapping[str, Any]:
-        """What runs ops that are not compiled, by key; the interpreter runs those that are not in it."""
+        """Runners of ops that are not compiled, by key; the interpreter runs the others."""
 
 
 class OnHost:
-    """What targets have in common whose arrays are NumPy's."""
+    """Base of targets whose arrays are NumPy's."""
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Processor(OnHost):
 
 @dataclass(frozen=True)
 class OnOneThread(OnHost):
-    """What targets have in common that share out nothing."""
+    """Base of targets with one thread."""
 
     tile_rows: int = TILE_ROWS
     compacts: bool = True
@@ -225,7 +225,7 @@ class PlainPython(OnOneThread):
 
 
 def was_wrong(work: Work) -> bool:
-    """Whether a run has met an index or a label out of range; the next one starts afresh."""
+    """True if a run has met an index or a label out of range; the next one starts afresh."""
     status = work[1]
     wrong = bool(status[0] != 0)
     status[0] = 0

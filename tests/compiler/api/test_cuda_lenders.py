@@ -18,8 +18,7 @@ from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.errors import DeviceError
 from rnnops.kernels.cuda import memory, streams
 from rnnops.kernels.cuda.device_array import DeviceArray, copy_to, empty, settled
-from rnnops.kernels.cuda.lenders import current_lender, lent_by
-from rnnops.kernels.cuda.memory import in_stream
+from rnnops.kernels.cuda.memory import current_lender, in_stream, lent_by
 
 pytestmark = [pytest.mark.cuda, in_simulator]
 

@@ -85,7 +85,7 @@ def test_a_mixture_is_an_error_that_names_what_is_where() -> None:
             call(mixed)
     with pytest.raises(ro.FeedError, match=r"blob 'lengths'.*on the host: lengths; on the device: .*ro.on_device"):
         run({**on_device(feeds), "lengths": feeds["lengths"]})
-    with pytest.raises(ro.FeedError, match="no array"):
+    with pytest.raises(ro.FeedError, match="not an array"):
         run({**feeds, "x": [1.0]})
     with pytest.raises(ro.FeedError, match="float64"):
         run({**on_device(feeds), "x": ro.on_device(feeds["x"].astype("float32"))})

@@ -256,7 +256,7 @@ def test_what_no_stream_can_be_opened_with() -> None:
     rejects(ro.StreamError, opened(initial={"x": np.zeros(H)}), "blob 'x'", "initial=")
     rejects(ro.StreamError, opened(initial={"h_in": np.zeros((1, 2, H))}), "blob 'h_in'", "float64[1, 3, 5]")
     rejects(ro.StreamError, opened(initial={"h_in": np.zeros((1, 1, N, H))}), "blob 'h_in'", "does not fit")
-    rejects(ro.FeedError, opened(initial={"h_in": 0.0}), "blob 'h_in'", "no array")
+    rejects(ro.FeedError, opened(initial={"h_in": 0.0}), "blob 'h_in'", "not an array")
     rejects(ro.FeedError, opened(initial={"h_in": np.zeros(H, "float32")}), "two dtypes")
     rejects(ro.FeedError, opened(dtype="float32"), "dtype")
     net = ro.Net("mixed")

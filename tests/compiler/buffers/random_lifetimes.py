@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
-from rnnops.compiler.buffers.lifetimes import Lifetimes
+from rnnops.compiler.buffers.allocations import Lifetimes
 
 
 def random_lifetimes(seed: int, ops: int) -> tuple[Lifetimes, list[set[int]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_programs import program_of
 
 from rnnops.compiler.buffers.memory import GRADIENT, KEPT, OUTPUT, SCRATCH, SUMS, Buffer, Demand, made_before
-from rnnops.compiler.lower.expand_ops import hoist_invariants
+from rnnops.compiler.lower.lower_ops import hoist_invariants
 
 OUT, STATE = Buffer("out", OUTPUT, "float32", (4,)), Buffer("state", KEPT, "float32", (5, 4))
 TOTAL, GRAD = Buffer("total", SUMS, "float32", (2, 4)), Buffer("gradient", GRADIENT, "float32", (4,))

@@ -10,9 +10,9 @@ from each import check_each
 from random_lifetimes import alive_at, most_by_hand, orders, random_lifetimes
 
 import rnnops as ro
-from rnnops.compiler.buffers.lifetimes import least_alive, lifetimes_of, most_alive, order_ops
+from rnnops.compiler.buffers.allocations import least_alive, lifetimes_of, most_alive, order_ops
 from rnnops.compiler.graph import makers_before, topological_order
-from rnnops.compiler.rewrite.number_random_ops import number_random_ops
+from rnnops.compiler.rewrite.fuse_ops import number_random_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.schema import RunContext
 from rnnops.types import Type, type_of

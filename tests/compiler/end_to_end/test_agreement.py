@@ -11,7 +11,7 @@ from devices import DEVICES, PLAIN
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 from rnnops.kernels.cpu.processor import WIDTHS
 
 NETS: dict[str, Callable[[], ro.Net]] = {

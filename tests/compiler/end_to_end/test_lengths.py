@@ -15,7 +15,7 @@ from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import ForwardScan, ScanResiduals
 from rnnops.compiler.ir.statements import Stage, Statement
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 
 Arrays = dict[str, np.ndarray]
 

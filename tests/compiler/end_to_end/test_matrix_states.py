@@ -9,7 +9,7 @@ from devices import PLAIN
 from matrix_cells import CELLS, assert_close, assert_equal, case, results
 
 import rnnops as ro
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 
 
 @pytest.mark.parametrize("reverse", [False, True])

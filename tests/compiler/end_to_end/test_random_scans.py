@@ -15,7 +15,7 @@ from devices import PLAIN, Device
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 from rnnops.testing import check_devices, random_net
 
 COUNT, BLOCK = 300, 10

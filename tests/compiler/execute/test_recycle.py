@@ -14,7 +14,7 @@ from small_runs import same
 
 import rnnops as ro
 from bench import language_model
-from rnnops.compiler.buffers.lifetimes import lifetimes_of
+from rnnops.compiler.buffers.allocations import lifetimes_of
 from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.recycle import SMALL, Recycled
@@ -99,7 +99,7 @@ def test_results_have_the_same_bits(name: str) -> None:
 @pytest.mark.usefixtures("_poisoned")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_compiled_kernels_have_the_same_bits(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rnnops.compiler.schedule.share_work.LITTLE_WORK", 0)
+    monkeypatch.setattr("rnnops.compiler.schedule.batch_axis.LITTLE_WORK", 0)
     net = words()
     feeds = feeds_of(net)
     recycled, plain = (

@@ -13,7 +13,7 @@ from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.forward import ForwardScan
 from rnnops.compiler.saving import choose_saved, choose_saved as choose_segments
 from rnnops.compiler.saving.choose_saved import goes_in_segments, seconds
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from word_nets import D, T, feeds_of, words_net
 
 import rnnops as ro
 from rnnops.compiler.execute.compile_programs import Stepped
-from rnnops.compiler.execute.row_pass import RowPass
+from rnnops.compiler.execute.forward import RowPass
 from rnnops.compiler.pipeline import TrainingPlan
 from rnnops.loops import View
 from rnnops.schema import Call, schema_of

@@ -7,7 +7,7 @@ from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.buffers.memory import GRADIENT, SUMS, allocate
-from rnnops.compiler.execute.row_pass import Totals
+from rnnops.compiler.execute.forward import Totals
 from rnnops.compiler.targets.target import PLAIN_PYTHON
 
 T, N, H = 4, 3, 2

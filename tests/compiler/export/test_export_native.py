@@ -101,7 +101,7 @@ def test_macros_of_c_are_no_names_of_arguments(tmp_path: Path) -> None:
 
 
 def test_a_net_that_c_cannot_call_by_its_name_is_called_model(tmp_path: Path) -> None:
-    """Keywords of C and C++, macros, what the library's headers and functions are called, and what is no word."""
+    """Keywords of C and C++, macros, what the library's headers and functions are called, and what is not a word."""
     names = (
         "int",
         "class",
@@ -225,7 +225,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ro.FeedError, match=r"state|become one input"):
             run.export_native(tmp_path / "new", states=states)
     for folder in (3, None, b"new"):
-        with pytest.raises(ro.FeedError, match="folder is no path; wanted a string or a Path"):
+        with pytest.raises(ro.FeedError, match="folder is not a path; wanted a string or a Path"):
             run.export_native(folder)  # type: ignore[arg-type]
     for name in ("", "1", "a-b", "int", "x;y", 3, "_net", "class", "string", "Math", "sem", "x" * 500, "n\n", "\u00e9"):
         with pytest.raises(ro.FeedError, match="word of C"):

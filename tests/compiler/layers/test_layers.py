@@ -13,7 +13,7 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
-from rnnops.compiler.layers import layer_steps
+from rnnops.compiler.layers import layer_plan as layer_steps
 from rnnops.testing.objective import difference, tolerance_of
 from rnnops.testing.random_net import random_net
 
@@ -315,7 +315,7 @@ def test_an_error_on_the_way_gives_outputs_back(monkeypatch: pytest.MonkeyPatch)
     ("arguments", "said"),
     [
         ({"output": ["fc9"]}, r"net 'perceptron', blob 'fc9': output names no layer; wanted one of fc1, fc0"),
-        ({"output": 3}, r"output is no list of layer names; got 3"),
+        ({"output": 3}, r"output is not a list of layer names; got 3"),
         ({"output": [["fc0"]]}, r"output names no layer"),
         ({"freeze": "w0"}, r"blob 'w0': freeze names no layer; wanted one of fc1, fc0\. A layer is"),
         ({"output": ["fc0"], "freeze": "fc1"}, r"layer 'fc0', which comes after layer 'fc1'.*Leave it out"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from small_programs import call_of
 
-from rnnops.compiler.lower.check_fold import check_fold, evaluate
+from rnnops.compiler.lower.lower_ops import check_fold, evaluate
 from rnnops.errors import OpError
 from rnnops.loops import Reduction
 from rnnops.schema import form_of

@@ -15,7 +15,7 @@ from op_cases import INF, NAN, Array, Case, declare
 from op_table import CASES, INTERNAL_CASES
 
 import rnnops as ro
-from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.loops import Expansion, Kernel, Pointwise, ProductForm, Reduction, View
 from rnnops.ops.normalization import Softmax
@@ -282,7 +282,7 @@ def test_labels_are_still_checked() -> None:
     program = typed(LOSS, **TEXTS["a name is taken"][2])
     feeds = {"x": np.zeros((3, 2), np.float32), "labels": np.array([0, 1, 2], np.int32), "y/neg_0": np.float32(0)}
     for checked in (program, expand_ops(program)):
-        with pytest.raises(ro.TypeRuleError, match="a label is no class; wanted 0 to 1; got 2"):
+        with pytest.raises(ro.TypeRuleError, match="a label is not a class; wanted 0 to 1; got 2"):
             results(checked, feeds, ["y"])
 
 

@@ -10,7 +10,7 @@ from devices import DEVICES
 from scan_cases import step_of
 
 import rnnops as ro
-from rnnops.compiler.lower.expand_ops import Hoisted, hoist_invariants
+from rnnops.compiler.lower.lower_ops import Hoisted, hoist_invariants
 
 N, D = 3, 2
 Build = Callable[..., ro.Blob]

@@ -124,7 +124,7 @@ def test_a_label_that_is_no_class_is_the_references_error(wrong: int, ignore_ind
     labels[3, 2] = wrong
     messages = []
     for device in ("reference", "plain"):
-        with pytest.raises(ro.TypeRuleError, match="a label is no class") as caught:
+        with pytest.raises(ro.TypeRuleError, match="a label is not a class") as caught:
             DEVICES[device](label_net(ignore_index)).vjp(label_feeds(labels))
         messages.append(str(caught.value))
     assert messages[0] == messages[1]

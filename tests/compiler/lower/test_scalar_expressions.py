@@ -328,7 +328,7 @@ def test_names_of_constants() -> None:
     ("value", "dtype"), [(300, "int8"), (-1, "uint8"), (2.5, "int32"), (NAN, "int64"), (INF, "int8")]
 )
 def test_numbers_that_do_not_fit_are_refused(value: float, dtype: str) -> None:
-    with pytest.raises(ValueError, match=f"is no {dtype}"):
+    with pytest.raises(ValueError, match=f"is not a number of {dtype}"):
         Constants().of(value, dtype)
 
 

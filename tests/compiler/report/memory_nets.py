@@ -45,7 +45,7 @@ def attention() -> ro.Net:
 
 
 def window(reverse: bool) -> ro.Net:
-    """A state of which a step sees three, an output that is no state, a parameter that is changed once, by a name."""
+    """A state of which a step sees three, an output that is not a state, a parameter that is changed once, a name."""
     cell = ro.Net("cell")
     x_t, seen, w = cell.inputs("x_t", "seen", "w")
     cell.outputs(

@@ -17,10 +17,10 @@ from verify_kernels import RUNTIME
 import rnnops as ro
 from rnnops.compiler.buffers.memory import ALIGNMENT, Block, Buffer, Pool, allocate
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
-from rnnops.compiler.report.memory_table import MemoryRow, PassMemory
+from rnnops.compiler.report.memory_timeline import MemoryRow, PassMemory
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.kernels.cpu import write_runtime
-from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.barrier import GIVEN
 from rnnops.kernels.cpu.runtime import THREADS
 
 CLOSE = 64 * 1024

@@ -13,7 +13,7 @@ from small_runs import lstm_feeds, lstm_net, product_net
 import rnnops as ro
 from rnnops.compiler import PlannedRun
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.report.memory_table import readable
+from rnnops.compiler.report.memory_timeline import readable
 
 
 def plain_run(net: ro.Net, **tuning: Any) -> ro.Run:
@@ -63,8 +63,8 @@ def test_what_is_bound_is_planned_with() -> None:
         ({"x": (T, -1, D), "lengths": (N,)}, ["x", "no shape", "-1"]),
         ({"x": (T, N, 0.5), "lengths": (N,)}, ["x", "no shape", "0.5"]),
         ({"x": (T, True, D), "lengths": (N,)}, ["x", "no shape"]),
-        ({"x": T, "lengths": (N,)}, ["x", "no array", "int"]),
-        ({"x": "xyz", "lengths": (N,)}, ["x", "no array", "str"]),
+        ({"x": T, "lengths": (N,)}, ["x", "not an array", "int"]),
+        ({"x": "xyz", "lengths": (N,)}, ["x", "not an array", "str"]),
         ({"x": (T, N, D), "lengths": np.zeros(N)}, ["lengths", "int32", "float64"]),
         ({"x": (T, N, D), "lengths": (N,), "s/i2h_w": (1, D)}, ["s/i2h_w", "wrong shape", f"[1, {D}]"]),
         ({"x": np.zeros((T, N, D)), "lengths": (N,), "dtype": "float32"}, ["float32", "float64"]),

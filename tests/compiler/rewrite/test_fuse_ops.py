@@ -10,7 +10,7 @@ import pytest
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
-from rnnops.compiler.schedule import share_work
+from rnnops.compiler.schedule import batch_axis as share_work
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Op
 from rnnops.types import Shape, Type
@@ -62,7 +62,7 @@ def test_steps_are_the_rows_of_a_batch_of_one() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (1, 3), (1, 2, 4, 3)])
 def test_one_row_that_has_no_steps_stays_one(shape: Shape) -> None:
-    """Features are no rows, and a product of many matrices is none of rows with one."""
+    """Features are not rows, and a product of many matrices is none of rows with one."""
     text = "net n(h, w)\n    y = MatMul(h, w)\n    return y=y\n"
     w = (1, 2, 3, 5) if len(shape) == 4 else (3, 5)
     assert groups(typed(text, h=shape, w=w)) == ["y = MatMul"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import rnnops as ro
-from rnnops.recurrent.hoist import lift_from_cells
+from rnnops.recurrent.cell_rewrites import lift_from_cells
 from rnnops.recurrent.recurrence import Recurrence
 
 

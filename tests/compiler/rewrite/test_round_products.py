@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import rnnops as ro
-from rnnops.compiler.rewrite.round_products import round_products
+from rnnops.compiler.rewrite.fuse_ops import round_products
 from rnnops.recurrent.recurrence import Recurrence
 
 TEXT = """

@@ -9,7 +9,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.compiler.lower.expand_ops import expand_ops
+from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fuse_ops import sink_channels
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.ops.windows import channels_first, channels_last

@@ -40,7 +40,7 @@ def test_what_is_the_same_at_every_step_is_there_for_it() -> None:
     ["y = Exp(s)", "y = Mul(s, s)", "y = Add(s, w)", "y = Div(w, s)", "y = Mul(s, x)", "y = ReduceMax(s, axes=[1])"],
 )
 def test_anything_else_mixes_rows(line: str) -> None:
-    with pytest.raises(MixedError, match="'y' is no linear function of sums over rows"):
+    with pytest.raises(MixedError, match="'y' is not a linear function of sums over rows"):
         late(line)
 
 

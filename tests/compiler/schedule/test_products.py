@@ -205,7 +205,7 @@ def test_a_product_that_is_used_elsewhere_is_not_folded_away() -> None:
 
 
 def test_scattered_sums_of_products_stay_two() -> None:
-    """An index moves the target: the product is no sum over its inner axis there."""
+    """An index moves the target: the product is not a sum over its inner axis there."""
     cell = ro.Net("cell")
     x, w, i = cell.input("x"), cell.input("w"), cell.input("i", "int32")
     cell.outputs(y=cell.append("ScatterAdd", [x @ w, i], {"axis": 0, "size": 4})[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnops.compiler.schedule.share_work import order_rows
+from rnnops.compiler.schedule.batch_axis import order_rows
 from rnnops.kernels.cpu.parts import list_rows
 
 

@@ -59,7 +59,7 @@ WHOLE: dict[str, tuple[Build, dict[str, tuple[int, ...]], str, str]] = {
     "mean of rows": (
         lambda x, h: x - ro.reduce_mean(h, axes=[0]), {}, "a sum over rows is used", "a sum over rows is stored",
     ),
-    "largest of rows": (lambda x, h: x - ro.reduce_max(h, axes=[0]), {}, "is no sum", "is no sum"),
+    "largest of rows": (lambda x, h: x - ro.reduce_max(h, axes=[0]), {}, "is not a sum", "is not a sum"),
     "a look-up of rows": (
         lambda x, h, i: x + ro.gather(h, ro.cast(i, "int32"), axis=0), {"i": (N,)}, "reads across", "reads across",
     ),

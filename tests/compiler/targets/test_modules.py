@@ -13,7 +13,7 @@ import pytest
 
 from rnnops.compiler.targets import modules
 from rnnops.compiler.targets.modules import load_module
-from rnnops.kernels import cache_folder
+from rnnops.kernels import object_cache as cache_folder
 
 ROOT = Path(__file__).parents[3]
 

@@ -27,7 +27,7 @@ import numpy as np
 from rnnops.compiler.codegen.scan_module import ScanModule
 from rnnops.compiler.ir import expressions as ir, kernel
 from rnnops.compiler.ir.kernel import Module
-from rnnops.compiler.schedule.share_work import ScanTeam
+from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import OnOneThread, Work, was_wrong
 from rnnops.errors import DeviceError
 from rnnops.types import BOOL
@@ -157,7 +157,7 @@ def _number(value: Any, dtype: str) -> str:
         return f"{number.hex()}{suffix}" if np.isfinite(number) else odd
     if dtype == "int64" and abs(int(value)) < 2**31:
         return str(int(value))
-    return f"(({c_type(dtype)}){int(value) % 2**64}u)"  # the least int64 is no literal of C
+    return f"(({c_type(dtype)}){int(value) % 2**64}u)"  # the least int64 is not a literal of C
 
 
 HEADER = Path(__file__).with_name("runtime.h")

@@ -4,7 +4,7 @@ Pointwise kernels are functions of their own, which are not copied into the driv
 one call, but one step reads what another wrote. Nothing here lets LLVM choose what is rounded: sums of a row have a
 grouping of their own (`row_sums.py`), multiply-adds are written as such, and no flag fuses or reorders the others.
 
-Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/drivers.py` has them.
+Products, packing and barriers are called by name; drivers are functions as `kernels/cpu/barrier.py` has them.
 """
 
 from __future__ import annotations
@@ -48,15 +48,17 @@ from rnnops.compiler.ir.kernel import (
     buffers_of,
     statements_of,
 )
-from rnnops.compiler.targets.cpu.called_scalars import FLOATS, Scalars, llvm_type
 from rnnops.compiler.targets.cpu.row_sums import (
     BLOCK,
     CUT,
+    FLOATS,
     PIECE_LANES,
     RowSum,
+    Scalars,
     declared,
     is_step,
     is_straight,
+    llvm_type,
     sums_of,
 )
 from rnnops.kernels.cpu.processor import host
@@ -346,7 +348,7 @@ class _Row(_Body):
         self.depth -= 1
 
     def _is_masked(self, s: For) -> bool:
-        """Whether the processor reads and writes a part of a vector in all memory of a loop."""
+        """True if the processor reads and writes a part of a vector in all memory of a loop."""
         touched = set().union(*map(buffers_of, statements_of(s.body)))
         return has_masks() and all(np.dtype(self.memory[buffer][1]).itemsize >= MASKED for buffer in touched)
 
@@ -528,7 +530,7 @@ class _Driver(_Body):
             self.set(variable, self.op(call), "int64")
 
     def _argument(self, argument: Argument) -> list[str]:
-        """What stands for an argument: an address and sizes for what lies in memory."""
+        """The value of an argument: an address and sizes for an array."""
         if isinstance(argument, Expr):
             value = self.value(argument)
             if argument.dtype == BOOL:
@@ -568,7 +570,7 @@ def rows_text(functions: Iterable[Function]) -> tuple[str, Scalars]:
 
 
 def has_masks() -> bool:
-    """Whether the processor reads and writes the first few numbers of a vector at once."""
+    """True if the processor reads and writes the first few numbers of a vector at once."""
     return "avx" in host().features
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rnnops.compiler.ir.kernel import Do, Module, statements_of
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
-from rnnops.kernels.cpu.drivers import GIVEN
+from rnnops.kernels.cpu.barrier import GIVEN
 from rnnops.kernels.cpu.native import NativeFunction, native_function
 from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.runtime import runtime

@@ -1,4 +1,12 @@
-"""Sums of a row in one grouping, whatever else their loop does: elements 32 apart are one lane, a tree joins the lanes.
+"""Functions that a module of LLVM IR calls: scalar functions, and sums of a row in one grouping.
+
+Names that a module of LLVM IR uses from elsewhere, and definitions of scalar functions.
+
+The names that a module of LLVM IR uses from elsewhere: scalar functions, intrinsics, tables, and marks of loops.
+
+Definitions of the scalar functions that generated code calls; loaded where no object of that code is on disk.
+
+Sums of a row in one grouping, whatever else their loop does: elements 32 apart are one lane, a tree joins the lanes.
 
 Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the
 upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow from summands alone.
@@ -22,8 +30,69 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
 from rnnops.compiler.ir.expressions import Expr, ScalarCall, parts_of
 from rnnops.compiler.ir.kernel import Assign, For, Statement, expressions_of, statements_of
+from rnnops.types import BOOL
+
+FLOATS = {"float32": "float", "float64": "double"}
+MARKED = (
+    '!0 = !{!"llvm.loop.unroll.disable"}',
+    '!1 = !{!"llvm.loop.vectorize.followup_vectorized", !2}',
+    '!2 = !{!"llvm.loop.unroll.full"}',
+    '!3 = !{!"llvm.loop.interleave.count", i32 2}',
+    '!4 = !{!"llvm.loop.interleave.count", i32 1}',
+)
+MARKS = {"unrolled": "!0, !1", "by twos": "!0, !3", "by ones": "!0, !4"}  # of the vectors that a loop is made of
+
+
+def llvm_type(dtype: str) -> str:
+    """The type of a number in a register."""
+    return FLOATS.get(dtype) or ("i1" if dtype == BOOL else f"i{8 * np.dtype(dtype).itemsize}")
+
+
+def symbol_of(function: str, dtypes: Sequence[str]) -> str:
+    """The name of a scalar function for operands of some dtypes."""
+    return "_".join([function, *dict.fromkeys(dtypes)])
+
+
+class Scalars:
+    """The scalar functions that a module calls: name -> (function, dtypes of its operands, dtype of its result)."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, tuple[str, tuple[str, ...], str]] = {}
+        self.declared: dict[str, str] = {}
+        self.marks: list[str] = []  # of loops: what each is to become
+
+    def name(self, call: ScalarCall) -> str:
+        dtypes = tuple(operand.dtype for operand in call.operands)
+        name = symbol_of(call.function, dtypes)
+        self.used[name] = call.function, dtypes, call.dtype
+        return name
+
+    def declare(self, name: str, result: str, kinds: Sequence[str]) -> str:
+        """A function from elsewhere, as callers see it."""
+        self.declared[name] = f'declare {result} @"{name}"({", ".join(kinds)})'
+        return name
+
+    def mark(self, what: str) -> str:
+        """The mark on the last branch of a loop that becomes one of `MARKS`."""
+        self.marks.append(what)
+        return f", !llvm.loop !{len(MARKED) + len(self.marks)}"
+
+    def mask(self) -> str:
+        """The name of a table: as many times -1 as a block has elements, then as many zeros."""
+        marks = ", ".join(f"i32 {mark}" for mark in [-1] * BLOCK + [0] * BLOCK)
+        self.declared["mask"] = f"@mask = internal constant [{2 * BLOCK} x i32] [{marks}], align 64"
+        return "mask"
+
+    def metadata(self) -> list[str]:
+        """The meaning of the marks."""
+        numbers = range(len(MARKED) + 1, len(MARKED) + 1 + len(self.marks))
+        loops = [f"!{i} = distinct !{{!{i}, {MARKS[what]}}}" for i, what in zip(numbers, self.marks, strict=True)]
+        return [*MARKED, *loops] if loops else []
+
 
 STEPS = ("add_any_order", "add_product_any_order")
 BLOCK, CUT = 32, 8  # elements of a block, and those that one which is not full is made of
@@ -38,7 +107,7 @@ QUICK = ("min", "max", "larger", "smaller", "round_bfloat16", *STEPS)  # calls t
 
 
 class Writer(Protocol):
-    """What writes the lines of a function."""
+    """A writer of the lines of a function."""
 
     entry: list[str]
 
@@ -119,7 +188,7 @@ class RowSum:
 
     @contextmanager
     def _where(self, test: str) -> Iterator[None]:
-        """What is written within runs where a test holds."""
+        """Code written within runs only if a test holds."""
         inside, after = self.write.label(), self.write.label()
         self.write.do(f"br i1 {self.write.op(test)}, label %{inside}, label %{after}")
         self.write.begin(inside)
@@ -146,7 +215,7 @@ class RowSum:
                 self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
 
     def add(self, kind: str) -> None:
-        """What a block has gathered is added to the lanes."""
+        """Adds the sums of a block to the lanes."""
         piece = PIECES[self.dtype]
         for k in self.gathered:
             lanes = f"%{self.name}.{k % self.pieces}"
@@ -211,7 +280,7 @@ def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
 
 
 def is_step(statement: Statement) -> bool:
-    """Whether a statement adds to a sum of floats in lanes."""
+    """True if a statement adds to a sum of floats in lanes."""
     value = statement.value if isinstance(statement, Assign) else None
     return isinstance(value, ScalarCall) and value.function in STEPS and value.dtype in LANES
 
@@ -227,7 +296,7 @@ def sums_of(body: Sequence[Statement]) -> dict[str, int]:
 
 
 def is_straight(loop: For) -> bool:
-    """Whether a loop is arithmetic alone, of which several copies in a row are small."""
+    """True if a loop is arithmetic alone, of which several copies in a row are small."""
     return all(_is_quick(e) for s in statements_of(loop.body) for e in expressions_of(s))
 
 

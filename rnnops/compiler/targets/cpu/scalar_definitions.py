@@ -6,11 +6,10 @@ from functools import cache
 
 from llvmlite import ir
 
-from rnnops.compiler.targets.cpu.called_scalars import Scalars
-from rnnops.kernels.cpu.pointwise import FUNCTIONS
-from rnnops.kernels.cpu.rounding import round_bfloat16
+from rnnops.compiler.targets.cpu.row_sums import Scalars
+from rnnops.kernels.cpu.bits import round_bfloat16
+from rnnops.kernels.cpu.pointwise import FUNCTIONS, uniform
 from rnnops.kernels.cpu.traced import define
-from rnnops.kernels.cpu.uniform import uniform
 
 TRACED = {**FUNCTIONS, "uniform": uniform, "round_bfloat16": round_bfloat16}
 

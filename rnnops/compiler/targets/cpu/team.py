@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.errors import DeviceError, OutOfMemoryError
-from rnnops.kernels.cpu.drivers import as_words
+from rnnops.kernels.cpu.barrier import as_words
 from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.room import MIB, has_room
 from rnnops.kernels.cpu.runtime import threads as thread_library
@@ -103,7 +103,7 @@ def _core_of(processor: int) -> str:
 
 
 def check_threads(threads: Any) -> int:
-    """The number of threads that is asked for. Raises DeviceError for what is no number from 1 to 1024."""
+    """The number of threads that is asked for. Raises DeviceError for what is not a number from 1 to 1024."""
     try:
         number = 0 if isinstance(threads, bool | np.bool_) else index(threads)
     except TypeError:
@@ -119,7 +119,7 @@ def run_together(driver: NativeFunction, threads: int, arrays: Sequence[Any]) ->
     """Have several threads run a driver at the same time; return when all have ended.
 
     Args:
-        driver: as `kernels/cpu/drivers.py` has it; ranks may meet in barriers.
+        driver: as `kernels/cpu/barrier.py` has it; ranks may meet in barriers.
         threads: how many; the caller is rank 0.
         arrays: what the driver is given.
 
@@ -197,7 +197,7 @@ def _new_lock() -> int:
 
 
 def _stack_bytes() -> int:
-    """What a thread takes: what Python is told to give it, else the system's own, with what goes with it."""
+    """The stack bytes of a thread: Python's setting, else the system's, with the guard around it."""
     own = threading.stack_size()
     if own:
         return int(own + MIB)

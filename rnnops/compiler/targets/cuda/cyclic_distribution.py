@@ -50,7 +50,7 @@ def apart(nodes: Sequence[Node]) -> list[list[StepProduct | Contraction]]:
 
 
 def _goes_on(node: StepProduct | Contraction, before: StepProduct | Contraction) -> bool:
-    """Whether a product adds to the one before, element by element."""
+    """True if a product adds to the one before, element by element."""
     if not isinstance(node, StepProduct) or not isinstance(before, StepProduct) or node.left == node.target:
         return False
     sizes = (node.target, node.rows, node.columns) == (before.target, before.rows, before.columns)
@@ -121,7 +121,7 @@ def periods(stage: Stage) -> list[int]:
 
 
 def by_features(statements: Sequence[Statement], plan: StepPlan, period: int) -> bool:
-    """Whether elementwise work can be done feature by feature, each by itself."""
+    """True if elementwise work can be done feature by feature, each by itself."""
     written = {statement.target.owner for statement in statements}
     if not period or shared_by_rows(written, plan):
         return False
@@ -147,18 +147,18 @@ def feature_nests(statements: Sequence[Statement], plan: StepPlan) -> list[Nest]
 
 
 def numbers_of(statements: Sequence[Statement], plan: StepPlan) -> frozenset[str]:
-    """What statements write of which a row has one number."""
+    """The buffers that statements write with one number a row."""
     return frozenset(s.target.owner for s in statements if is_number(s.target.owner, statements, plan))
 
 
 def shared_by_rows(written: Collection[str], plan: StepPlan) -> set[str]:
-    """What is written once for all rows of the batch, so that each block computes a copy of its own."""
+    """The buffers without rows, of which each block computes its own copy."""
     owners = {owner for owner in written if owner not in plan.accumulators and owner not in plan.slots}
     return {owner for owner in owners if owner not in plan.batch_axes} if plan.batch_axes else set()
 
 
 def is_number(owner: str, statements: Sequence[Statement], plan: StepPlan) -> bool:
-    """Whether a row has one element of it, written once by what loops over nothing."""
+    """True if a row has one element of it, written once by what loops over nothing."""
     writers = [statement for statement in statements if statement.target.owner == owner]
     if len(writers) != 1 or writers[0].target.index is not None:
         return False
@@ -169,7 +169,7 @@ def is_number(owner: str, statements: Sequence[Statement], plan: StepPlan) -> bo
 
 
 def _has_features(nest: Nest, written: Collection[str], numbers: Collection[str], period: int) -> bool:
-    """Whether a nest can be done for one feature alone.
+    """True if a nest can be done for one feature alone.
 
     Args:
         written: owners that the region writes, but for numbers.
@@ -200,7 +200,7 @@ def _keeps(statement: Statement, axis: int, written: Collection[str], period: in
 
 
 def lies_by_features(access: Access, axis: int, period: int) -> bool:
-    """Whether the position along an axis is the feature, modulo the period, of every element touched."""
+    """True if the position along an axis is the feature, modulo the period, of every element touched."""
     if access.index is not None or access.layout.offset % period or access.layout.strides[axis] != 1:
         return False
     return all(stride % period == 0 for i, stride in enumerate(access.layout.strides) if i != axis)

@@ -46,7 +46,7 @@ def deferred(loop: Loop, plan: StepPlan, number: int) -> tuple[LoopRegion, LoopR
 
 
 def _waits_next(loop: Loop, number: int) -> bool:
-    """Whether nothing but partial sums comes between a region and the next wait of the same step."""
+    """True if nothing but partial sums comes between a region and the next wait of the same step."""
     following = loop.regions[number + 1 :]
     for i, region in enumerate(following, number + 1):
         if i in loop.waits:
@@ -90,7 +90,7 @@ def _tensors(nodes: Sequence[Node], plan: StepPlan, touched: Callable[[Node], li
 
 
 def _is_own(statement: Statement, changed: Collection[object], region: LoopRegion, plan: StepPlan) -> bool:
-    """Whether nobody else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
+    """True if nobody else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
     for access in statement.reads():
         slot = plan.slots.get(access.owner)
         tensor = slot.tensor if slot else access.owner
@@ -168,7 +168,7 @@ class FetchLines:
         return found
 
     def _is_newer(self, owner: str, other: str) -> bool:
-        """Whether no step before has read it from their tensor."""
+        """True if no step before has read it from their tensor."""
         shift, known = (self.plan.slots[name].shift for name in (owner, other))
         return shift < known if self.scan.reverse else shift > known
 
@@ -185,7 +185,7 @@ class FetchLines:
         return lasting and not self._is_written(owner, region)
 
     def _is_written(self, owner: str, region: LoopRegion) -> bool:
-        """Whether a step writes it, other than the product that adds to it."""
+        """True if a step writes it, other than the product that adds to it."""
         slot = self.plan.slots.get(owner)
         others = {name for one in self.loop.regions if one.nodes != region.nodes for name in one.written}
         others |= set() if region.product else region.written

@@ -87,7 +87,7 @@ def _possible(nest: Nest) -> Iterator[Share]:
 
 
 def stands_apart(statement: Statement, axis: int) -> bool:
-    """Whether iterations of an axis write to elements of their own, or into registers."""
+    """True if iterations of an axis write to elements of their own, or into registers."""
     if is_register_fold(statement) and axis in statement.folded_axes():
         return True
     target = statement.target
@@ -197,7 +197,7 @@ def _share(one: RowNest, access: Access, writes: bool) -> RowShare:
 
 
 def _lies_by_parts(access: Access, axis: int) -> bool:
-    """Whether the position along an axis says whose an element is."""
+    """True if the position along an axis says whose an element is."""
     layout = access.layout
     width, size = layout.strides[axis], layout.shape[axis]
     if access.index is not None or width <= 0 or layout.offset % width:

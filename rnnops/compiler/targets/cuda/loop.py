@@ -55,7 +55,7 @@ EVERYTHING = -1  # how a product's left side is touched: by every block
 
 @dataclass(frozen=True)
 class Touch:
-    """What a region does with memory.
+    """The use of memory by a region.
 
     Args:
         memory: a tensor, an owner in scratch, or a product whose partial sums lie there.
@@ -74,7 +74,7 @@ class Touch:
     span: tuple[int, int] | None = None
 
     def conflicts(self, earlier: Touch, steps: int) -> bool:
-        """Whether blocks must wait between this and what was done so many steps (in order of time) before."""
+        """True if blocks must wait between this and what was done so many steps (in order of time) before."""
         if self.memory != earlier.memory or not (self.writes or earlier.writes):
             return False
         if self.span and earlier.span and not max(self.span[0], earlier.span[0]) <= min(self.span[1], earlier.span[1]):
@@ -104,7 +104,7 @@ def place_barriers(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion], co
 
 
 def steps_stand_apart(scan: Scan, plan: StepPlan, regions: Sequence[LoopRegion]) -> bool:
-    """Whether steps may run at once: no step touches what another writes, in tensors or in sums over steps.
+    """True if steps may run at once: no step touches what another writes, in tensors or in sums over steps.
 
     What lies in scratch is left out: each step can have its own.
     """
@@ -142,7 +142,7 @@ def _reach(touches: Sequence[Sequence[Touch]]) -> int:
 
 
 def _seen(regions: Sequence[LoopRegion], number: int) -> set[str]:
-    """What other regions read."""
+    """The buffers that other regions read."""
     others = [node for i, region in enumerate(regions) if i != number for node in region.nodes]
     return {owner for node in others for owner in node_reads(node)}
 
@@ -197,7 +197,7 @@ class Positions:
         self.scan, self.plan = scan, plan
 
     def touch(self, owner: str, share: int | RowShare, writes: bool) -> Touch:
-        """What a region does with an owner that blocks share out so."""
+        """The use of a buffer, shared out so, by a region."""
         slot = self.plan.slots.get(owner)
         if slot is None:
             lasting = owner in self.plan.accumulators
@@ -212,7 +212,7 @@ class Positions:
 
 
 def _is_alike(share: int | RowShare, numbers: int) -> bool:
-    """Whether the same block has an element of several steps wherever it stands among them, so many numbers each."""
+    """True if the same block has an element of several steps wherever it stands among them, so many numbers each."""
     if isinstance(share, PartShare):
         return numbers % (share.width * share.size) == 0
     return not isinstance(share, int) or share <= 0 or numbers % share == 0
@@ -241,7 +241,7 @@ class Sharing:
         return own * product.rows // max(self.rows, 1)
 
     def sums_of(self, product: StepProduct, period: int) -> PartialSums:
-        """What a group keeps of partial sums."""
+        """The partial sums that a group keeps."""
         return partial_sums(self.rows_of(product), product.columns, period, self.members)
 
     def numbers(self, region: LoopRegion) -> int:
@@ -258,7 +258,7 @@ class Sharing:
 
 
 def can_split(region: LoopRegion, sharing: Sharing, whatever_it_costs: bool) -> bool:
-    """Whether a region is a product whose inner axis may be shared out, with less to read and write then."""
+    """True if a region is a product whose inner axis may be shared out, with less to read and write then."""
     product = region.product
     if product is None or region.period == BY_ROWS:
         return False
@@ -369,7 +369,7 @@ class Loop:
         return max((region.period for region in self.regions), default=BY_ROWS)
 
     def lines(self, itemsize: int) -> list[str]:
-        """What a plan says of it.
+        """The lines of a plan about it.
 
         Args:
             itemsize: bytes of a number.

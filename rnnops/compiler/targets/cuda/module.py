@@ -408,7 +408,7 @@ class CudaScanWriter:
         return Do(program.name, (*scalars, *pointers, *map(Name, program.sizes)))
 
     def _scalar(self, name: str) -> Argument:
-        """What a pointwise kernel is called with beside places and sizes."""
+        """The scalar arguments of a pointwise kernel."""
         if name in SHARED:
             return Array(name)
         numbers: Mapping[str, Argument] = {**SCALARS, "n": ROW if self.plan.batch_axes else ZERO}

@@ -83,7 +83,7 @@ class SplitLines:
         return Do("partial_product", (*a, *chip, *self._partials(number), *shape, size(period), *own))
 
     def total(self, number: int, target: tuple[Array, Expr], rows: Expr, bias: tuple[Array, Expr]) -> Do:
-        """What the partial sums of a product add up to, in region `number`."""
+        """The total of the partial sums of a product, in region `number`."""
         node, period = self._region(number)
         size, sums = self.size, self._shared(self.loop.sums)
         array, start = self._partials(number)

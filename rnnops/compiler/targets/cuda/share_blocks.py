@@ -138,7 +138,7 @@ ITEMSIZE = np.dtype("float32").itemsize
 
 
 class Need(NamedTuple):
-    """What a product keeps in shared memory.
+    """The shared memory of a product.
 
     Args:
         itemsize: bytes of a weight.
@@ -149,7 +149,7 @@ class Need(NamedTuple):
 
 
 def rounding_of(nodes: Sequence[Node]) -> str:
-    """What operands of products are rounded to; empty where none are."""
+    """The format to which operands of products are rounded; empty if none are."""
     return next((node.rounding for node in nodes if node.rounding), "")
 
 
@@ -159,7 +159,7 @@ def rounding_of_plan(plan: StepPlan) -> str:
 
 
 def check_lanes(plan: StepPlan, lanes: int, net: str) -> None:
-    """Raise DeviceError where blocks are no whole warps, and products are on tensor cores."""
+    """Raise DeviceError where blocks are not whole warps, and products are on tensor cores."""
     products = [node for stage in plan.stages if stage.loop for node in stage.nodes if isinstance(node, StepProduct)]
     if rounding_of(products) and lanes % WARP:
         raise DeviceError(
@@ -227,7 +227,7 @@ def warps_of(loop: Loop, product: StepProduct, period: int, rows: int) -> tuple[
 
 
 def fragments_of(products: Iterable[StepProduct | None]) -> tuple[Parameter, ...]:
-    """What kernels with such products have beside other memory: words of fragments, sums to begin with."""
+    """The memory of kernels with such products: words of fragments, sums to begin with."""
     rounding = rounding_of([product for product in products if product])
     if not rounding:
         return ()
@@ -236,7 +236,7 @@ def fragments_of(products: Iterable[StepProduct | None]) -> tuple[Parameter, ...
 
 
 def instruction_lines(loop: Loop) -> Iterator[str]:
-    """What a plan says of the products of a loop."""
+    """The lines of a plan about the products of a loop."""
     rounding = rounding_of(loop.products)
     if rounding:
         yield f"products of a step: {INSTRUCTIONS[rounding].short}, sums in float32"
@@ -279,7 +279,7 @@ NARROW = 8  # a period this many times smaller than the widest leaves blocks wit
 
 @dataclass(frozen=True)
 class Blocks:
-    """What a device offers to one launch.
+    """The resources of a device for one launch.
 
     Args:
         count: blocks that run at the same time.
@@ -369,7 +369,7 @@ def _split(
 
 
 def _rows_meet(plan: StepPlan, regions: Sequence[LoopRegion], rows: int) -> bool:
-    """Whether several rows add to one sum."""
+    """True if several rows add to one sum."""
     by_row = {owner for region in regions for owner in region.written if plan.accumulators.get(owner)}
     return bool(by_row) and rows_of_sum(rows) > 1
 

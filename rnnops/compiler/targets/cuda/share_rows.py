@@ -256,7 +256,7 @@ class _Known:
         return _cost(nests, self.lanes) + (WAIT * len(self.loop.waits) if self.loop.members > 1 else 0)
 
     def is_public(self, owner: str) -> bool:
-        """Whether others than one region of rows read an owner, or it outlasts the step."""
+        """True if others than one region of rows read an owner, or it outlasts the step."""
         if owner in self.plan.slots or owner in self.plan.accumulators:
             return True
         users = [region for region in self.loop.regions if _uses(region.nodes, owner)]
@@ -264,7 +264,7 @@ class _Known:
         return len(users) > 1 or any(_uses(stage.nodes, owner) for stage in others)
 
     def may_be_own(self, owner: str) -> bool:
-        """Whether each part can have an owner for itself: it is written once, all of it, and not added to."""
+        """True if each part can have an owner for itself: it is written once, all of it, and not added to."""
         writers = [node for node in self.stage.nodes if node_writes(node) == owner]
         one = writers[0] if len(writers) == 1 else None
         if not isinstance(one, Statement):

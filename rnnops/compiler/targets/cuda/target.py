@@ -33,8 +33,8 @@ from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, on_host, rounde
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
 from rnnops.compiler.ir.scan import Scan
 from rnnops.compiler.lower.movements import views_of
+from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
-from rnnops.compiler.schedule.share_work import ScanTeam
 from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
 from rnnops.compiler.targets.cuda.lane_nests import LANES
@@ -50,8 +50,7 @@ from rnnops.kernels.cuda.async_copy import WORDS
 from rnnops.kernels.cuda.device_array import DeviceArray, empty, numbers_on_device, on_device, settled, zeros
 from rnnops.kernels.cuda.facade import SIMULATED, card, choose
 from rnnops.kernels.cuda.launches import Replays, ScanRun
-from rnnops.kernels.cuda.lenders import current_lender, is_captured, refuse_in_graph
-from rnnops.kernels.cuda.memory import current_stream
+from rnnops.kernels.cuda.memory import current_lender, current_stream, is_captured, refuse_in_graph
 from rnnops.kernels.cuda.streams import address_of
 from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS, WARP
 from rnnops.schema import Call, RunContext, schema_of
@@ -70,7 +69,7 @@ class LateCheck:
         return zeros((4,), "int64")
 
     def failed(self) -> bool:
-        """Whether an index was out of range; waits for all work so far, where there was a scan that may meet one."""
+        """True if an index was out of range; waits for all work so far, where there was a scan that may meet one."""
         return "status" in self.__dict__ and bool(self.status.to_host()[0] != 0)
 
 

@@ -18,7 +18,7 @@ from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir.expressions import Literal, Load
 from rnnops.compiler.ir.kernel import Do, Function, Module, Parameter, Pointer
 from rnnops.compiler.lower.scalar_expressions import Constants
-from rnnops.compiler.schedule.share_work import ScanTeam
+from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.c99.target import C99, c_text
 
 pytestmark = pytest.mark.skipif(not (os.environ.get("CC") or shutil.which("cc")), reason="there is no C compiler")

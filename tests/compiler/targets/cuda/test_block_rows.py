@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from rnnops.kernels.cpu.folds import add_any_order, add_product, add_product_any_order, larger, smaller
+from rnnops.kernels.cpu.pointwise import add_any_order, add_product, add_product_any_order, larger, smaller
 {functions}
 
 device_function = cuda.jit(device=True)

@@ -8,7 +8,7 @@ from lending import Purse
 
 from rnnops.compiler.buffers.memory import ALIGNMENT, OUTPUT, SCRATCH, Buffer, Pool
 from rnnops.compiler.targets.cuda.target import DeviceBlock, DeviceMemory
-from rnnops.kernels.cuda.lenders import lent_by
+from rnnops.kernels.cuda.memory import lent_by
 
 pytestmark = on_cuda
 OUT, FEW = Buffer("out", OUTPUT, "float32", (2, 3)), Buffer("few", SCRATCH, "int64", (5,))

@@ -1,4 +1,8 @@
-"""Layers over time: RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
+"""The layers of models: those without time, and those over time.
+
+Layers without time: Dense, Embedding, Dropout, LayerNorm.
+
+Layers over time: RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
 
 Both return their output and the last states, so that a caller can carry them on; states start from zeros unless given.
 """
@@ -14,12 +18,197 @@ from rnnops.arguments import check_flags, did_you_mean
 from rnnops.blob import Blob
 from rnnops.cells import CELLS as CELLS, AttentionCell, DropoutCell, MultiRNNCell, RNNCell
 from rnnops.errors import ModelError
-from rnnops.model.basic_layers import Dropout, check_size
 from rnnops.model.layer import Layer, sizes_of
+from rnnops.model.schedules import is_number
 from rnnops.net import Net
 from rnnops.ops.comparison import cast
-from rnnops.ops.movement import concat
+from rnnops.ops.indexing import gather
+from rnnops.ops.movement import concat, transpose
+from rnnops.ops.normalization import layer_normalization
+from rnnops.ops.random import dropout
 from rnnops.ops.shapes import constant_of_shape
+
+
+def check_size(layer: str, what: str, value: object) -> int:
+    """The value itself. Raises ModelError for what is not a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"{what} of {layer} is not a size", wanted="an integer of 1 or more", came=repr(value))
+    return value
+
+
+class Dense(Layer):
+    """A product with a matrix, a bias, and an activation: `activation(x @ w.T + b)`.
+
+    Trained parameters, below the layer's name: `w [U, D]`, uniform within `sqrt(3 / D)` on either side of 0, and
+    `b [U]`, zeros.
+
+    Args:
+        units: features of the output, U.
+        activation: an op of one operand, such as `ro.tanh`; None for none.
+        bias: whether there is b.
+
+    Raises:
+        ModelError: units is not a size, or activation no function.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> y = ro.model.Dense(4, ro.tanh)(net.input("x", shape=(7, 2, 3)))
+        >>> y.shape, [spec.name for spec in net.parameters]
+        ((7, 2, 4), ['dense/w', 'dense/b'])
+    """
+
+    def __init__(self, units: int, activation: Callable[[Blob], Blob] | None = None, bias: bool = True) -> None:
+        check_flags("Dense", bias=bias)
+        self.units, self.activation, self.bias = check_size("Dense", "units", units), activation, bias
+        if activation is not None and not callable(activation):
+            raise ModelError("the activation is not a function", wanted="an op such as ro.tanh", came=repr(activation))
+
+    def forward(self, x: Blob) -> Blob:
+        """Append the product.
+
+        Args:
+            x: [..., D] float, of known sizes.
+
+        Returns:
+            A blob, [..., U].
+
+        Raises:
+            ModelError: the sizes of x are not known, or it is one number.
+            TypeRuleError: x is not float.
+        """
+        D = sizes_of(x, 1, "[..., D]")[-1]
+        y = x @ transpose(self.parameter(x.net, "w", (self.units, D)), perm=[1, 0])
+        if self.bias:
+            y = y + self.parameter(x.net, "b", (self.units,), "zeros")
+        return y if self.activation is None else self.activation(y)
+
+
+class Embedding(Layer):
+    """Rows of a table by index.
+
+    Trained parameter, below the layer's name: `table [V, E]`, normal with a mean of 0.
+
+    Args:
+        count: rows of the table, V; an index outside 0 to V - 1 is an error of the run, negative ones included.
+        size: features of a row, E.
+        deviation: of the normal distribution that rows start from.
+
+    Raises:
+        ModelError: count or size is not a size.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> rows = ro.model.Embedding(50, 16)(net.input("words", "int32", shape=(7, 2)))
+        >>> rows.shape
+        (7, 2, 16)
+    """
+
+    def __init__(self, count: int, size: int, deviation: float = 0.1) -> None:
+        self.count, self.size = check_size("Embedding", "count", count), check_size("Embedding", "size", size)
+        self.deviation = deviation
+
+    def forward(self, indices: Blob) -> Blob:
+        """Append the look-up.
+
+        Args:
+            indices: [...] int32 or int64.
+
+        Returns:
+            A blob, [..., E].
+
+        Raises:
+            TypeRuleError: indices are not integers.
+            NetError: deviation is not a number of 0 or more.
+        """
+        start = ("normal", 0.0, self.deviation)
+        table = self.parameter(indices.net, "table", (self.count, self.size), start)
+        return gather(
+            table, indices.net.apply("CheckLabels", [indices], classes=self.count, wrong="an index is out of range")
+        )
+
+
+class Dropout(Layer):
+    """Zeros some elements by chance while training, and scales the others up to keep the mean; else it does nothing.
+
+    In training an element is 0 with the probability `ratio`, and else multiplied by `1 / (1 - ratio)`.
+
+    Args:
+        ratio: from 0 up to but not 1.
+
+    Raises:
+        ModelError: ratio is out of range.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float32")
+        >>> net.outputs(y=ro.model.Dropout(0.5)(net.input("x", shape=(6,))))
+        >>> run = ro.compile(net, device="reference")
+        >>> run(x=np.ones(6, "float32"), seed=0, training=True)["y"]
+        array([0., 0., 0., 2., 0., 0.], dtype=float32)
+        >>> run(x=np.ones(6, "float32"))["y"]
+        array([1., 1., 1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(self, ratio: float = 0.5) -> None:
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio < 1:
+            raise ModelError("a dropout ratio is out of range", wanted="0 <= ratio < 1", came=repr(ratio))
+        self.ratio = float(ratio)
+
+    def forward(self, x: Blob) -> Blob:
+        """Append the dropout.
+
+        Args:
+            x: any shape, float.
+
+        Returns:
+            A blob of x's shape.
+        """
+        return dropout(x, self.ratio) if self.ratio else x
+
+
+class LayerNorm(Layer):
+    """Normalizes the last axis, then scales and shifts it: `(x - mean) / sqrt(variance + epsilon) * scale + b`.
+
+    Ba, Kiros and Hinton 2016, "Layer normalization", arXiv 1607.06450. Trained parameters, below the layer's name:
+    `scale [D]`, ones, and `b [D]`, zeros.
+
+    Args:
+        epsilon: added to the variance.
+        bias: whether there is b.
+
+    Raises:
+        ModelError: epsilon is not a finite number of 0 or more.
+
+    Example:
+        >>> net = ro.Net("net", sizes_for="float64")
+        >>> net.outputs(y=ro.model.LayerNorm()(net.input("x", shape=(4,))))
+        >>> run = ro.compile(net, device="reference")
+        >>> run(ro.init_params(net, 0, "float64"), x=np.array([0.0, 0.0, 2.0, 2.0]))["y"].round(3)
+        array([-1., -1.,  1.,  1.])
+    """
+
+    def __init__(self, epsilon: float = 1e-5, bias: bool = True) -> None:
+        check_flags("LayerNorm", bias=bias)
+        if not is_number(epsilon) or epsilon < 0:
+            raise ModelError("epsilon of LayerNorm is out of range", wanted="a number of 0 or more", came=repr(epsilon))
+        self.epsilon, self.bias = epsilon, bias
+
+    def forward(self, x: Blob) -> Blob:
+        """Append the normalization.
+
+        Args:
+            x: [..., D] float, of known sizes.
+
+        Returns:
+            A blob of x's shape.
+
+        Raises:
+            ModelError: the sizes of x are not known, or it is one number.
+        """
+        D = sizes_of(x, 1, "[..., D]")[-1]
+        scale = self.parameter(x.net, "scale", (D,), "ones")
+        b = self.parameter(x.net, "b", (D,), "zeros") if self.bias else None
+        return layer_normalization(x, scale, b, axis=-1, epsilon=self.epsilon)
+
 
 MakeCell = Callable[..., RNNCell]
 States = Sequence[Blob | None] | None
@@ -86,7 +275,7 @@ class RNN(Layer):
         Raises:
             ModelError: x of another rank or unknown sizes, too few or too many states, or options that the cell does
                 not have.
-            NetError: lengths that are no integers.
+            NetError: lengths that are not integers.
         """
         given = _as_list(initial_states, self.scope)
         lasts: list[Blob] = []
@@ -198,7 +387,7 @@ class Attention(Layer):
             Hidden states and contexts joined, [T, N, H + E], and a tuple of the last states, [1, N, ...].
 
         Raises:
-            ModelError: inputs of another rank or unknown sizes, or states that are no list of blobs.
+            ModelError: inputs of another rank or unknown sizes, or states that are not a list of blobs.
             NetError: states of another number, or an unknown kind.
         """
         D, E = sizes_of(x, 3, "[T, N, D]")[-1], sizes_of(encoder_outputs, 3, "[S, N, E]")[-1]
@@ -219,7 +408,7 @@ class Attention(Layer):
 
 
 def cell_maker(cell: str | MakeCell) -> MakeCell:
-    """What makes the cell. Raises ModelError for an unknown name."""
+    """The function that makes the cell. Raises ModelError for an unknown name."""
     found = CELLS.get(cell) if isinstance(cell, str) else cell
     if not callable(found):
         wanted = f"one of {', '.join(CELLS)}, or a cell class"
@@ -278,12 +467,12 @@ def _take(given: list[Blob | None], cell: RNNCell, layer: str) -> list[Blob | No
 
 
 def _as_list(states: object, layer: str) -> list[Blob | None] | None:
-    """Initial states. Raises ModelError for what is no list of blobs."""
+    """Initial states. Raises ModelError for what is not a list of blobs."""
     if states is None:
         return None
     if not isinstance(states, list | tuple) or not all(state is None or isinstance(state, Blob) for state in states):
         came = [type(state).__name__ for state in states] if isinstance(states, list | tuple) else type(states).__name__
         raise ModelError(
-            "initial states are no list of blobs", blob=layer, wanted="blobs, or None for zeros", came=came
+            "initial states are not a list of blobs", blob=layer, wanted="blobs, or None for zeros", came=came
         )
     return list(states)
