@@ -10,7 +10,7 @@ Object code on disk: one file for each text that was compiled, in a folder of ou
 A file is a hash of its name and the object, and the object. The name is a hash of all that the object depends on: the
 text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged
 is as good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they
-belong to this user or to the system's, and where nobody else may write. When there are too many, the oldest go.
+belong to this user or to the system's, and where only this user may write. When there are too many, the oldest go.
 
 Limit: who may write as this user, or as the system's, may change what runs.
 """
@@ -121,7 +121,7 @@ def save_object(key: str, code: bytes) -> None:
 
 
 def _digest(key: str, code: bytes) -> bytes:
-    """What a file begins with: of the key too, as a whole file may have come to lie under another's name."""
+    """The head of a file: a digest of the key too, as a whole file may have come to lie under another's name."""
     return hashlib.sha256(key.encode() + code).digest()
 
 

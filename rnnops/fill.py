@@ -31,7 +31,7 @@ FAILURES = (RnnopsError, ValueError, IndexError)  # of rules and references at s
 
 
 def agreed(function: Callable[[Value], Result], value: Value) -> Result:
-    """What a function makes of a value that needs plain numbers, where examples agree; else that for pinned sizes."""
+    """The result of a function that needs plain numbers, if examples agree; else the one for pinned sizes."""
     sizes = sizes_in(value)
     if not sizes:
         return function(value)

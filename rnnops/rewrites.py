@@ -49,7 +49,7 @@ def _are_these(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def prune(net: Net, keep_inputs: Iterable[str] | None = None, outputs: Mapping[str, str] | None = None) -> Net:
-    """Drop ops that no output needs; where an op can leave outputs out, blank those that nobody reads.
+    """Drop ops that no output needs; where an op can leave outputs out, blank unread ones.
 
     rewrite: `a = Exp(x); b = Tanh(x); return b`  -->  `b = Tanh(x); return b`
 
@@ -135,7 +135,7 @@ def _is_kept(net: Net, op: Op, keep: Collection[str]) -> bool:
 
 
 def _key(op: Op, symbolic: bool) -> Key | None:
-    """What equal ops agree in; None where an op is equal to none, as it draws random numbers of its own."""
+    """A key that equal ops share; None if an op is equal to no other, as it draws its own random numbers."""
     if schema_of(op.type).random and "ordinal" not in op.attributes:
         return None
     attributes = []

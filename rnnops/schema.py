@@ -164,7 +164,7 @@ class OpSchema(Shared):
     differentiable: ClassVar[bool] = True  # False: gradients stop here
     broadcasts: ClassVar[bool] = False  # autodiff sums gradients down to the inputs' shapes
     optional_grads: ClassVar[bool] = False  # `gradient` accepts None for an output that gets no gradient
-    may_omit_outputs: ClassVar[bool] = False  # outputs that nobody reads may be left out
+    may_omit_outputs: ClassVar[bool] = False  # unread outputs may be left out
     uses_context: ClassVar[bool] = False  # `reference` takes `context=RunContext`
     random: ClassVar[bool] = False
     call_hint: ClassVar[str | None] = None  # what to do where arguments of a call do not fit

@@ -102,7 +102,7 @@ LIBRARIES = ("rnnops.", "numpy.")
 
 
 class Labels:
-    """What variables say of the blobs of one net that is being written.
+    """Labels of the blobs of a net, from the variables that hold them while it is written.
 
     Args:
         names: blob -> the variable that held it first.
@@ -162,7 +162,7 @@ class Labels:
 
 
 def _variables(code: CodeType) -> tuple[str, ...]:
-    """What the code of a frame may assign; of a module and a class all names that it mentions."""
+    """Names that the code of a frame may assign; of a module or class, all names that it mentions."""
     return code.co_varnames + code.co_cellvars if code.co_flags & OPTIMIZED else code.co_names
 
 

@@ -489,7 +489,7 @@ class Symbols:
         return size.value
 
     def settle(self, function: Choice, numbers: Sequence[int]) -> Any:
-        """What a function makes of the plain numbers of sizes, which becomes a condition."""
+        """The result of a function of the plain numbers of sizes, which becomes a condition."""
         outcome, is_linear = function([value_of(number) for number in numbers])
         if not (is_linear and self._is_same_around(function, numbers, outcome)):
             self.choices.append((function, tuple(numbers), outcome))

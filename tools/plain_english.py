@@ -75,10 +75,10 @@ def texts() -> list[Text]:
 
 
 def long_sentences(text: str) -> list[str]:
-    """Sentences of more than `LONG` words; an example, a table of arguments and code are none."""
+    """Sentences of more than `LONG` words. Formulas, examples and lists of arguments are not sentences."""
     prose = re.split(r"\n\s*(?:Args|Returns|Raises|Example):", text)[0]
     found = re.split(r"[.!?:;](?:\s+|\Z)|\n\s*\n|\n\s*[-|]", prose)
-    return [" ".join(sentence.split()) for sentence in found if len(sentence.split()) > LONG]
+    return [" ".join(sentence.split()) for sentence in found if len(sentence.split()) > LONG and " = " not in sentence]
 
 
 def places(found: list[Text]) -> dict[str, list[Text]]:

@@ -76,7 +76,7 @@ class Cublas:
         _check(status, name)
 
     def _workspace(self, handle: c_void_p) -> Any:
-        """What a graph lends for a product, which else would add memory of its own to it; the stream sets it back."""
+        """Memory that a graph lends to a product, which would otherwise allocate its own; the stream sets it back."""
         lender = current_lender()
         if lender is None or not is_captured():
             return None

@@ -92,7 +92,7 @@ def _let_go(address: int, held: dict[int, tuple[Any, ...]] = _held) -> None:
 def _destroyed(
     capsule: int, names: Any = (PLAIN, VERSIONED), is_one: Any = _is, inside: Any = _inside, let_go: Any = _let_go
 ) -> None:
-    """What was in a capsule that nobody took is let go."""
+    """Releases the array of a capsule that was never used."""
     for name in names:
         if is_one(capsule, name):
             let_go(inside(capsule, name))
@@ -124,7 +124,7 @@ def capsule_of(array: Any, device: tuple[int, int], flags: int, versioned: bool)
 
 
 class Taken:
-    """What another library had in a capsule, until nobody has this any more.
+    """The array of another library's capsule; it is released with this object.
 
     Attributes:
         pointer, shape, strides, dtype: of the array; strides in bytes.

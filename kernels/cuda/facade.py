@@ -4,7 +4,7 @@ The text of functions that generated modules of kernels hold, each read once.
 
 Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
 
-Limit: files are numba's, which holds pickles: the folder must be writable by nobody else.
+Limit: files are numba's, which holds pickles: the folder must be writable only by this user.
 
 What kernels are made of and how they are launched: by numba-cuda, or by the simulator that numba brings along.
 
@@ -92,7 +92,7 @@ class Card:
 
     Args:
         capability: compute capability, (major, minor).
-        nbytes: of its memory, 0 where nobody knows.
+        nbytes: of its memory, 0 if unknown.
         multiprocessors: how many blocks at least run at the same time.
         shared_bytes: of shared memory that a block may have.
     """

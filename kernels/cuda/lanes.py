@@ -1,4 +1,4 @@
-"""What the lanes of a block, or some of them, fold together: each brings a number, all get the result.
+"""Folds over the lanes of a block, or over some of them: each brings a number, all get the result.
 
 Those that fold together are `count` lanes from `first` on, `stride` lanes apart: neighbours, or lanes of the same place
 in their teams. They go by one tree: at step k every 2^(k+1)-th of them takes in what lies 2^k further on. Functions

@@ -1,6 +1,6 @@
 """Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
 
-Limit: files are numba's, which holds pickles: the folder must be writable by nobody else.
+Limit: files are numba's, which holds pickles: the folder must be writable only by this user.
 """
 
 from __future__ import annotations

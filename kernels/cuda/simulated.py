@@ -45,7 +45,7 @@ def hasten_launches() -> None:
 
 
 def call_of(launch: Any) -> Any:
-    """What a call of a kernel does: a device function is called as it is, another is launched."""
+    """A call of a kernel: a device function is called as it is, another is launched."""
 
     def called(kernel: Any, *arguments: Any) -> Any:
         if not kernel._device:

@@ -64,7 +64,7 @@ class PartialSums:
 
 
 def partial_sums(rows: int, columns: int, period: int, members: int) -> PartialSums:
-    """What a group needs for a product of `[rows, columns]` whose columns are owned by features."""
+    """The partial sums of a group for a product of `[rows, columns]` whose columns are owned by features."""
     return PartialSums(padded(rows), padded(columns // period * -(-period // members)), members)
 
 

@@ -67,7 +67,7 @@ def shared_fragments(rows: int, inner: int, width: int, lanes: int) -> SharedNum
 
 
 def sums_name(tiles: int, times: int) -> str:
-    """What generated modules call a warp's sums before the first product."""
+    """The name of a warp's sums before the first product, in generated modules."""
     return f"NO_SUMS_{tiles}_{times}"
 
 
@@ -131,7 +131,7 @@ def add_fragments(
     C: Any, c_start: int, rows: int, columns: int, period: int, u0: int, u1: int, accumulate: bool, bias: Any,
     bias_start: int,
 ) -> None:  # fmt: skip
-    """What a warp stores of C: sums of the warps that share its tiles, added up in their order.
+    """The part of C that a warp stores: sums of the warps that share its tiles, added up in their order.
 
     Args:
         item: number of the tiles among `together`, of each of the `splits`.

@@ -230,7 +230,7 @@ class Meeting:
             self.changed.notify_all()
 
     def taken(self, lane: int) -> Any:
-        """What a lane gets of the round that is over; the next one is not before all have come again."""
+        """The result of the last round for a lane; the next round is not before all have come again."""
         return self._found[lane]
 
 
@@ -241,7 +241,7 @@ class Warps:
         self._meetings: dict[tuple[int, int], Meeting] = {}
 
     def do(self, given: Any, together: Callable[[list[Any]], Sequence[Any]]) -> Any:
-        """What the lane that calls gets of what all lanes of its warp have brought.
+        """The result for the calling lane, from the values of all lanes of its warp.
 
         Args:
             together: from what lanes have brought, in their order, to what they get.

@@ -248,7 +248,7 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def _named(text: str, wanted: str) -> tuple[str, str]:
-    """What is before the last = and behind it."""
+    """The text before the last = and the text after it."""
     name, equals, values = text.rpartition("=")
     if not equals or not name or not values:
         raise argparse.ArgumentTypeError(f"{text}: wanted {wanted}")

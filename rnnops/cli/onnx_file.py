@@ -60,7 +60,7 @@ def once(sizes: tuple[tuple[str, Shape], ...]) -> dict[str, Shape]:
 
 
 def shapes_of_feeds(file: OnnxFile, names: Mapping[str, object]) -> tuple[dict[str, Dims | None], dict[str, Shape]]:
-    """What the file says of inputs that are fed, and which of the given sizes are theirs."""
+    """The shapes of the inputs in the file, with the given sizes filled in."""
     shapes = {name: file.shapes.get(name) for name in names}
     theirs = {*names_of_open_sizes(shapes), *names}
     return shapes, {name: shape for name, shape in file.given.items() if name in theirs}

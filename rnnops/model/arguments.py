@@ -21,7 +21,7 @@ from rnnops.types import FLOAT, Shape, Type, dtype_name, is_float
 
 
 def leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What lies in a structure, with names: the structure's own, followed by `_<place or key>` for each level."""
+    """The leaves of a structure, with names: the structure's own, followed by `_<place or key>` for each level."""
     if isinstance(structure, dict | list | tuple):
         for key, part in _parts(structure):
             yield from leaves(part, f"{name}_{key}")
@@ -133,7 +133,7 @@ class Arguments:
         return unique([(name, leaf) for name, leaf in named if leaf is not None], "inputs")
 
     def form(self, describe: Callable[[str, Any], object]) -> object:
-        """What is equal where the function would be given equal things, with `describe(name, leaf)` for arrays."""
+        """A key that is equal for equal arguments, with `describe(name, leaf)` for arrays."""
         return tuple((key, form_of(value, describe, key)) for key, value in self.bound.arguments.items())
 
     def call(self, replacements: Mapping[str, Any]) -> Any:

@@ -121,7 +121,7 @@ class DeviceUpdates:
         return new_params, new_state, confirm
 
     def _scale(self, grads: Mapping[str, Any]) -> tuple[dict[str, Any], Confirm]:
-        """What gradients are multiplied by so that their norm keeps the limit, and what is asked of the norm later."""
+        """The factor that keeps the gradients' norm within the limit, and the check of the norm later."""
         total: Any = None
         for grad in grads.values() if self.optimizer.max_norm is not None else ():
             if grad.size:

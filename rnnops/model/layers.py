@@ -305,7 +305,7 @@ class RNN(Layer):
         return [shape for stack in self._stacks(input_size) for _, cell in stack for shape in cell.get_state_shapes()]
 
     def _stacks(self, input_size: int) -> Iterator[list[tuple[bool, RNNCell]]]:
-        """What runs one after another: a stack in one recurrence, or layer by layer where both directions meet."""
+        """The cells of each recurrence: a stack in one, or layer by layer if both directions meet."""
         if len(self.directions) == 1:
             cells = []
             for layer in range(self.count):

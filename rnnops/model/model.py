@@ -474,7 +474,7 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def _arrays_inside(names: LayerNames) -> Arrays:
-    """What models inside of a model hold, by their names in it."""
+    """The arrays of models inside a model, by their names in it."""
     inner = [(layer, name) for layer, name in names.found.values() if isinstance(layer, Model) and name]
     return {f"{prefix}/{name}": array for model, prefix in inner for name, array in model._store.params.items()}
 

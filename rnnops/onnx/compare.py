@@ -10,7 +10,7 @@ The door to ONNX Runtime, beside which files are run: one thread, no messages.
 
 Times of a bound run beside those of ONNX Runtime, one thread each: calls, and steps whose states are handed on.
 
-Random feeds for files: sizes for what a file leaves open, made up where nobody says them, and numbers by dtype.
+Random feeds for files: sizes for what a file leaves open, made up if they are not given, and numbers by dtype.
 
 A model step by step: states handed on by hand, a sequence cut into steps, and what steps made put together.
 """
@@ -191,7 +191,7 @@ class ChosenSizes:
     """The values of open sizes.
 
     Args:
-        shapes: of each input; open: the sizes by their names; made_up: those of them that nobody has said.
+        shapes: of each input; open: the sizes by their names; made_up: those that were not given.
     """
 
     shapes: dict[str, Shape]
@@ -318,7 +318,7 @@ def split_steps(feeds: Arrays, axes: Mapping[str, int]) -> list[dict[str, Array]
 
 
 def join_steps(steps: Sequence[Array], whole: Array) -> Array:
-    """What steps made, along the axis in which one step differs from the whole; the last where none does."""
+    """The results of steps, joined along the axis in which a step differs from the whole (the last if none does)."""
     last = steps[-1]
     differing = [axis for axis, size in enumerate(whole.shape) if last.ndim != whole.ndim or size != last.shape[axis]]
     if last.ndim != whole.ndim or len(differing) != 1:

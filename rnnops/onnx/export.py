@@ -1,6 +1,6 @@
 """`export`: a net as an ONNX file.
 
-Results of recurrences that nobody reads are left out before a net is written.
+Unread results of recurrences are left out before a net is written.
 
 A net as the main graph of a model.
 
@@ -45,7 +45,7 @@ from rnnops.util import replaced
 
 
 def leave_out_unread(net: Net) -> Net:
-    """Blank the outputs that nobody reads, where an op can leave outputs out; in cells likewise.
+    """Blank the unread outputs, where an op can leave outputs out; in cells likewise.
 
     rewrite: `h_all, h_last = RecurrentNetwork(...); return h_all`  -->  `h_all, _ = RecurrentNetwork(...)`
     """

@@ -203,7 +203,7 @@ class OnnxScanWriter:
         return [*(state.output for state, every in pairs if every), *self.recurrence.step_outputs]
 
     def _final(self, i: int) -> str:
-        """The name of the Scan's output for a state's last value, made up where nobody reads it: runtimes want one."""
+        """The name of the Scan's output for a state's last value, made up where it is not read: runtimes want one."""
         last = self.call.op.outputs[2 * i + 1]
         if last in self.finals and not self._is_buffered(self.recurrence.states[i]):
             self.writer.done.add(self.finals[last])
@@ -211,7 +211,7 @@ class OnnxScanWriter:
         return self.writer.fresh(f"{last or self.key}/final")
 
     def _every(self, output: str) -> str:
-        """The name of all steps of a cell output, made up where nobody reads them."""
+        """The name of all steps of a cell output, made up where they are not read."""
         every, last = self._pair(output)
         return self.writer.name(every) if every else self.writer.fresh(f"{last or self.key}/steps")
 

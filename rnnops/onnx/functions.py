@@ -177,7 +177,7 @@ def names_made(nodes: Iterable[NodeProto]) -> set[str]:
 
 
 def prefixes(names: Iterable[str]) -> Iterator[str]:
-    """What stands in front of a slash in names, and the names."""
+    """The parts of names before a slash, and the names."""
     for name in names:
         parts = name.split("/")
         yield from ("/".join(parts[:k]) for k in range(1, len(parts) + 1))
@@ -207,7 +207,7 @@ class NodeCount:
         return sum(1 + self._inside(node) for node in nodes)
 
     def _inside(self, node: NodeProto) -> int:
-        """What a node becomes beside itself."""
+        """The nodes that a node becomes in its place."""
         key = key_of(node, node.op_type)
         if key not in self.functions:
             return sum(self.of(graph.node) for graph in graphs_of(node))

@@ -223,7 +223,7 @@ def scaled(node: Node, x: Blob, i: int, axis: int) -> Blob:
 
 
 def meant(node: Node, i: int) -> Blob:
-    """What a quantised input stands for; its scale and its zero point, which may be left out, come after it."""
+    """The float values of a quantised input; its scale and its zero point, which may be left out, come after it."""
     quantised_dtype_of(node, node.input(i).dtype)
     x = numbers(node, i)
     return scaled(node, centred(x, zero_of(node, i + 2, x, 0, node.input(i).dtype)), i + 1, 0)

@@ -35,7 +35,7 @@ from rnnops.types import BOOL, FLOAT, INTEGERS, is_float
 
 
 def moving_slice(node: Node) -> Blob | None:
-    """What a Slice takes whose starts are not known before a run; None where its size does not follow either."""
+    """The result of a Slice with starts that only a run knows; None if its size is unknown, too."""
     names = node.reader.names
     if len(names) < 3 or node.known_value(1) is not None or node.reader.around.unknown_source(names[1]) is None:
         return None

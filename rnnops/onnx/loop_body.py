@@ -328,7 +328,7 @@ class LoopBody:
         return self._read(self._part(data, rest), moving[0].axis, moving[0].start, True)
 
     def _part(self, data: str, cuts: tuple[Cut, ...]) -> str:
-        """What is cut out of an array around the Loop at every trip, cut out in front of it."""
+        """The part that each trip cuts out of an array around the Loop, cut out before the Loop."""
         numbers = tuple((cut.start.number, cut.end.number, cut.axis, cut.step.number) for cut in cuts)
         if cuts and (data, numbers) not in self._parts:
             lists = [self.around.sizes(list(column)) for column in zip(*numbers, strict=True)]

@@ -81,7 +81,7 @@ def whole(value: np.ndarray[Any, Any]) -> LinearSum | None:
 
 
 def combined(op: str, terms: list[LinearSum | None]) -> LinearSum | None:
-    """What Add, Sub, Mul and Neg make of sums; None for what is none."""
+    """The result of Add, Sub, Mul or Neg on sums; None if it is not a sum."""
     if None in terms:
         return None
     if op == "Neg" and len(terms) == 1:

@@ -199,7 +199,7 @@ class GraphReader:
         return self.probes.is_certain(blob.name)
 
     def unknown_source(self, name: str) -> str | None:
-        """What keeps a value from being known before a run, an input or an op; None for one that is known."""
+        """The input or op that keeps a value from being known before a run; None if it is known."""
         return None if self.known_value(name) is not None else self.sizes.source(self.blob(name).name)
 
     def read_initializer(self, tensor: TensorProto) -> None:

@@ -306,7 +306,7 @@ def convolved(
 
 
 def rows_of_windows(padded: Blob, geometry: Geometry, batch: int, channels: int) -> Blob:
-    """What each place meets: [N, *covered, C] as [N, places, kernel * C]."""
+    """The window of each place: [N, *covered, C] as [N, places, kernel * C]."""
     shape = (batch, prod(geometry.places), channels * prod(geometry.kernel))
     if prod(geometry.kernel) > 1:
         return reshape_to(geometry.windows(padded), shape)

@@ -143,7 +143,7 @@ class TopK(OpSchema):
         return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        """What reaches each value goes to its place."""
+        """The gradient of each value goes to its place."""
         axis, first = call.axis(call.attr("axis"), call.rank(0)), len(call.op.inputs)
         indices, dvalues = blobs[first + 1], blobs[first + 2]
         here = equal(unsqueeze(indices, [axis]), numbered(dvalues, call.shape(0)[axis], axis, call.rank(0) + 1))

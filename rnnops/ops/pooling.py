@@ -34,7 +34,7 @@ from rnnops.types import FLOATS, NUMERIC, Array, Shape, is_float
 
 
 class Pooling(OpSchema):
-    """What is made of each window over x [N, C, *sizes]: [N, C, *places]."""
+    """The result of each window over x [N, C, *sizes]: [N, C, *places]."""
 
     attributes: ClassVar[dict[str, Any]] = {**WINDOW_ATTRIBUTES, "kernel_shape": REQUIRED, "ceil_mode": 0}
     accepts: ClassVar[tuple[str, ...]] = FLOATS
@@ -69,7 +69,7 @@ class Pooling(OpSchema):
         return by_channel.reshape(*by_channel.shape[: FIRST_AXIS + len(geometry.sizes)], prod(geometry.kernel))
 
     def folded(self, call: Call, name: str, x: Blob, geometry: Geometry) -> Blob:
-        """What windows hold, joined by `Max` or `Sum`, [N, O, *places]: element by element where these are few."""
+        """The windows, joined by `Max` or `Sum`, [N, O, *places]: element by element where these are few."""
         batch, channels = call.shape(0)[:FIRST_AXIS]
         padded, count = geometry.last(x, channels, batch, self.around(call.dtype(0))), len(geometry.sizes)
         if 1 < prod(geometry.kernel) <= MANY_OPERANDS:
@@ -79,7 +79,7 @@ class Pooling(OpSchema):
         return geometry.first(y, channels, batch)
 
     def spread(self, call: Call, shares: Blob, geometry: Geometry) -> Blob:
-        """What reaches each place as what reaches each element of its window, added up over x."""
+        """The gradient of each place, given to each element of its window and added up over x."""
         batch, channels = call.shape(0)[:FIRST_AXIS]
         wide = reshape_to(channels_last(shares), (batch, *geometry.places, *(1 for _ in geometry.sizes), channels))
         every = expand(wide, [batch, *geometry.places, *geometry.kernel, channels])

@@ -89,7 +89,7 @@ class Scatter(OpSchema):
         return rule(call, data, indices, updates, dy)
 
     def gradient_of_none(self, call: Call, data: Blob, indices: Blob, updates: Blob, dy: Blob) -> Gradients:
-        """What stays of data, and of several updates of one place the last."""
+        """The part of data that stays, and of several updates of one place the last."""
         net, (count, row, number) = dy.net, self.rows(call)
         nothing = constant_of_shape(net, list(call.shape(2)), 0.0)
         numbers = net.constant(np.arange(1, number + 1), "int64")

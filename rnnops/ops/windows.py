@@ -71,11 +71,11 @@ class Geometry:
         return pad(turned, list(pads), value, axes=list(axes)) if any(pads) else turned
 
     def first(self, y: Blob, channels: int, batch: int) -> Blob:
-        """What was made for each place, [N, *places, O], as [N, O, *places]."""
+        """The result for each place, [N, *places, O], as [N, O, *places]."""
         return channels_first(reshape_to(y, (batch, prod(self.places), channels)), self.places)
 
     def windows(self, padded: Blob) -> Blob:
-        """What windows over [N, *covered, C] hold, [N, *places, *kernel, C]."""
+        """Windows over [N, *covered, C], as [N, *places, *kernel, C]."""
         return windows(padded, self.kernel, self.strides, self.dilations)
 
     def taps(self, padded: Blob) -> Iterator[Blob]:
@@ -88,7 +88,7 @@ class Geometry:
             yield slice_(padded, starts, ends, axes, list(self.strides))
 
     def put_back(self, windows: Blob, channels: int, batch: int) -> Blob:
-        """What windows hold, [N, *places, *kernel, C], added up where they took it from: [N, C, *sizes]."""
+        """Windows, [N, *places, *kernel, C], added up at the places they were taken from: [N, C, *sizes]."""
         total = scatter_windows(windows, batch, channels, self.covered, self.kernel, self.strides, self.dilations)
         pads, axes = (*self.begins, *self.ends), range(1, 1 + len(self.sizes))
         if any(pads):
@@ -165,7 +165,7 @@ class ChannelsFirst(OpSchema):
 
 
 class Windows(OpSchema):
-    """What windows hold that slide over the axes between: [N, *sizes, C] to [N, *places, *kernel, C]."""
+    """Windows that slide over the axes between: [N, *sizes, C] to [N, *places, *kernel, C]."""
 
     inputs = ("X",)
     attributes: ClassVar[dict[str, Any]] = {"kernel": REQUIRED, "strides": REQUIRED, "dilations": REQUIRED}

@@ -172,7 +172,7 @@ def _shortened(op: Op) -> str:
 
 
 def _told(op: Op) -> str:
-    """What an op that holds a net was told, but for what its box shows."""
+    """The attributes of an op that holds a net, except those that its box shows."""
     told = {name: value for name, value in op.attributes.items() if name not in HIDDEN and not is_net(value)}
     return ", ".join(f"{name}={cut(format_value(value), LONGEST)}" for name, value in told.items())
 

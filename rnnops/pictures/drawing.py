@@ -303,7 +303,7 @@ class Drawing(Picture):
         return "\n".join([self.title, *(f"  {line}" for line in self._said())])
 
     def _below(self) -> str:
-        """What is within boxes that are not opened, to be opened there."""
+        """The contents of closed boxes, to be opened there."""
         inner = [(box, box.inner) for box in self.boxes.values() if box.inner is not None]
         shut = (
             []

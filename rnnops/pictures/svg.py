@@ -207,7 +207,7 @@ class Picture(ABC):
         return scrolled(self.svg) + self._below() + folded("in words", preformatted(self.text))
 
     def _below(self) -> str:
-        """What a page has below the picture."""
+        """The part of a page below the picture."""
         return ""
 
 
@@ -239,7 +239,7 @@ def legend(named: Named, x: float, y: float, width: float) -> str:
 
 
 def _rows(named: Named, width: float) -> list[list[tuple[float, str, str]]]:
-    """What is named in rows, each with its place."""
+    """The named items in rows, each with its place."""
     rows: list[list[tuple[float, str, str]]] = []
     x = 0.0
     for colour, said in named:
@@ -303,7 +303,7 @@ class Frame:
         return lines + [text(x, self.bottom + 15, said, "small soft", "middle", SMALL) for x, said in places]
 
     def area(self, low: Sequence[float], high: Sequence[float], kind: str) -> str:
-        """What lies between two stairs, whose steps are one wide and begin at 0."""
+        """The area between two stairs, whose steps are one wide and begin at 0."""
         up = self._stairs(high)
         down = self._stairs(low)[::-1]
         return path("M " + " L ".join(f"{x:.1f} {y:.1f}" for x, y in [*up, *down]) + " Z", kind)

@@ -270,7 +270,7 @@ class Parted:
     place: StepMemory = HOST
 
     def forward(self, arrays: Sequence[Array], context: RunContext) -> tuple[Any, ...]:
-        """All outputs of the op; those that nobody reads are None."""
+        """All outputs of the op; unread ones are None."""
         bound = dict(zip(self.parts.recurrence.ports(), arrays, strict=True))
         run = _Run(self, bound, PartedResiduals(context, self._start(bound)), self.begin())
         run.outputs = self._outputs()

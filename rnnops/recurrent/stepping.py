@@ -8,7 +8,7 @@ indexing, assignment, `+=`, `copy`. What NumPy has functions for is asked of the
 The reference forward pass of a recurrence: step workspaces, one shared workspace, state tensors `[L + T, N, ...]`.
 
 Lookups go step workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all
-else lives in the shared workspace, where the next step overwrites it. A state of which nobody reads all steps has a
+else lives in the shared workspace, where the next step overwrites it. A state of which not all steps are read has a
 rolling tensor `[L, N, ...]` of the last ones.
 
 The reference backward pass of a recurrence: the backward step net, from the last executed step to the first.
@@ -139,7 +139,7 @@ def run_forward(
     kernels: Mapping[str, Kernel] | None = None,
     place: StepMemory = HOST,
 ) -> tuple[object, ...]:
-    """All outputs of the op; those that nobody reads are None.
+    """All outputs of the op; unread ones are None.
 
     Args:
         program: one step.
@@ -206,7 +206,7 @@ class _Stepper:
         return steps
 
     def workspaces(self, steps: list[Workspace], context: RunContext) -> StepWorkspaces:
-        """What backward reads; state tensors and collected outputs that it does not read are the caller's alone."""
+        """The workspaces that backward reads; state tensors and outputs that it does not read are only the caller's."""
         blobs, read = self.recurrence.cell.output_blobs, self.recurrence.backward_reads
         states = {state.input: self.tensors[state.input] for state in self.recurrence.states if self._reads(state)}
         outputs = {name: tensor for name, tensor in self.collected.items() if blobs[name] in read}
@@ -236,7 +236,7 @@ class _Stepper:
             tensor[len(tensor) - self.T + k] = value
 
     def _states_and_all(self) -> list[tuple[State, str]]:
-        """Each state and the name of its `_all` output, empty where nobody reads that."""
+        """Each state and the name of its `_all` output, empty where it is not read."""
         states = self.recurrence.states
         return list(zip(states, self.recurrence.op.outputs[: 2 * len(states) : 2], strict=True))
 

@@ -424,7 +424,7 @@ class _Maker:
             self.builder.add(blob, 2.0 * TAME)
 
     def _declare_outputs(self) -> None:
-        """What nobody reads, and some of the others."""
+        """The blobs that are not read, and some of the others."""
         builder, results = self.builder, [i for i in self.builder.floats if i.blob.name not in self.net.input_names]
         side = self.draw.subset([*builder.integers, *builder.bools], 0.1)
         chosen = [*builder.unread(results)[-5:], *self.draw.subset(results, 0.1), results[-1], *side]

@@ -305,13 +305,13 @@ def _number(rnn: RNN) -> int:
 
 @torch.compiler.disable(reason="torch.compile takes an rnnops.torch.RNN of CUDA tensors into no graph")
 def between_graphs(rnn: RNN, xs: Any, init: Any, lengths: Any) -> tuple[Any, Any]:
-    """What a module gives, outside of graphs that Dynamo makes of what is around it."""
+    """The result of a module, outside of graphs that Dynamo makes of what is around it."""
     return rnn.over_time(xs, init, lengths)
 
 
 @torch._dynamo.nonstrict_trace
 def in_graph(number: int, xs: Any, given: dict[str, Any], held: dict[str, Tensor]) -> tuple[Any, Any]:
-    """What a module gives whose parameters and buffers are a graph's; Dynamo does not look inside.
+    """The result of a module whose parameters and buffers are a graph's; Dynamo does not look inside.
 
     Args:
         given: `init` and `lengths`, where they are.

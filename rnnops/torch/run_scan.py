@@ -309,7 +309,7 @@ def prepared_for(given: Given, made: ScanRequest, known: dict[Any, Prepared]) ->
 
 
 def _code_of(step: Any) -> Any:
-    """What all functions share that one `def` or `lambda` makes."""
+    """The code that all functions of one `def` or `lambda` share."""
     step = getattr(step, "__func__", step)
     return getattr(step, "__code__", None) or type(step)
 
@@ -357,7 +357,7 @@ def compiled_for(
 def run_in_graph(
     prepared: Prepared, step: TorchStep, given: Given, made: ScanRequest
 ) -> tuple[list[Tensor], list[Tensor], Any]:
-    """What `run_now` gives as one op of a graph, prepared for the sizes at which the graph is made."""
+    """`run_now` as one op of a graph, prepared for the sizes at which the graph is made."""
     count, axis = len(given.carry.leaves), made.batch_axis
     cells = [] if made.cell is None else [made.cell]
     with outside_of_graphs([*cells, *static_walk(made.roots).modules]):

@@ -204,7 +204,7 @@ def _(y: Tensor, xs: list[Tensor], slopes: list[Tensor]) -> Tensor:
 
 
 class DetachWithoutGrad(TorchDispatchMode):
-    """What runs under `no_grad` is followed by `detach`, which a graph keeps."""
+    """Ops under `no_grad` are followed by `detach`, which a graph keeps."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))

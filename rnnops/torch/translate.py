@@ -58,7 +58,7 @@ DECOMPOSED = {  # what has a translation of its own stays; `alias` for `detach` 
 
 @dataclass(frozen=True)
 class Example:
-    """What stands for an argument of a step: a tensor without data, and which of its axes is the batch, if any."""
+    """The stand-in for an argument of a step: a tensor without data, and which of its axes is the batch, if any."""
 
     like: Tensor
     batch_axis: int | None
@@ -194,7 +194,7 @@ def _fake(mode: FakeTensorMode, number: int, example: Example, device: torch.dev
 
 
 def _has_effect(node: fx.Node) -> bool:
-    """True if a node stays where nobody reads it: random numbers do, as each is drawn by its place in a step."""
+    """True if a node stays where it is not read: random numbers do, as each is drawn by its place in a step."""
     return node.op in ("placeholder", "output") or "copy_" in str(node.target) or "rand_like" in str(node.target)
 
 

@@ -147,7 +147,7 @@ class Stream(Attributes):
 
     @property
     def rows(self) -> int:
-        """Places for rows, those that nobody has included: the size of the batch in feeds."""
+        """Batch size, including free rows."""
         return self._now.places.rows
 
     @property

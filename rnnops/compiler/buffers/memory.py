@@ -79,7 +79,7 @@ class FreeList:
             nbytes = None if nbytes is None else nbytes - block.nbytes
 
     def take_back(self, block: _Block) -> None:
-        """Memory that nobody reads any more."""
+        """Memory that is not read any more."""
         if tracemalloc.is_tracing() or block.nbytes > self.most:
             return
         self._idle.append(block)

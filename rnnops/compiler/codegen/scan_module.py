@@ -341,7 +341,7 @@ class ScanWriter:
         return Do(self.copies[dtype], (*places, self._size(size)))
 
     def _prefetched(self, stage: Stage, backwards: Expr) -> list[Line]:
-        """What asks for a row's numbers of a step to come: rows of one step after the other lie far apart."""
+        """Prefetches a row's numbers of a later step: rows of one step after the other lie far apart."""
         owners = dict.fromkeys(owner for node in stage.nodes for owner in (*node_reads(node), node_writes(node)))
         rows, lines = self.scan.batch * self.plan.heads, list[Line]()
         for owner in owners:

@@ -314,7 +314,7 @@ def compile_parts(
 
 
 def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
-    """What begins a pass; all parts are scans, or none is."""
+    """The runs at the beginning of a pass; all parts are scans, or none is."""
     if any(one.keep.compiled is None for one in runners.values()):
         return lambda: SteppedSegments(runners)
     pool, memory = options.pool, options.target.memory

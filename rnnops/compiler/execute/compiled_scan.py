@@ -347,7 +347,7 @@ class CompiledScan(Own):
         return {**scratch, **self._packed(fixed=False), **(self._row_lists() if self.plan.lengths else {})}
 
     def _row_lists(self) -> dict[str, Buffer]:
-        """What `ROW_ARRAYS` stand for."""
+        """The arrays that `ROW_ARRAYS` name."""
         batch = self.scan.batch
         return {
             "order": Buffer("order of rows", SCRATCH, "int64", (batch,)),
@@ -397,7 +397,7 @@ class CompiledScan(Own):
 
 
 def with_whole_tensors(compile_with: Callable[[frozenset[TensorName]], Made]) -> Made:
-    """What is compiled with rings for all tensors but those that must hold all steps.
+    """Compiles with rings for all tensors except those that must hold all steps.
 
     Args:
         compile_with: compiles with all steps of some tensors; each try may tell of more. Raises RingError.

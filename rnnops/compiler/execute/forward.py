@@ -326,7 +326,7 @@ class ForwardScan:
     def __call__(
         self, arrays: Sequence[Array], context: RunContext, carry: Carry | None = None, make: Memory | None = None
     ) -> tuple[object, ...]:
-        """All outputs of the op; those that nobody reads are None."""
+        """All outputs of the op; unread ones are None."""
         target = self.compiled.options.target
         make = make or target.memory
         bound = dict(zip(self._ports, arrays, strict=True))
@@ -460,7 +460,7 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
 
     Args:
         stored: tensor -> blob of which it holds all steps, beside states.
-        rings: states of which nobody reads all steps.
+        rings: states of which not all steps are read.
     """
     recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
@@ -522,7 +522,7 @@ def refuse_empty(call: Call, steps: int, step: Program) -> None:
 
 
 def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[TensorName]:
-    """States of which nobody reads all steps."""
+    """States of which not all steps are read."""
     every, read = recurrence.op.outputs[: 2 * len(states) : 2], read_by_backward(recurrence)
     pairs = zip(states, every, strict=True)
     return {state.name for state, name in pairs if not name and state.name not in read and state.can_roll()}

@@ -205,10 +205,10 @@ class MemoryMap:
         return bytes(parts)
 
     def place(self, region: Region, offset: int, unread: bool) -> tuple[int, int]:
-        """What an address counts from (kernels/cpu/jobs.py), and how far it is.
+        """The base of an address (kernels/cpu/jobs.py), and the offset from it.
 
         Args:
-            unread: whether nobody reads there, so that the address may be anything.
+            unread: whether nothing there is read, so that the address may be anything.
         """
         own, _, _ = self._staying
         if region.start in own:

@@ -295,7 +295,7 @@ def _check_states(feeds: Mapping[str, Type], outputs: Mapping[str, Type], states
 
 
 def _packed_type(kind: Type) -> tuple[str, tuple[int, ...]]:
-    """What two arrays agree in whose elements lie alike."""
+    """A key that two arrays share if their elements are laid out alike."""
     return kind.dtype, tuple(size for size in kind.shape if size != 1)
 
 

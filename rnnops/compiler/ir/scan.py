@@ -96,7 +96,7 @@ class Scan:
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
         accesses: how inputs lie at their slots, where that is not row by row.
         row_tensors: tensors each step of which has the batch axis first.
-        unseen: tensors that nobody reads where a row is over.
+        unseen: tensors that are not read where a row is over.
         gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
     """
 

@@ -333,7 +333,7 @@ def _result_owners(op: Op) -> list[str]:
 
 
 def result_names(op: Op) -> list[str]:
-    """Names of an op's results; those that a recurrence would have, where nobody reads them."""
+    """Names of an op's results; those that a recurrence would have, where they are not read."""
     if op.type != "RecurrentNetwork":
         return [name for name in op.outputs if name]
     owners, kinds = _result_owners(op), ("all", "last")

@@ -115,7 +115,7 @@ def _problem(form: Reduction, operands: str, kind: str, numbers: Numbers) -> str
 
 
 def _elements(form: Reduction, kind: str, numbers: Numbers) -> list[Numbers]:
-    """What the places of `element` stand for, one try after another."""
+    """Values for the places of `element`, one try after another."""
     operands = [place for place in places_of(form.element) if place.isdigit()]
     samples = SAMPLES[kind]
     return [

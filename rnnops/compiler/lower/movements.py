@@ -119,7 +119,7 @@ def _lower_by_examples(lower: Lower, lowered: Lowered, call: Call, sizes: Sequen
 
 
 def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int]) -> dict[str, Any]:
-    """What is added at some sizes."""
+    """An example at some sizes."""
     values = values_at(point)
     known = {name for name in call.op.inputs if name in lowered.views or name in lowered.numbers}
     before = Lowered(
@@ -142,7 +142,7 @@ def _example(lower: Lower, lowered: Lowered, call: Call, point: Mapping[int, int
 
 
 def _fitted(examples: Sequence[Any], symbols: Symbols, numbers: Sequence[int]) -> Any:
-    """What is the same in all examples, with sizes where numbers follow from theirs. Raises _NoFitError."""
+    """The common form of all examples, with sizes where numbers follow from theirs. Raises _NoFitError."""
     first: Any = examples[0]
     if any(type(other) is not type(first) for other in examples):
         raise _NoFitError
@@ -304,7 +304,7 @@ def moved_numbers(call: Call, moved: Sequence[int], starts: Sequence[int] | Arra
 def _referenced(
     call: Call, moved: Sequence[int], starts: Sequence[int] | Array, shift: int = 0, sign: int = 1
 ) -> list[Array]:
-    """What the reference makes of the numbers of elements, shifted, with a sign."""
+    """The result of the reference on element numbers, shifted, with a sign."""
     arrays: list[Any] = [None if not name else _known(call, i) for i, name in enumerate(call.op.inputs)]
     for start, i in zip(starts, moved, strict=False):
         first = start + shift

@@ -71,7 +71,7 @@ class StateTensor:
         return 0 if self.state.window == 1 else 1
 
     def can_roll(self) -> bool:
-        """True if a ring of L + 1 steps serves where nobody reads all steps."""
+        """True if a ring of L + 1 steps serves where not all steps are read."""
         return self.state.window == 1
 
     def is_plain(self) -> bool:

@@ -232,7 +232,7 @@ def _point(frame: Frame, row: Estimate) -> str:
 
 
 def _named(frame: Frame, curve: BudgetCurve) -> Iterator[str]:
-    """What the run does, then names of points where they lie on nothing else."""
+    """The run's own label, then names of points where they lie on nothing else."""
     x, y = _place(frame, curve.chosen)
     yield group([f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" class="mark"/>'], f"this run: {_said(curve.chosen)}")
     taken = [(a - 7, b - 7, a + 7, b + 7) for a, b in (_place(frame, row) for row in (*curve.rows, curve.chosen))]

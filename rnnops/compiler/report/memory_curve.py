@@ -136,7 +136,7 @@ def memory_curve(plan: ForwardPlan | TrainingPlan) -> MemoryCurve:
 
 
 def _kinds(timeline: Timeline) -> dict[str, tuple[int, ...]]:
-    """Bytes of each kind at each moment; of a block what nobody uses is scratch."""
+    """Bytes of each kind at each moment; of a block the unused rest is scratch."""
     end = MOMENTS * len(timeline.ops)
     changes = {kind: [0] * (end + 2) for kind in KINDS}
     for one in timeline.rows:

@@ -96,7 +96,7 @@ class PassMemory:
         return sum(row.nbytes for row in self.rows if row.kind == kind)
 
     def cells(self) -> list[tuple[str, ...]]:
-        """What `HEAD` is above of."""
+        """The rows of the table, in the column order of `HEAD`."""
         return [*(row.cells() for row in self.rows), ("total", "", "", "", "", spaced(self.total))]
 
     @property
@@ -349,7 +349,7 @@ class _Pass:
         return Timeline(title, ops, rows, self._most(title, rows, nbytes, moment), moment)
 
     def _most(self, title: str, everything: Rows, nbytes: int, moment: int) -> PassMemory:
-        """The memory of the moment when most is there; of the block what nobody uses is a row of its own."""
+        """The memory of the moment when most is there; the unused rest of the block is a row of its own."""
         there = [one for one in everything if nbytes and one.first <= moment <= one.last]
         rest = _block_of(there) - sum(one.nbytes for one in there if one.address is not None)
         found = [(one.of, one.buffer) for one in there if one.buffer.what != REST]

@@ -119,7 +119,7 @@ def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
 
 
 def _without_unread(ops: Sequence[Op], wanted: set[str]) -> list[Op]:
-    """Without ops that turn what nobody reads."""
+    """Drops unused transposes."""
     needed, kept = set(wanted), list[Op]()
     for op in reversed(ops):
         if op.type not in (TURN, "Identity") or op.outputs[0] in needed:

@@ -342,7 +342,7 @@ class _GroupWalk:
         self.levels.update(dict.fromkeys(a.results(), group.level))
 
     def _made_of(self, names: Collection[str]) -> tuple[set[str], set[str]]:
-        """What ops that read these blobs make, free ones looked through, and all that was read on the way."""
+        """The results of ops that read these blobs, through free ops, and all that was read on the way."""
         found, read, pending = set[str](), set(names), list(names)
         while pending:
             for call in self.users.get(pending.pop(), ()):

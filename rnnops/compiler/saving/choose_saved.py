@@ -127,7 +127,7 @@ def _in_segments(op: Op, steps: int) -> Op:
 
 
 def _workspace(op: Op) -> str:
-    """What the gradient of a recurrence reads of its steps, `""` for other ops."""
+    """The workspace that the gradient of a recurrence reads, `""` for other ops."""
     return op.inputs[len(op.outputs)] if op.type == "RecurrentNetworkGradient" else ""
 
 

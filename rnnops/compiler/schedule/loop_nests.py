@@ -247,7 +247,7 @@ def for_states(
 
 
 def _without_copies(statements: Sequence[Statement], types: dict[str, Type], kept: Collection[str]) -> list[Statement]:
-    """The statements without copies of what stays as it is, where nobody else reads these."""
+    """The statements without copies of what stays as it is, if nothing else reads these."""
     writes = Counter(s.target.owner for s in statements)
     sources: dict[str, str] = {}
     result = []
@@ -377,7 +377,7 @@ def _made_again(
 
 
 def _is_cheap(statement: Statement, kept: Collection[str], statements: Sequence[Statement]) -> bool:
-    """True if a statement is one multiplication or addition, of which nobody else reads the result."""
+    """True if a statement is one multiplication or addition, with a result that nothing else reads."""
     if statement.fold or statement.form != "apply" or statement.made_by().op.type not in CHEAP:
         return False
     owner = statement.target.owner

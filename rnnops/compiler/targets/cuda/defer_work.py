@@ -57,7 +57,7 @@ def _waits_next(loop: Loop, number: int) -> bool:
 
 
 def _owners(loop: Loop, plan: StepPlan, region: LoopRegion) -> set[str]:
-    """What may be written late: nobody in the loop reads it but what is written late itself."""
+    """Buffers that may be written late: in the loop only late work reads them."""
     others = [node for one in loop.regions if one.nodes != region.nodes for node in one.nodes]
     needed = {owner for node in others for owner in node_reads(node)}
     numbers, read = numbers_of(region.statements, plan), _tensors([*others, *region.nodes], plan, node_reads)
@@ -90,7 +90,7 @@ def _tensors(nodes: Sequence[Node], plan: StepPlan, touched: Callable[[Node], li
 
 
 def _is_own(statement: Statement, changed: Collection[object], region: LoopRegion, plan: StepPlan) -> bool:
-    """True if nobody else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
+    """True if nothing else changes what it reads, nor reads what it writes: blocks may be past the wait by then."""
     for access in statement.reads():
         slot = plan.slots.get(access.owner)
         tensor = slot.tensor if slot else access.owner
@@ -150,7 +150,7 @@ class FetchLines:
             yield Do("fetch_columns", (*where, *share))
 
     def _owners(self, regions: Sequence[LoopRegion]) -> dict[str, int]:
-        """What regions read that lies far away, and the period with which a block reads it; one owner a tensor."""
+        """Distant buffers that regions read, and the period with which a block reads it; one owner a tensor."""
         found: dict[str, int] = {}
         newest: dict[object, str] = {}
         for region in regions:

@@ -186,7 +186,7 @@ class CudaScanWriter:
         return array_parameters(self.scan, self.plan, self.layouts)
 
     def _folded(self, programs: Sequence[PointwiseKernel]) -> tuple[Parameter, ...]:
-        """What lanes fold in, for programs that do."""
+        """The memory in which lanes fold, for programs that do."""
         scalars = {name for program in programs for name in program.scalars}
         return tuple(SHARED[name] for name in sorted(scalars & SHARED.keys()))
 
@@ -482,7 +482,7 @@ def write_cuda_scan(
 
 
 def owners_in_memory(scan: Scan, plan: StepPlan, layouts: Layouts, dtype: str, loops: Mapping[int, Loop]) -> set[str]:
-    """What is read or written in memory by products, or by pointwise kernels, which keep all else in registers.
+    """Buffers that products or pointwise kernels access in memory; pointwise kernels keep all else in registers.
 
     Args:
         layouts: with a place for everything.

@@ -315,7 +315,7 @@ class _Shared:
         return _cost(nests, self.known.lanes) + WAIT * len(self.loop.waits)
 
     def candidates(self) -> Iterator[frozenset[str]]:
-        """What nests write that parts share out, of which each part could have all for itself."""
+        """Buffers written by nests that parts share out, of which each part could hold a copy."""
         for region in self.loop.regions:
             for one in region.work:
                 owners = owners_written([one])

@@ -158,7 +158,7 @@ class DeviceReference:
         return tuple(on_device(result) if isinstance(result, np.ndarray) else result for result in results)
 
     def _constants(self, context: RunContext) -> tuple[Any, ...]:
-        """What is the same in all runs, on the device once and for all, to be read alone."""
+        """Constants, which are copied to the device once and only read."""
         if "constants" not in self.call.derived:
             results = run_reference(self.call, schema_of(self.call.op.type), [], context)
             made = tuple(settled(on_device(result)) for result in results)
@@ -310,7 +310,7 @@ class Cuda:
 
 
 def _least_extents(plan: StepPlan, loops: Mapping[int, Loop]) -> dict[str, str]:
-    """What memory serves at least: lanes that go by features work on many rows at once, and some on many steps."""
+    """The least extents that memory must serve: lanes by features work on many rows at once, some on many steps."""
     least: dict[str, str] = {}
     for loop in loops.values():
         for region in (*loop.regions, *loop.over):
