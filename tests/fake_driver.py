@@ -21,13 +21,10 @@ from rnnops.compiler.targets import modules
 from rnnops.kernels.cuda import (
     blas,
     device_array,
-    device_array as host_numbers,
-    device_array as move,
     exchange,
     facade,
     gemm,
     memory,
-    memory as device_memory,
     streams,
 )
 
@@ -295,13 +292,13 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
     made = Fakes()
     packages = {"cupy": made.cupy} if cupy else {}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (facade, streams, device_memory, memory, device_array, exchange, blas):
+        for module in (facade, streams, memory, device_array, exchange, blas):
             patch.setattr(module, "SIMULATED", False)
-        for module in (facade, device_memory, blas):
+        for module in (facade, memory, blas):
             patch.setattr(module, "optional", packages.get)
-        for module in (facade, streams, device_memory):
+        for module in (facade, streams, memory):
             patch.setattr(module, "cuda", made.cuda)
-        for module in (facade, device_memory):
+        for module in (facade, memory):
             patch.setattr(module, "driver", FakeDriver(made.log), raising=False)
         patch.setattr(facade, "overload", made.overload, raising=False)
         dispatcher = SimpleNamespace(get_current_device=made.cuda.get_current_device)
@@ -313,6 +310,6 @@ def fake_device(cupy: bool = True) -> Iterator[Fakes]:
 
 def forget() -> None:
     """What a process remembers of its device, and kernels that were made for it."""
-    kernels = move.moving_kernel, move.adding_kernel, host_numbers.writing_kernel, gemm.product_kernel
+    kernels = device_array.moving_kernel, device_array.adding_kernel, device_array.writing_kernel, gemm.product_kernel
     for remembered in (facade._configured, facade._described, blas._found, modules._load, *kernels):
         remembered.cache_clear()

@@ -24,7 +24,7 @@ from rnnops.compiler.ir.statements import Node
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.step_plan import LoweredStep
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
-from rnnops.kernels.cpu import parts, pointwise as folds
+from rnnops.kernels.cpu import parts, pointwise
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.loops import Pointwise
 from rnnops.net import Net
@@ -261,7 +261,7 @@ OPERATORS: dict[str, Any] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-CALLED: dict[str, Any] = {**FUNCTIONS, "min": min, "max": max, **vars(folds)}
+CALLED: dict[str, Any] = {**FUNCTIONS, "min": min, "max": max, **vars(pointwise)}
 
 
 @pytest.mark.parametrize("with_lengths", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnnops.kernels.cpu import barrier, jobs, jobs as exported_list, openmp, row_order, row_order as active_rows
+from rnnops.kernels.cpu import barrier, jobs, openmp, row_order
 from rnnops.kernels.cpu.gemm import make_packed, make_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import define_narrowing, define_rounding, make_int8_packers, make_packers
@@ -45,7 +45,7 @@ def threads(symbols: Mapping[str, str]) -> str:
     """Barriers, what starts drivers, and lists of rows."""
     functions: dict[str, Callable[..., Any]] = {
         "wait": barrier.wait,
-        "list_rows": active_rows.list_rows,
+        "list_rows": row_order.list_rows,
         "lead": barrier.lead,
         "serve": barrier.serve,
         "open_gate": barrier.open_gate,
@@ -62,8 +62,8 @@ def threads(symbols: Mapping[str, str]) -> str:
 def exported() -> str:
     """The functions that an exported list of jobs needs in addition to its drivers and their runtime."""
     functions: dict[str, Callable[..., Any]] = {
-        "set_up": exported_list.set_up,
-        "perform_alone": exported_list.perform_alone,
+        "set_up": jobs.set_up,
+        "perform_alone": jobs.perform_alone,
         "copy_box": jobs.copy_box,
         "clear": jobs.clear,
         "order_rows": row_order.order_rows,
@@ -73,7 +73,7 @@ def exported() -> str:
 
 def waits(symbols: Mapping[str, str]) -> str:
     """Of what threads need the part that drivers call."""
-    return _text(symbols, {"wait": barrier.wait, "list_rows": active_rows.list_rows})
+    return _text(symbols, {"wait": barrier.wait, "list_rows": row_order.list_rows})
 
 
 def _text(symbols: Mapping[str, str], functions: Mapping[str, Callable[..., Any]]) -> str:

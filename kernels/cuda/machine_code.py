@@ -12,11 +12,11 @@ from typing import Any
 from numba.core.caching import _CacheLocator, _SourceFileBackedLocatorMixin
 from numba.core.compiler_lock import global_compiler_lock
 
-from rnnops import util as forks
+from rnnops import util
 from rnnops.kernels.object_cache import cache_folder
 
 KERNELS = Path(__file__).resolve().parent
-forks.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
+util.wait_for(global_compiler_lock, outer=True)  # who compiles with numba takes LLVM's lock behind it
 
 
 class KernelsInCacheFolder(_SourceFileBackedLocatorMixin, _CacheLocator):  # type: ignore[misc]

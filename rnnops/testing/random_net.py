@@ -26,41 +26,41 @@ from rnnops.cells import BasicRNNCell, DropoutCell, GRUCell, LSTMCell, MultiRNNC
 from rnnops.errors import FeedError
 from rnnops.net import Net
 from rnnops.recurrent import Link, recurrent_net
-from rnnops.testing import random_makers as elementwise, random_makers as structure, random_makers as windows
+from rnnops.testing import random_makers
 from rnnops.testing.random_builder import TAME, Builder, Draw, Item, fit
 from rnnops.testing.random_makers import Maker
 from rnnops.types import FLOAT, Array, Shape, is_float
 
 MAKERS: dict[Maker, int] = {
-    elementwise.unary: 6,
-    elementwise.binary: 6,
-    elementwise.scaled: 3,
-    elementwise.compared: 1,
-    elementwise.truncated: 1,
-    elementwise.counted: 1,
-    elementwise.decided: 1,
-    elementwise.chosen: 2,
-    elementwise.as_float: 1,
-    elementwise.clipped: 1,
-    elementwise.dropped: 1,
-    elementwise.constant: 1,
-    structure.split: 1,
-    structure.concat: 1,
-    structure.sliced: 1,
-    structure.reshaped: 2,
-    structure.transposed: 1,
-    structure.widened: 2,
-    structure.gathered: 1,
-    structure.scattered: 1,
-    structure.reduced: 3,
-    structure.normalized: 2,
-    structure.ordered: 1,
-    structure.multiplied: 4,
-    structure.mixed: 2,
-    structure.general_product: 1,
-    structure.classified: 1,
-    windows.convolved: 2,
-    windows.pooled: 2,
+    random_makers.unary: 6,
+    random_makers.binary: 6,
+    random_makers.scaled: 3,
+    random_makers.compared: 1,
+    random_makers.truncated: 1,
+    random_makers.counted: 1,
+    random_makers.decided: 1,
+    random_makers.chosen: 2,
+    random_makers.as_float: 1,
+    random_makers.clipped: 1,
+    random_makers.dropped: 1,
+    random_makers.constant: 1,
+    random_makers.split: 1,
+    random_makers.concat: 1,
+    random_makers.sliced: 1,
+    random_makers.reshaped: 2,
+    random_makers.transposed: 1,
+    random_makers.widened: 2,
+    random_makers.gathered: 1,
+    random_makers.scattered: 1,
+    random_makers.reduced: 3,
+    random_makers.normalized: 2,
+    random_makers.ordered: 1,
+    random_makers.multiplied: 4,
+    random_makers.mixed: 2,
+    random_makers.general_product: 1,
+    random_makers.classified: 1,
+    random_makers.convolved: 2,
+    random_makers.pooled: 2,
 }
 _DRAWN = [maker for maker, weight in MAKERS.items() for _ in range(weight)]
 

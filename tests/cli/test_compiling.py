@@ -9,7 +9,7 @@ import pytest
 from train_runs import TINY, train, write_text
 
 import rnnops as ro
-from rnnops.cli import session, session as progress
+from rnnops.cli import session
 from rnnops.cli.session import Compiling
 
 
@@ -20,7 +20,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_first_run_of_each_net_is_told_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     now, lines, runs = [10.0], list[str](), list[str]()
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
 
     def work(name: str) -> str:
         runs.append(name)

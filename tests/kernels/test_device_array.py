@@ -12,7 +12,7 @@ import pytest
 from cuda_marks import in_simulator, on_cuda
 from elsewhere import Elsewhere
 
-from rnnops.kernels.cuda import device_array as move, facade
+from rnnops.kernels.cuda import device_array, facade
 from rnnops.kernels.cuda.device_array import empty, on_device, zeros
 
 pytestmark = on_cuda
@@ -134,7 +134,7 @@ def test_parts_of_the_same_memory() -> None:
     ],
 )
 def test_axes_without_gaps_are_one(axes: Any, wanted: Any) -> None:
-    assert move.joined(axes) == wanted
+    assert device_array.joined(axes) == wanted
 
 
 @pytest.mark.parametrize("adds", [False, True])
@@ -148,7 +148,7 @@ def test_the_kernel_that_moves(adds: bool) -> None:
     ]
     wanted = views[0] + views[1] if adds else views[1].copy()
     facade.launch(
-        facade.kernel(move.moving), 2, 3, 0, 0, target, source, 48, *shape[1:], *into, *out, *starts, int(adds)
+        facade.kernel(device_array.moving), 2, 3, 0, 0, target, source, 48, *shape[1:], *into, *out, *starts, int(adds)
     )
     came = np.lib.stride_tricks.as_strided(target.to_host()[60:], shape, [8 * stride for stride in into])
     np.testing.assert_array_equal(came, wanted)
@@ -156,7 +156,7 @@ def test_the_kernel_that_moves(adds: bool) -> None:
 
 def test_the_kernel_that_sums() -> None:
     source, out = on_device(X.reshape(-1)), zeros((12,), "float64")
-    facade.launch(facade.kernel(move.adding), 2, 3, 0, 0, out, source, 2, 12)
+    facade.launch(facade.kernel(device_array.adding), 2, 3, 0, 0, out, source, 2, 12)
     np.testing.assert_array_equal(out.to_host(), X.sum(axis=0).reshape(-1))
 
 

@@ -12,7 +12,7 @@ from without_simulator import run_compiler
 
 from bench import check_tensor_cores
 from bench.check_tensor_cores import compare_tensor_cores
-from rnnops.kernels.cuda import tensor_cores, tensor_cores as matrix_fragments
+from rnnops.kernels.cuda import tensor_cores
 from rnnops.kernels.cuda.tensor_cores import (
     BFLOAT16,
     FLOAT16,
@@ -110,7 +110,7 @@ def test_an_element_in_a_wrong_register_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_twins_have_the_tables_and_the_sizes_of_the_device() -> None:
     assert tensor_cores.OF_TILE == 32 * tensor_cores.OF_LANE
-    assert check_tensor_cores.TILES * matrix_fragments.COLUMNS == 16
+    assert check_tensor_cores.TILES * tensor_cores.COLUMNS == 16
 
 
 COMPILE = """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.kernels import object_cache, object_cache as cache_folder
+from rnnops.kernels import object_cache
 from rnnops.kernels.object_cache import key_of, load_object, save_object
 
 KEY, CODE = key_of("text", "processor"), b"code " * 1000
@@ -25,9 +25,9 @@ KEY, CODE = key_of("text", "processor"), b"code " * 1000
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where objects lie, which nobody has been warned of."""
     monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path / "cache"))
-    cache_folder.warn_once.cache_clear()
+    object_cache.warn_once.cache_clear()
     yield tmp_path / "cache" / "objects"
-    cache_folder.warn_once.cache_clear()
+    object_cache.warn_once.cache_clear()
 
 
 def file_of(folder: Path) -> Path:

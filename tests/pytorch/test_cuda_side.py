@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import rnnops.torch as rt  # noqa: E402
 from rnnops.errors import DeviceError  # noqa: E402
-from rnnops.kernels.cuda import device_array, device_array as move, facade  # noqa: E402
+from rnnops.kernels.cuda import device_array, facade  # noqa: E402
 from rnnops.kernels.cuda.device_array import on_device  # noqa: E402
 from rnnops.kernels.cuda.memory import lent_by  # noqa: E402
 from rnnops.torch.arguments import TensorKind, TensorLayout  # noqa: E402
@@ -86,7 +86,7 @@ def test_what_is_copied(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None
     rnn, xs = rt.RNN(torch.nn.GRUCell(D, H)), numbers(T, N, D)
     rnn(xs)[0].sum().backward()
     moved: list[int] = []
-    plain = move.move
+    plain = device_array.move
 
     def noted(target: Any, source: Any, adds: bool, stream: Any) -> None:
         moved.append(target.size)

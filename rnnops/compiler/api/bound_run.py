@@ -54,11 +54,10 @@ from rnnops.types import FLOAT, Array, Type, type_of
 from rnnops.util import LazyModule, cached_property
 
 if TYPE_CHECKING:
-    from rnnops.compiler.export import export_native as export_native, export_native as source_recorder
+    from rnnops.compiler.export import export_native as export_native
     from rnnops.compiler.export.export_native import ExportedFiles
 else:  # who calls does without
     export_native = LazyModule("rnnops.compiler.export.export_native")
-    source_recorder = LazyModule("rnnops.compiler.export.export_native")
 
 KINDS = 8  # types of feeds whose lists are kept
 LARGEST = 1 << 28  # bytes that a list may have of its own: all results of a plan lie in memory at the same time
@@ -254,7 +253,7 @@ class BoundRun(Run):
         types = {one: program.types[one] for one in self._free}
         recording: dict[str, Any] = {"threads": 1}
         if source:
-            recording |= {"recorder": source_recorder.SourceRecorder(), "width": source_recorder.SCALAR_WIDTH}
+            recording |= {"recorder": export_native.SourceRecorder(), "width": export_native.SCALAR_WIDTH}
         try:
             recorded = self._recorded([*types.values()], program.float_dtype, **recording)
         except NotRecordedError as reason:

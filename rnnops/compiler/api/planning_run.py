@@ -47,34 +47,26 @@ from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import (
-        describe as describe,
-        memory_curve as memory_curve,
-        memory_timeline as memory_timeline,
-        profile as saved_residuals,
+        budget_curve,
+        describe,
+        memory_curve,
+        memory_timeline,
+        profile,
         schedule,
     )
+    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
     from rnnops.compiler.report.memory_curve import MemoryCurve
     from rnnops.compiler.report.memory_timeline import MemoryTable
+    from rnnops.compiler.report.profile import SavedResiduals
     from rnnops.compiler.report.schedule import Schedule
     from rnnops.pictures.drawing import Drawing
-else:
-    describe = LazyModule("rnnops.compiler.report.describe")
-    saved_residuals = LazyModule("rnnops.compiler.report.profile")
-    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
-    memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
-    schedule = LazyModule("rnnops.compiler.report.schedule")
-if TYPE_CHECKING:
-    from rnnops.compiler.report import (
-        budget_curve as budget_curve,
-        budget_curve as estimates,
-        profile as saved_residuals,
-    )
-    from rnnops.compiler.report.budget_curve import BudgetCurve, Estimate, EstimateTable
-    from rnnops.compiler.report.profile import SavedResiduals
 else:  # a first call does without
     budget_curve = LazyModule("rnnops.compiler.report.budget_curve")
-    estimates = LazyModule("rnnops.compiler.report.budget_curve")
-    saved_residuals = LazyModule("rnnops.compiler.report.profile")
+    describe = LazyModule("rnnops.compiler.report.describe")
+    memory_curve = LazyModule("rnnops.compiler.report.memory_curve")
+    memory_timeline = LazyModule("rnnops.compiler.report.memory_timeline")
+    profile = LazyModule("rnnops.compiler.report.profile")
+    schedule = LazyModule("rnnops.compiler.report.schedule")
 
 
 @dataclass(frozen=True)
@@ -124,7 +116,7 @@ class PlannedRun:
         Returns:
             A picture with the sizes of all blobs, those of one step in cells; `print` says the same in words.
         """
-        return saved_residuals.draw_saved(self.plan, opened)
+        return profile.draw_saved(self.plan, opened)
 
     @property
     def source(self) -> str:
@@ -303,7 +295,7 @@ class PlanningRun(PrintedRun):
         """
         planned = self.plan(*dicts, wrt=wrt, dtype=dtype, **feeds).plan
         assert isinstance(planned, TrainingPlan)
-        return saved_residuals.saved_residuals(planned)
+        return profile.saved_residuals(planned)
 
     @memory_named(of_run)
     def memory_estimate(
@@ -328,7 +320,7 @@ class PlanningRun(PrintedRun):
         saved, tile = self._saved_by(dicts, wrt, dtype, feeds)
         if checkpoints is None and self._saving.budget is not None:
             policy = fit_budget(saved, self._saving.budget, tile).policy
-        return estimates.estimate_of(saved, policy)
+        return budget_curve.estimate_of(saved, policy)
 
     @memory_named(of_run)
     def memory_estimates(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> EstimateTable:
@@ -345,7 +337,7 @@ class PlanningRun(PrintedRun):
         Raises:
             FeedError: as `plan`, and what else it raises.
         """
-        return estimates.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
+        return budget_curve.estimates(*self._saved_by(dicts, wrt, dtype, feeds))
 
     def budget_curve(self, *dicts: Feeds, wrt: Any = None, dtype: Any = None, **feeds: Any) -> BudgetCurve:
         """Bytes against predicted time of what `memory_budget=` takes, down to the least; nothing is computed.

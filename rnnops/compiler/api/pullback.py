@@ -28,10 +28,10 @@ from rnnops.types import Array, Type, type_of
 from rnnops.util import LazyModule
 
 if TYPE_CHECKING:
-    from rnnops.compiler.layers import layer_plan as layer_steps
+    from rnnops.compiler.layers import layer_plan as layer_plan
     from rnnops.compiler.layers.layer_plan import LayerGradients
 else:  # a backward pass in one piece does without
-    layer_steps = LazyModule("rnnops.compiler.layers.layer_plan")
+    layer_plan = LazyModule("rnnops.compiler.layers.layer_plan")
 
 RESIDUALS = (StepWorkspaces, ScanResiduals, PartedResiduals)  # what recurrences leave
 
@@ -141,9 +141,9 @@ class Pullback(Attributes):
         given = self._checked(grads)
         if self._held is None:
             raise self._used()
-        steps = layer_steps.steps_of(self._plan, output, freeze)
+        steps = layer_plan.steps_of(self._plan, output, freeze)
         workspace, fed = self._take(given)
-        iterator = layer_steps.run_steps(steps, workspace, self._context, fed, self)
+        iterator = layer_plan.run_steps(steps, workspace, self._context, fed, self)
         weakref.finalize(iterator, self._release)  # where it is dropped before it was started
         return iterator
 

@@ -41,7 +41,7 @@ from rnnops.compiler.execute.recorder import Job, Recorded, Region
 from rnnops.compiler.ir.kernel import Do, For, If, Module, Statement
 from rnnops.compiler.targets.c99.target import HEADER as RUNTIME, c_type, driver_text, program_text
 from rnnops.errors import FeedError
-from rnnops.kernels.cpu import jobs, jobs as exported
+from rnnops.kernels.cpu import jobs
 from rnnops.kernels.cpu.jobs import MEMORY, NUMBER, WEIGHTS
 from rnnops.kernels.cpu.native import NativeFunction
 from rnnops.kernels.cpu.words import WORD_BYTES
@@ -310,7 +310,7 @@ class Word:
 
     Args:
         offset: in the memory, bytes.
-        base: `exported.NUMBER`, or what the value counts from.
+        base: `jobs.NUMBER`, or what the value counts from.
     """
 
     offset: int
@@ -372,20 +372,20 @@ class ListWords:
         barrier = self.plan.own_offset(self.recorded.barrier)
         count = len(self.recorded.jobs)
         head = ((0, 1), (1, barrier), (1, self._jobs_start), (0, count), (1, self._places_start), (0, len(self._given)))
-        bases = exported.NUMBER, exported.MEMORY
+        bases = jobs.NUMBER, jobs.MEMORY
         yield from (Word(i * WORD_BYTES, bases[base], value) for i, (base, value) in enumerate(head))
         for n, job in enumerate(self.recorded.jobs):
             at = self._jobs_start + n * jobs.JOB_BYTES
-            yield Word(at, exported.DRIVER, self._numbers[symbol_of(job.driver)])
-            yield Word(at + jobs.TEAM, exported.NUMBER, 1)
-            yield Word(at + jobs.WORDS, exported.MEMORY, self.words[n])
-            yield Word(at + jobs.MEETS, exported.NUMBER, 0)
+            yield Word(at, jobs.DRIVER, self._numbers[symbol_of(job.driver)])
+            yield Word(at + jobs.TEAM, jobs.NUMBER, 1)
+            yield Word(at + jobs.WORDS, jobs.MEMORY, self.words[n])
+            yield Word(at + jobs.MEETS, jobs.NUMBER, 0)
             yield from self._words_of(n)
         for place, (n, i, region, offset) in enumerate(self._given):
             at = self._places_start + place * jobs.PLACE_BYTES
-            yield Word(at, exported.MEMORY, self.words[n] + i * WORD_BYTES)
-            yield Word(at + WORD_BYTES, exported.NUMBER, region.given)
-            yield Word(at + 2 * WORD_BYTES, exported.NUMBER, offset)
+            yield Word(at, jobs.MEMORY, self.words[n] + i * WORD_BYTES)
+            yield Word(at + WORD_BYTES, jobs.NUMBER, region.given)
+            yield Word(at + 2 * WORD_BYTES, jobs.NUMBER, offset)
 
     def _words_of(self, n: int) -> Iterator[Word]:
         job, at = self.recorded.jobs[n], self.words[n]
@@ -393,7 +393,7 @@ class ListWords:
             if region.given < 0:
                 yield Word(at + i * WORD_BYTES, *self.plan.place(region, offset, i in job.unread))
         for i, number in enumerate(job.numbers, len(job.places)):
-            yield Word(at + i * WORD_BYTES, exported.NUMBER, number)
+            yield Word(at + i * WORD_BYTES, jobs.NUMBER, number)
 
 
 def symbol_of(driver: Any) -> str:

@@ -11,7 +11,7 @@ from devices import DEVICES, PLAIN
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 from rnnops.kernels.cpu.processor import WIDTHS
 
 NETS: dict[str, Callable[[], ro.Net]] = {
@@ -24,7 +24,7 @@ NETS: dict[str, Callable[[], ro.Net]] = {
 @pytest.fixture
 def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as may be, however little there is to do."""
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
 
 
 @pytest.mark.usefixtures("_busy")
@@ -60,8 +60,8 @@ def test_few_rows_share_out_columns(name: str, rows: int, monkeypatch: pytest.Mo
     net = COLUMNS[name]()
     feeds = feeds_of(net, steps=40, rows=rows, features=H if name == "gates" else 29)
     one = results(net, feeds, threads=1)
-    monkeypatch.setattr(share_work, "WAIT", 0.0)
-    monkeypatch.setattr(share_work, "CLEARLY", np.inf)
+    monkeypatch.setattr(batch_axis, "WAIT", 0.0)
+    monkeypatch.setattr(batch_axis, "CLEARLY", np.inf)
     for threads in (2, 5):
         kernels = ro.compile(net, threads=threads, tuning=Options()).plan(feeds).plan.compiled.kernels
         teams = [kernel.compiled.team for kernel in kernels]

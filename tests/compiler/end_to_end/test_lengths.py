@@ -15,7 +15,7 @@ from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.execute.forward import ForwardScan, ScanResiduals
 from rnnops.compiler.ir.statements import Stage, Statement
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 
 Arrays = dict[str, np.ndarray]
 
@@ -156,7 +156,7 @@ def test_own_cell_with_an_output_that_is_not_masked(reverse: bool, listed: list[
 @pytest.mark.parametrize("reverse", [False, True])
 def test_threads_share_products_past_an_end(monkeypatch: pytest.MonkeyPatch, reverse: bool, threads: int) -> None:
     """The rows of a thread lie behind those of the threads before it, of rows that are over too."""
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     net = net_with_an_output_that_is_not_masked(reverse)
     run, reference = ro.compile(net, threads=threads, tuning=Options(tile=4)), ro.compile(net, "reference")
     for lengths in LENGTHS:
@@ -214,7 +214,7 @@ def test_kept_blobs_read_as_zeros_past_an_end() -> None:
 
 
 def test_compiled_results_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     net = preset("LSTM")
     feeds = {**feeds_of(net, [0] * 19, x=(T, 19, D)), "lengths": np.arange(19, dtype="int32") % 8}
     results = []

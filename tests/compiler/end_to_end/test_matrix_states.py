@@ -9,7 +9,7 @@ from devices import PLAIN
 from matrix_cells import CELLS, assert_close, assert_equal, case, results
 
 import rnnops as ro
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -21,7 +21,7 @@ def test_as_the_reference_has_it(name: str, reverse: bool) -> None:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_threads_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     net, feeds = case(name, T=70)
     one = results(net, feeds, threads=1)
     for threads in (2, 3, 5):

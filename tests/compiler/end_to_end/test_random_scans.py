@@ -15,7 +15,7 @@ from devices import PLAIN, Device
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 from rnnops.testing import check_devices, random_net
 
 COUNT, BLOCK = 300, 10
@@ -72,6 +72,6 @@ def test_many_as_plain_python(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 1000, 10))
 def test_a_thousand_compiled(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     for seed in range(first, first + 10):
         check(seed, compiled(1 + seed % 3))

@@ -16,7 +16,7 @@ from row_nets import RowNet, row_net
 import rnnops as ro
 from rnnops.checkpoints import Slots
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.testing import random_net
 
@@ -45,7 +45,7 @@ FEW = ("all", "slots", "budget of 50%", "3 threads", "again, from the cache")
 @pytest.fixture(autouse=True)
 def _small_work_is_shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Little work is shared out among threads too, and a cache of its own has nothing at first."""
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     monkeypatch.setenv("RNNOPS_CACHE_DIR", str(tmp_path))
 
 

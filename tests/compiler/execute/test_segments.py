@@ -11,17 +11,17 @@ import rnnops as ro
 from rnnops.compiler.execute import segments
 from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.forward import ForwardScan
-from rnnops.compiler.saving import choose_saved, choose_saved as choose_segments
+from rnnops.compiler.saving import choose_saved
 from rnnops.compiler.saving.choose_saved import goes_in_segments, seconds
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever can go in segments does, on as many threads as may be."""
-    monkeypatch.setattr(choose_segments, "CACHE", 0)
-    monkeypatch.setattr(choose_segments, "SPEED", 1e15)
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(choose_saved, "CACHE", 0)
+    monkeypatch.setattr(choose_saved, "SPEED", 1e15)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
 
 
 def scans(net: ro.Net, feeds: Feeds, **options: object) -> tuple[ForwardScan, BackwardScan]:
@@ -179,10 +179,10 @@ def test_the_choice_is_by_bytes_and_results(monkeypatch: pytest.MonkeyPatch) -> 
     net, feeds = case("mlstm", T=20)
     (call,) = [call for call in ro.compile(net).plan(feeds).plan.unfused.calls if call.op.type == "RecurrentNetwork"]
     kept, again = seconds(call)
-    assert kept == pytest.approx(2 * 20 * 3 * 2 * 4 * (32 * 32 + 32 + 1) / choose_segments.BANDWIDTH)
+    assert kept == pytest.approx(2 * 20 * 3 * 2 * 4 * (32 * 32 + 32 + 1) / choose_saved.BANDWIDTH)
     assert again < kept
     assert goes_in_segments(call)
-    monkeypatch.setattr(choose_segments, "CACHE", 2**30)
+    monkeypatch.setattr(choose_saved, "CACHE", 2**30)
     assert not goes_in_segments(call)
 
 

@@ -13,7 +13,7 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
-from rnnops.compiler.layers import layer_plan as layer_steps
+from rnnops.compiler.layers import layer_plan
 from rnnops.testing.objective import difference, tolerance_of
 from rnnops.testing.random_net import random_net
 
@@ -218,8 +218,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         ran.append(call.op.type)  # type: ignore[attr-defined]
         return original(call, *rest)  # type: ignore[arg-type]
 
-    original = layer_steps.run_call
-    monkeypatch.setattr(layer_steps, "run_call", run_call)
+    original = layer_plan.run_call
+    monkeypatch.setattr(layer_plan, "run_call", run_call)
     return ran
 
 
@@ -302,7 +302,7 @@ def test_an_error_on_the_way_gives_outputs_back(monkeypatch: pytest.MonkeyPatch)
         raise MemoryError
 
     out, pullback = on_device(lstm_net()).vjp(lstm_feeds())
-    monkeypatch.setattr(layer_steps, "run_call", fails)
+    monkeypatch.setattr(layer_plan, "run_call", fails)
     with pytest.raises(MemoryError):
         next(pullback.layers({"h_all": np.ones_like(out["h_all"])}))
     assert all(array.flags.writeable for array in out.values())

@@ -10,7 +10,7 @@ import pytest
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.rewrite.fuse_ops import fuse_ops, work_around
-from rnnops.compiler.schedule import batch_axis as share_work
+from rnnops.compiler.schedule import batch_axis
 from rnnops.interpreter import Program, prepare
 from rnnops.op import Op
 from rnnops.types import Shape, Type
@@ -224,7 +224,7 @@ def test_results_are_those_of_the_reference(dtype: str, compiled: bool, shape: S
 @pytest.mark.parametrize("shape", [(ROWS, 2), (1, ROWS)])
 def test_threads_change_no_bit(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums over more rows than there are parts of a sum are shared by neighbours."""
-    monkeypatch.setattr(share_work, "LITTLE_WORK", 0)
+    monkeypatch.setattr(batch_axis, "LITTLE_WORK", 0)
     net = classifier()
     feeds = feeds_of(net, shape=shape)
     one, *others = (

@@ -9,7 +9,7 @@ from small_programs import recurrence_saved
 import rnnops as ro
 from rnnops.checkpoints.policy import Policy, Slots
 from rnnops.compiler.execute import segments
-from rnnops.compiler.saving import choose_saved, choose_saved as predicted_time_module
+from rnnops.compiler.saving import choose_saved
 from rnnops.compiler.saving.choose_saved import predicted_time
 
 PRODUCT = "a = MatMul(x, w); b = Sigmoid(a); c = Mul(b, h); y = Tanh(c)"
@@ -45,7 +45,7 @@ def test_without_products_elementwise_results_count() -> None:
 def test_of_large_states_bytes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeping all of them takes longer than computing them again; a budget that both fit takes what is faster."""
     monkeypatch.setattr(choose_saved, "CACHE", 0)
-    monkeypatch.setattr(predicted_time_module, "CACHE", 0)
+    monkeypatch.setattr(choose_saved, "CACHE", 0)
     net, feeds = case("mlstm", T=40)
     run = ro.compile(net, memory_budget=1.0)
     default, everything = (run.memory_estimate(kind, feeds) for kind in (None, "all"))
@@ -56,7 +56,7 @@ def test_of_large_states_bytes_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_smaller_budget_makes_segments_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose_saved, "CACHE", 0)
-    monkeypatch.setattr(predicted_time_module, "CACHE", 0)
+    monkeypatch.setattr(choose_saved, "CACHE", 0)
     monkeypatch.setattr(segments, "CACHE", 0)  # 8 steps
     net, feeds = case("mlstm", T=64)
     wanted, borders = results(net, feeds), ro.compile(net).memory_estimate(None, feeds).nbytes
