@@ -121,7 +121,7 @@ def save_object(key: str, code: bytes) -> None:
 
 
 def _digest(key: str, code: bytes) -> bytes:
-    """The head of a file: a digest of the key too, as a whole file may have come to lie under another's name."""
+    """The digest at the head of a file. It covers the key, as a file may have been renamed to another's key."""
     return hashlib.sha256(key.encode() + code).digest()
 
 

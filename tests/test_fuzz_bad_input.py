@@ -127,7 +127,7 @@ CALLS: dict[str, Callable[[], Call]] = {
 
 
 def unnamed_error(trial: Callable[[], Any]) -> str:
-    """What came out of a trial that is not a RnnopsError; empty where it went well or ended in one."""
+    """What came out of a trial that is not an RnnopsError; empty where it went well or ended in one."""
     try:
         trial()
     except ro.RnnopsError:

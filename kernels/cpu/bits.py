@@ -161,7 +161,7 @@ def rint(x: Any) -> Any:
 
 
 def fmod(a: Any, b: Any) -> Any:
-    """The remainder of a / b rounded towards zero, with the sign of a. It is the C library's, and not vectorised."""
+    """The remainder of a division truncated towards zero, with the sign of a. The C library's; not vectorised."""
     return np.fmod(a, b)
 
 

@@ -62,7 +62,7 @@ class MicroTile:
 
     @property
     def key(self) -> int:
-        """The parts of the tile's name that differ between tiles of one width."""
+        """A number that tells this tile from others of its width."""
         return (self.rows * 16 + self.vectors) * 16 + self.panels
 
 

@@ -103,7 +103,7 @@ def rint(x: Any) -> Any:
 
 @of_floats
 def fmod(a: Any, b: Any) -> Any:
-    """The remainder of a / b rounded towards zero, with the sign of a."""
+    """The remainder of a division truncated towards zero, with the sign of a."""
     return math.fmod(a, b)
 
 

@@ -226,7 +226,7 @@ class _Chain:
         self.sums: Array = np.concatenate([[0.0], np.cumsum(self.weights)])
 
     def alive_at(self, places: Sequence[int]) -> frozenset[str]:
-        """The blobs that are alive at a cut after each of these ops, in order."""
+        """The blobs that are alive at a cut behind these ops, whose numbers are in order."""
         return frozenset(
             name for name, (first, end) in self.lives.items() if bisect_left(places, first) < bisect_left(places, end)
         )

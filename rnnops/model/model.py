@@ -70,7 +70,7 @@ def _types(one: WrittenLayer) -> str:
 
 
 def _bytes(compiled: Mapping[str, Graph], store: ArrayStore) -> Iterator[str]:
-    """The bytes held, and the peak of the passes of each function."""
+    """Lines: the bytes held, and the peak of the passes of each function."""
     yield f"parameters {_size(store.params)}, optimizer {_size(store.held.state)}"
     for function, graph in compiled.items():
         passes = ", ".join(f"{one.name} pass {readable(one.total)}" for one in graph.planned().memory().passes)

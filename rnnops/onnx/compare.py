@@ -188,7 +188,7 @@ MOST = 2**27  # numbers of a feed
 
 @dataclass(frozen=True)
 class ChosenSizes:
-    """The values of open sizes.
+    """The values chosen for open sizes.
 
     Args:
         shapes: of each input; open: the sizes by their names; made_up: those that were not given.

@@ -207,7 +207,7 @@ class NodeCount:
         return sum(1 + self._inside(node) for node in nodes)
 
     def _inside(self, node: NodeProto) -> int:
-        """The nodes that a node becomes in its place."""
+        """The number of nodes that take a node's place."""
         key = key_of(node, node.op_type)
         if key not in self.functions:
             return sum(self.of(graph.node) for graph in graphs_of(node))

@@ -351,7 +351,7 @@ class OpenBranch:
     source: str | None
 
     def hint(self, inputs: Mapping[str, Dims | None]) -> str:
-        """A hint how to make the condition known, for these inputs of a file."""
+        """A hint on how to make the condition known, for a file with these inputs."""
         if self.source is not None:
             name = f"'{self.source}': ..." if self.source in inputs else "..."
             return f"If the condition of {self.node} is the same in all runs, give what it follows from: " + (

@@ -112,7 +112,7 @@ def constant_sizes(node: NodeProto) -> Iterator[tuple[int, ...]]:
 
 
 def layer_of(node: NodeProto, number: int, places: tuple[str, ...], dims: Scope) -> OutlineLayer:
-    """The attributes of a node's recurrence."""
+    """The recurrence of a node."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     name = node.name or next(filter(None, node.output), "")
     if node.op_type in LOOPS:
@@ -131,7 +131,7 @@ def cell_sizes(node: NodeProto, attributes: dict[str, AttributeProto], dims: Sco
 
 
 def loop_sizes(node: NodeProto, attributes: dict[str, AttributeProto]) -> str:
-    """The number of values that a loop carries, and of ops in a step."""
+    """The number of values that a loop carries, and of ops in a step, as text."""
     scanned = attributes["num_scan_inputs"].i if "num_scan_inputs" in attributes else 0
     carried = len(node.input) - (scanned if node.op_type == "Scan" else 2)  # a Loop has its trip count and a condition
     steps = [f"{len(one.g.node)} ops a step" for one in node.attribute if one.type == AttributeProto.GRAPH]

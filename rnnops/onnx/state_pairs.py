@@ -172,7 +172,7 @@ class _StateWalk:
         return [ends.get(value.name, NOTHING) for value in graph.output]
 
     def window(self, node: NodeProto, origins: Scope) -> None:
-        """The first element of a node's layout."""
+        """Note the inputs with which the result of a node may begin."""
         found = NOTHING.union(*(self.windows.get(name, NOTHING) for name in node.input))
         if node.op_type == "Concat" and len(node.input) > 1:
             found |= {(name, False) for name in origins.get(node.input[0], NOTHING)}
@@ -190,7 +190,7 @@ class _StateWalk:
                 origins[name] = origins.get(name, NOTHING) | inner[0].get(value.name, NOTHING)
 
     def recurrence(self, node: NodeProto, origins: Scope, ends: Scope) -> None:
-        """The initial values of a recurrence, and its last ones."""
+        """Note the initial values of a recurrence, and its last ones."""
         self.count += 1
         for state, (given, made) in enumerate(states_of(node)):
             for name in origins.get(given, NOTHING):

@@ -92,7 +92,7 @@ def elements(value: Any) -> list[Any]:
 
 
 def bytes_of(value: Any) -> Any:
-    """The bytes of an array."""
+    """The contents of an array, to compare."""
     return (value.tobytes(), value.shape, value.dtype) if isinstance(value, np.ndarray) else bytes(value)
 
 

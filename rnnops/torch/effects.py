@@ -87,7 +87,7 @@ class Journal:
         self.restore()
 
     def changes(self) -> list[Change]:
-        """The names of values that have changed."""
+        """The changes of known values."""
         return [change for known in self._copies.values() for change in _changes_of(*known)]
 
     def changed_tensors(self) -> list[str]:

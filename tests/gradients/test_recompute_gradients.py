@@ -12,7 +12,7 @@ import rnnops as ro
 
 
 def busy_cell() -> tuple[ro.Net, list[str]]:
-    """A cell with dropout, softmax and products, and the names of all blobs that are not a state and no input."""
+    """A cell with dropout, softmax and products, and the names of all blobs that are neither states nor inputs."""
     cell = ro.Net("busy")
     x_t, h_prev, c_prev, w, u = cell.inputs("x_t", "h_prev", "c_prev", "w", "u")
     gates = ro.dropout(x_t @ w + h_prev @ u, 0.3)

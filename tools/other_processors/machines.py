@@ -21,7 +21,7 @@ class UnreachableError(Exception):
 def without_avx(folder: Path, _: Path) -> tuple[list[str], dict[str, str]]:
     """This Python on a processor of 2008: x86-64-v2, no AVX."""
     if platform.machine() != "x86_64":
-        raise UnreachableError("this machine is not a x86-64")
+        raise UnreachableError("this machine is not an x86-64")
     return [emulator("x86_64", folder), "-cpu", "Nehalem", sys.executable], {}
 
 

@@ -266,7 +266,7 @@ class BoundRun(Run):
 
     @cached_property
     def served(self) -> Run:
-        """The ops that a call runs."""
+        """The run that serves calls."""
         if self._options.weights:
             net, arrays = folded(
                 lift_from_cells(self._live, self._bound), self._bound, large=inf
@@ -321,7 +321,7 @@ class BoundRun(Run):
             raise GradientError(problem, net=self.net.name, hint=hint)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
-        """The plan of the served run. Raises FeedError with the names of the original net."""
+        """Work on the served run. Raises FeedError with the names of the original net."""
         try:
             return work(self.served)
         except FeedError:  # whose inputs may be there only since the net was folded

@@ -120,7 +120,7 @@ class _Watched(Run):
 
     @cached_property
     def watcher(self) -> Watcher:
-        """The function that checks the results of ops."""
+        """The watcher of its ops."""
         return Watcher(self.net.name)
 
     def _context(self, seed: int | None, training: bool) -> RunContext:

@@ -346,7 +346,7 @@ class Demand:
         return tuple(buffer for buffer in (*self.made, *self.sums, *self.late) if id(buffer) not in others)
 
     def moments(self) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-        """The bytes allocated when all sums are there, and at the end."""
+        """The buffers that are allocated when all sums are there, and those at the end."""
         results = {id(buffer) for buffers in self.results for buffer in buffers}
         left = tuple(buffer for buffer in self.sums if id(buffer) in results)
         return (*self.made, *self.sums), (*self.made, *left, *self.late)

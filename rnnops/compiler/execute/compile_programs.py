@@ -288,7 +288,7 @@ class InParts:
 
 
 def runner_shown(runner: Runner | None) -> Runner | None:
-    """The text of a plan about an op: its runner, or that of its last part."""
+    """The runner that a plan shows for an op: its own, or that of its last part."""
     return runner.last if isinstance(runner, InParts) else runner
 
 
@@ -314,7 +314,7 @@ def compile_parts(
 
 
 def _segment_runs(runners: Mapping[int, PartRunners], options: Options) -> Callable[[], Segments]:
-    """The runs at the beginning of a pass; all parts are scans, or none is."""
+    """A function that begins a pass. Either all parts are scans, or none is."""
     if any(one.keep.compiled is None for one in runners.values()):
         return lambda: SteppedSegments(runners)
     pool, memory = options.pool, options.target.memory

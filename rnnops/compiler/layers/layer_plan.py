@@ -144,7 +144,7 @@ def _split(net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPla
 def _between_parts(
     net: Net, parts: Mapping[str, Sequence[LayerPart]], plan: TrainingPlan
 ) -> Iterator[tuple[str, str, str]]:
-    """The ops that add gradients of states across parts of a recurrence."""
+    """Gradients of states that a part of a recurrence hands to the part below: goal, key of the op, blob."""
     forward = {call.op.key: call.op for call in plan.unfused.calls if call.op.key in parts}
     for op in net.ops:
         key = plan.gradient.origins.get(op.key, "")

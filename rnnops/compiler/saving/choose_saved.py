@@ -180,7 +180,7 @@ def _again(call: Call) -> float:
 
 
 def _moved(call: Call) -> float:
-    """Seconds to write and read residuals of steps without products; 0 if they stay in the cache.
+    """Time to write and read residuals of steps without products, in multiply-adds; 0 if they stay in the cache.
 
     Of states at borders of segments there are few.
     """

@@ -133,7 +133,7 @@ class _GrowingNest:
             self.touched.setdefault(access.owner, []).append(access)
 
     def shared(self, statement: Statement) -> Iterator[tuple[Statement, Access]]:
-        """The pairs of statements that share memory: the writer and the other's access."""
+        """Writers of memory that a statement touches, each with the statement's access."""
         for access in statement.accesses():
             for other in self.writers.get(access.owner, ()):
                 if _overlap(access, other.target):

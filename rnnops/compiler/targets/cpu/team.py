@@ -197,7 +197,7 @@ def _new_lock() -> int:
 
 
 def _stack_bytes() -> int:
-    """The stack bytes of a thread: Python's setting, else the system's, with the guard around it."""
+    """The bytes of a thread: its stack, by Python's setting or else the system's, and 1 MiB."""
     own = threading.stack_size()
     if own:
         return int(own + MIB)
