@@ -5,8 +5,6 @@ Subscripts of blobs, `x[0, ..., :H]`, as ops: Slice, Gather, Squeeze, Unsqueeze,
 Axes before an Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
 
 Limits: one array of indices, only beside full slices; masks are not subscripts, as their sizes depend on values.
-
-Blob: a named value of one net; operators, methods and subscripts of arrays append ops to that net.
 """
 
 from __future__ import annotations

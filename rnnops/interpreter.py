@@ -3,8 +3,6 @@
 The reference interpreter: walks a net op by op in NumPy.
 
 It is the specification that every device is compared with.
-
-Constant folding: what is known before a run is written down.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""Rewrites of nets: dead code, and equal ops.
-
-What passes on nets return: a net of other ops, or the one that they were given where nothing is other.
-
-Dead code elimination: keep the ops that outputs need.
-
-Common subexpressions: of ops that compute the same from the same blobs the first stays.
-"""
+"""Rewrites of nets: dead code, and equal ops."""
 
 from __future__ import annotations
 

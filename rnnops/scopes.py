@@ -1,7 +1,5 @@
 """Names: scopes that prefix them, and labels from the variables that hold blobs.
 
-Name scopes: `with ro.name_scope("enc"):` prefixes the names that nets give and are given inside it.
-
 Labels: variables that hold blobs where a net is written, shown beside the blobs' names when it is printed.
 
 A label is text for readers. Nothing binds to it (`.named` gives a name that binds), and it is not a part of what plans,

@@ -8,8 +8,6 @@ sizes gets an answer, which becomes a condition of the plan unless it holds for 
 as NumPy and dictionaries do, gets it, and that pins it: the plan is then for this number alone.
 
 A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
-
-The symbols of a plan: what was computed from them, what was decided by them, and what it is for other sizes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Output for people: HTML in notebooks, progress bars in terminals.
-
-What notebooks show: texts and tables as HTML, with every text escaped.
-
-What rnnops says while people wait: a bar where tqdm and a terminal are there, and a line for a long compile.
-"""
+"""Output for people: HTML in notebooks, progress bars in terminals."""
 
 from __future__ import annotations
 

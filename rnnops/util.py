@@ -12,8 +12,6 @@ So a fork waits until the locks named here are free, and both processes go on wi
 another thread compiles a function.
 
 Limit: of imports only those that rnnops does late are waited for.
-
-Files that are written whole or not at all: beside the target first, forced to disk, then renamed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Bit patterns of floats: functions of few instructions, and rounding to bfloat16.
 
-Bit patterns of floats, and functions of few instructions.
-
 Bit patterns of floats, choice without a branch, constants of the operand's dtype.
 
 For NumPy's scalars and arrays, and for symbols (`traced.py`), which become instructions of the operand's width. All
@@ -15,8 +13,6 @@ sqrt, floor, rint, fmod, sign, minimum, maximum and division towards zero: few i
 
 All but sqrt, floor, rint and fmod take integers too. As in NumPy a NaN operand gives NaN, and an integer divided by 0
 gives 0. Operands of one call are of one dtype: a float64 literal beside a float32 is an error, never a silent widening.
-
-bfloat16: its codes, and rounding to it.
 
 bfloat16: the upper half of a float32, as a whole number from 0 to 65535 that travels as a float.
 

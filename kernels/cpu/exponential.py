@@ -1,7 +1,5 @@
 """Exponentials, logarithms, powers and the error function, and the polynomials they are made of.
 
-Exponentials and the error function, and the polynomials that they are made of.
-
 Polynomials with constant coefficients, one table for each float dtype.
 
 By Horner's rule; long ones in two chains, of even and of odd powers, which halves the time until the result is there at
@@ -18,8 +16,6 @@ Limit: results of exp and sigmoid below the smallest normal number are 0 or near
 erf: x + x P(x^2) below 1; 1 - exp(-Q(|x| - 1)) above, where Q approaches -log(erfc), until erf is 1 to the last bit.
 
 Both are computed for every x and one is chosen.
-
-Logarithms and powers.
 
 log and log1p, the logarithms.
 

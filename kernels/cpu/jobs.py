@@ -9,8 +9,6 @@ which of the given arrays it is, and how many bytes from its beginning. Places a
 
 Copies and fills of memory are drivers for one thread. Limits: as of drivers and barriers; a list is performed by one
 caller at a time.
-
-What an exported list of jobs needs beside its drivers: its words set up in a caller's memory, and one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Packed matrices: of floats, of int8, and of operands rounded to bfloat16.
 
-Packed matrices, of floats and of int8.
-
 Packed matrices: B [K, N] as panels `[panel][K][panel width]`, in the order in which products read them.
 
 Panels are 3 vectors wide; the last one or two are 2 vectors wide where N asks for it (7 vectors: 3, 2, 2), and B of a

@@ -1,7 +1,5 @@
 """The processor that code is made for, and the width of its vectors.
 
-LLVM's library, which is mapped as a whole: its own initialisation ends the process where memory runs out.
-
 The processor that code is made for: this machine's, or one that `RNNOPS_CPU` names and this machine can stand for.
 
 `RNNOPS_CPU` is `native`, a level such as `x86-64-v3`, or any name that LLVM has for a processor of this architecture.

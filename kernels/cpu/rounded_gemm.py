@@ -12,8 +12,6 @@ the same roundings: the same bits, but that multiply-adds of pairs take operands
 number (1.2e-38) for zeros. Blocks of k depend on K alone, so any cut, any thread and any width gives the same bits.
 
 Limits: as those of `gemm.py`; up to 372 KiB of stack.
-
-Packed matrices of numbers rounded to bfloat16: panels as those of `packing.py`, of words in place of numbers.
 """
 
 from __future__ import annotations

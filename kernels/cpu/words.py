@@ -1,7 +1,5 @@
 """Functions of words: kernels of integers and addresses as LLVM IR, and their instructions.
 
-What threads share in memory: barriers and mailboxes, and where in them what lies; `barrier.py` says what for.
-
 Functions of words: kernels of whole numbers and addresses as LLVM IR, from the syntax tree of their Python.
 
 All values are int64 or truths. A function may assign, loop (`for ... in range`, `while`), test, return, call others of

@@ -1,7 +1,5 @@
 """Arrays in the memory of a CUDA device, numbers of the host in them, and kernels that move elements.
 
-Arrays in the memory of a CUDA device, and numbers of the host in them.
-
 Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
 
 Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives

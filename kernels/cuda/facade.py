@@ -1,7 +1,5 @@
 """How CUDA kernels are written, compiled, kept on disk and launched.
 
-The text of functions that generated modules of kernels hold, each read once.
-
 Machine code of CUDA kernels on disk: in the cache folder, never beside their source in the installed package.
 
 Limit: files are numba's, which holds pickles: the folder must be writable only by this user.

@@ -6,10 +6,6 @@ A framework that owns the device's memory lends what a call takes: results are t
 that it captures finds all memory in its pool. While one is captured nothing may wait, be copied from the host or be
 read there, or be loaded: what would do so is an error here, before it spoils the graph.
 
-Memory of a CUDA device: pieces of it, the streams that use them, the driver that gives it.
-
-Memory of a CUDA device as the driver or CuPy's pool gives it, and what copies to it, from it and clears it.
-
 Pieces of a CUDA device's memory, and the streams that use them.
 
 A stream that reads a piece waits for the one that has written it, and one that writes it for all that have used it.

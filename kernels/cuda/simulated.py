@@ -1,7 +1,5 @@
 """numba's CUDA simulator: whether it is used, and faster launches in it.
 
-Whether kernels run in numba's simulator: `NUMBA_ENABLE_CUDASIM=1`, set before numba is first imported.
-
 Launches in numba's CUDA simulator, several times faster than it runs them by itself.
 
 The simulator polls the threads of a block, wraps each array twice, and looks through a module for its own `cuda` at

@@ -1,9 +1,4 @@
-"""Cells that attend: decoders with attention to an encoder, and the neural Turing machine.
-
-AttentionCell and its kin: a decoder cell that attends to an encoder at every step.
-
-NTMCell, the neural Turing machine, with one head of each kind.
-"""
+"""Cells that attend: decoders with attention to an encoder, and the neural Turing machine."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""RNNCell: what all cells share, and the step of a cell while it is written.
-
-Where a cell's step is written: the net it goes to, what masks it, and what it asks to be recomputed.
-
-RNNCell: what all cells share. A cell says how one step is written; the base steps it over a sequence.
-"""
+"""RNNCell: what all cells share, and the step of a cell while it is written."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""Cells from differential equations, and spiking cells.
-
-Cells from differential equations: CfC, LTC, CoRNN, LMU.
-
-CfCCell, the closed-form continuous-time cell.
-
-LTCCell, neurons whose time constants depend on what they see.
-
-CoRNNCell, oscillators that are coupled.
-
-LMUCell, the Legendre memory unit, and the matrices of its memory.
-
-LIFCell and ALIFCell: spiking cells with a surrogate gradient.
-"""
+"""Cells from differential equations, and spiking cells."""
 
 from __future__ import annotations
 

@@ -1,19 +1,4 @@
-"""Gated cells: LSTM, GRU, MILSTM, peephole LSTM, projected LSTM and their layer-normalized kin.
-
-Order of gates in weights and biases, written once.
-
-GRUCell, the gated recurrent unit.
-
-LSTMCell, the long short-term memory that others here are made of.
-
-MILSTMCell, an LSTM whose gates multiply their two projections.
-
-PeepholeLSTMCell, an LSTM whose gates see the cell state.
-
-ProjectedLSTMCell, an LSTM whose hidden state is a projection.
-
-LayerNormLSTMCell and LayerNormMILSTMCell: all gates of a step are normalized at once.
-"""
+"""Gated cells: LSTM, GRU, MILSTM, peephole LSTM, projected LSTM and their layer-normalized kin."""
 
 from __future__ import annotations
 

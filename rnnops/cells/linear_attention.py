@@ -1,19 +1,4 @@
-"""Cells with a matrix state for each head: linear attention, delta rules, and xLSTM's two cells.
-
-Cells with a matrix state for each head: linear attention and delta rules.
-
-HeadCell: what cells share whose state is a matrix for each head.
-
-RetentionCell and GLACell: linear attention with decay.
-
-DeltaNetCell and GatedDeltaNetCell: memories that are corrected.
-
-The two cells of xLSTM: sLSTM and mLSTM.
-
-SLSTMCell, the LSTM with exponential gates of xLSTM.
-
-MLSTMCell, the LSTM with a matrix memory of xLSTM.
-"""
+"""Cells with a matrix state for each head: linear attention, delta rules, and xLSTM's two cells."""
 
 from __future__ import annotations
 

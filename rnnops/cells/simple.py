@@ -1,15 +1,4 @@
-"""Simple and quasi-recurrent cells: BasicRNN, IndRNN, SRU, QRNN, MinGRU, MinLSTM.
-
-BasicRNNCell, the plain recurrent cell, and the activations of such cells.
-
-IndRNNCell, whose units see each their own state alone.
-
-SRUCell, the simple recurrent unit.
-
-QRNNCell, the quasi-recurrent cell: a convolution of width 2 and a pool.
-
-MinGRUCell and MinLSTMCell: minimal gated cells, whose gates see the input alone.
-"""
+"""Simple and quasi-recurrent cells: BasicRNN, IndRNN, SRU, QRNN, MinGRU, MinLSTM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Cells with an input size and a hidden size, and the table of them by name.
 
-SizedCell: what the cells with an input size and a hidden size share.
-
 The table of cells by name.
 
 A cell's file enters its class, once, with `@register_cell`. It goes by its `default_name`, is made with

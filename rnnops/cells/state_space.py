@@ -1,11 +1,4 @@
-"""State space and time-mix cells: selective SSM, RG-LRU, RWKV-7.
-
-SelectiveSSMCell, the selective state space of Mamba.
-
-RGLRUCell, the real-gated linear recurrent unit of Griffin.
-
-RWKV7Cell, the time mix of RWKV-7.
-"""
+"""State space and time-mix cells: selective SSM, RG-LRU, RWKV-7."""
 
 from __future__ import annotations
 

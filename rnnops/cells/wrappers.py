@@ -1,15 +1,4 @@
-"""Cells made of cells: dropout, zoneout, stacks, unrolled copies.
-
-WrapperCell: a cell around one other cell, with that cell's states and names.
-
-DropoutCell: dropout on a cell's output, never on its recurrent connection.
-
-ZoneoutCell: states that stay what they were by chance.
-
-MultiRNNCell: a stack of cells as one cell, with residual connections between layers.
-
-UnrolledCell: copies of a cell in the outer net instead of a recurrence, for comparison and tiny T.
-"""
+"""Cells made of cells: dropout, zoneout, stacks, unrolled copies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`rnnops export`: a model as files that need no Python where they run.
-
-What `rnnops export` reads: an ONNX file, or a checkpoint of `rnnops train`, as a net with its parameters.
-
-`rnnops export`: a model as files that need no Python where they run.
-"""
+"""`rnnops export`: a model as files that need no Python where they run."""
 
 from __future__ import annotations
 

@@ -1,22 +1,10 @@
 """The character language model of `rnnops train`: its settings, its cells, and how it is evaluated.
 
-The character language model of `rnnops train`, its settings and its cells.
-
-The settings that decide a learning curve; they travel in the checkpoint, and a resumed run must agree with them.
-
-What `--cell` names: a preset, or a function of one's own that builds a cell.
-
 The character language model: embedding, a cell or a stack over time, projection, cross entropy.
 
     characters [T, N] -> Embedding -> [T, N, E] -> RNN -> [T, N, H] -> Dense -> scores [T, N, V] -> loss with targets
 
 States are carried by the caller: what a call gives back is what the next one takes.
-
-Bits per character of a text, and samples of text from a model.
-
-Bits per character of a text under a model: carried states, no dropout, parallel streams that start from zeros.
-
-Text from a model: one character at a time, each drawn from the model's distribution and fed back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""`rnnops onnx`: its options, and its report of what a file holds.
-
-What `rnnops onnx` prints of a file; names of a file are not trusted, so that none reaches a terminal as it is.
-
-`rnnops onnx`: what an ONNX file holds, and how it runs.
-"""
+"""`rnnops onnx`: its options, and its report of what a file holds."""
 
 from __future__ import annotations
 

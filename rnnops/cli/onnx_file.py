@@ -1,9 +1,4 @@
-"""The file that `rnnops onnx` is about, and hints in words of the command line.
-
-Hints of errors in words of the command line: options where Python says `load(path, sizes={'N': ...})`.
-
-The file that `rnnops onnx` is about: its protobuf, with the sizes that the command line names.
-"""
+"""The file that `rnnops onnx` is about, and hints in words of the command line."""
 
 from __future__ import annotations
 

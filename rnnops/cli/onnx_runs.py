@@ -1,9 +1,4 @@
-"""`rnnops onnx` for a file that can be read: runs, comparisons, timings, streams.
-
-What `rnnops onnx` does with a file that can be read: its feeds, pictures, plans, comparisons and times.
-
-`rnnops onnx --stream`: a file call by call, its states handed on, beside other ways to compute the same.
-"""
+"""`rnnops onnx` for a file that can be read: runs, comparisons, timings, streams."""
 
 from __future__ import annotations
 

@@ -1,22 +1,10 @@
 """A training run from its options: its progress on standard error, and when it stops.
 
-Progress on standard error: threads, compiling, training.
-
 How many threads NumPy's matrix products use.
 
 The products of one step are small: on two idle cores a second thread makes a step 10 to 30 % faster, and where another
 process holds that core the library waits for it at every product and a step takes ten times as long. One thread also
 makes a curve independent of how many cores there are.
-
-What is being compiled: said when it begins and when it is done, and counted.
-
-Progress of training on standard error: a bar where tqdm and a terminal are there, else a line now and then.
-
-A training run from its options, and when it stops.
-
-When training stops: enough steps, the time limit, or a signal that asks for it.
-
-A training run from its options: new or resumed, with its text, its model, its trainer and its checkpoint file.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""`rnnops train`: the training loop, what follows it, and its report.
-
-The report of a training run on standard output, and its learning curve as a PNG.
-
-What `rnnops train` prints on standard output.
-
-The learning curve of a training run as a PNG; it needs matplotlib, which comes with the extra `demo`.
-
-`rnnops train`: the training loop, and what follows it.
-"""
+"""`rnnops train`: the training loop, what follows it, and its report."""
 
 from __future__ import annotations
 

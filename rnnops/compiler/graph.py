@@ -1,9 +1,4 @@
-"""Graphs: topological order and connected components.
-
-Topological order: things in an order in which each comes after what it needs (Kahn 1962).
-
-Connected components of a graph: strongly connected ones by Tarjan's algorithm (SIAM J. Comput. 1(2), 1972).
-"""
+"""Graphs: topological order and connected components."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Arguments of a model's functions: nested structures, placeholders, names.
-
-Nested tuples, lists and dicts of blobs, placeholders or arrays: what models take and give.
-
-Placeholder: the shape and dtype of data that is not there yet.
-
-What a model's functions are called with: arguments by name, flattened to the inputs of a net.
-"""
+"""Arguments of a model's functions: nested structures, placeholders, names."""
 
 from __future__ import annotations
 

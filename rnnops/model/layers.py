@@ -1,7 +1,5 @@
 """The layers of models: those without time, and those over time.
 
-Layers without time: Dense, Embedding, Dropout, LayerNorm.
-
 Layers over time: RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
 
 Both return their output and the last states, so that a caller can carry them on; states start from zeros unless given.

@@ -1,9 +1,4 @@
-"""Losses, each one number, and chains of hidden states, whose loss is a likelihood.
-
-Losses: functions of a model's output and of what it should be, each one number, the mean over all that counts.
-
-Chains of hidden states: the forward algorithm in logarithms, linear-chain CRF and hidden Markov model.
-"""
+"""Losses, each one number, and chains of hidden states, whose loss is a likelihood."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Models: layers, parameters, an optimizer, compiled nets, and a summary as text.
 
-The text of a model: its layers, shapes, parameter counts and planned bytes, before there is any data.
-
 Model: layers, their parameters, an optimizer, and the nets that they are compiled to.
 
 `compile` calls `forward` and `train_one_batch` once, for placeholders. What comes out are nets, which are compiled as

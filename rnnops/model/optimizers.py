@@ -1,7 +1,5 @@
 """Optimizers and gradient clipping.
 
-Gradient clipping: by the norm of all gradients together, or element by element.
-
 Optimizers: SGD, Adam and AdamW, as values; parameters, gradients and state are dicts of arrays.
 
 Nothing is changed in place: arrays that a run still borrows stay as they are. A state is a flat dict of arrays, so that

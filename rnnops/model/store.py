@@ -1,9 +1,5 @@
 """Arrays of a model: where they lie, how they are checked, saved and loaded.
 
-Named arrays of a model: names with dots for people, with slashes in nets; checks before anything is replaced.
-
-Where a model's arrays are: in NumPy's memory, or on the CUDA device (`cuda_home.py`), where they then stay.
-
 Older versions of model files: one function for each, which gives the arrays that the version after it has.
 
     1  names as nets have them: `encoder/layer_0/w`, `optimizer/mean/encoder/layer_0/w`; no `optimizer.updates.<name>`

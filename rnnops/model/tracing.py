@@ -5,8 +5,6 @@ Tracing: a function of blobs, called once with blobs of known sizes, as a net wi
 Inputs have the names of the function's arguments, outputs are `output`, or `output_0`, `output_1`, ... as they lie in
 what the function returned. While it runs, sizes are known (`blob.type`); the net that comes out holds for all sizes for
 which the function writes the same ops.
-
-The compiled nets of a model: traced by the shapes of inputs, compiled by what was traced.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
 """A model beside ONNX Runtime: random feeds, runs step by step, differences, times.
 
-How far outputs are from those of another program: the largest difference, over the largest value.
-
 What calls take, in turns: each for a while, round by round, so that all see the same machine.
 
 Times are the process's processor time: calls here run on one thread, and others on the machine take nothing of it.
 
-The door to ONNX Runtime, beside which files are run: one thread, no messages.
-
 Times of a bound run beside those of ONNX Runtime, one thread each: calls, and steps whose states are handed on.
 
 Random feeds for files: sizes for what a file leaves open, made up if they are not given, and numbers by dtype.
-
-A model step by step: states handed on by hand, a sequence cut into steps, and what steps made put together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """`export`: a net as an ONNX file.
 
 Unread results of recurrences are left out before a net is written.
-
-A net as the main graph of a model.
-
-`export`: a net as an ONNX file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """How each op of rnnops is written in ONNX, into a graph that grows.
 
-A graph while it is written: nodes in order, names that are free, constants.
-
 How each op of rnnops is written in ONNX: most by their own name, a few as small groups.
 
 Sizes and axes that are attributes here are constant inputs there.

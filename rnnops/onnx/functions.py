@@ -4,8 +4,6 @@ Ops that ONNX itself defines by simpler ones, in the places where they stand.
 
 They are Attention, LinearAttention (a Scan), CausalConvWithState, RotaryEmbedding, CastLike and others: the package
 `onnx` says what they stand for, given the types of their inputs. What cannot be told stays as it is.
-
-Functions of a model in the places where they are called: jax2onnx writes one for each module that is marked so.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""ONNX ops that become several ops of rnnops.
-
-How DepthToSpace and SpaceToDepth of ONNX become reshapes and a transposition.
-
-How ONNX's normalisations become ops of rnnops: two by their own names, the others as a few ops.
-
-ONNX's ops that are a few ops of rnnops: their gradients and loop forms are those of the parts.
-
-How ONNX's windows, Fourier transforms and mel filters become constants and products with them.
-"""
+"""ONNX ops that become several ops of rnnops."""
 
 from __future__ import annotations
 

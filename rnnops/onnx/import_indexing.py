@@ -1,19 +1,5 @@
 """ONNX ops that mask, scatter, order and resize.
 
-ONNX ops that mask, scatter and order elements.
-
-How EyeLike, NonZero and Compress of ONNX become ops of rnnops; sizes that data decide are refused.
-
-How the Scatter family and GatherND of ONNX become ops of rnnops.
-
-How ArgMax, ArgMin, TopK, Hardmax, CumSum and CumProd of ONNX become ops of rnnops, which have fewer options.
-
-Resize and Upsample of ONNX, axis by axis.
-
-Where each element of a resized axis comes from: places in the axis before, and their weights.
-
-An axis of open size resized by look-ups whose places are integer arithmetic on sizes, without rounding.
-
 How Resize and Upsample of ONNX become look-ups and products, axis by axis.
 
 Where a size is open, an axis that grows by a whole number, or to a size that follows from shapes, is looked up by

@@ -1,9 +1,4 @@
-"""Ops of the domain `com.microsoft`, and quantised convolutions.
-
-Convolutions of whole numbers, and what ONNX Runtime's optimizer makes of convolutions, as Conv and pooling.
-
-Ops of the domain `com.microsoft` that ONNX Runtime's optimizer and quantiser write, as a few ops of rnnops.
-"""
+"""Ops of the domain `com.microsoft`, and quantised convolutions."""
 
 from __future__ import annotations
 

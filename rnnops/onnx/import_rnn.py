@@ -1,7 +1,5 @@
 """LSTM, GRU and RNN nodes as recurrences: activations, one step, weights.
 
-Activation functions of ONNX's LSTM, GRU and RNN, with their two numbers.
-
 One step of ONNX's LSTM, GRU and RNN as cells.
 
 Weights come transposed, `w [D, G H]` and `r [H, G H]` for G gates; the biases are sums or, for a GRU with

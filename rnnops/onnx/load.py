@@ -1,9 +1,4 @@
-"""`load` and `load_model`: an ONNX file, checked, as a net.
-
-From a file to a model whose frame is checked: size, op sets, and that every op is in the set that rnnops reads.
-
-`load`, `load_model`: ONNX files as nets. The `onnx` package parses; meaning and limits are checked here.
-"""
+"""`load` and `load_model`: an ONNX file, checked, as a net."""
 
 from __future__ import annotations
 

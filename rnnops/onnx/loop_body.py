@@ -1,7 +1,5 @@
 """The values of a Loop's body from trip to trip, and the slices that move with it.
 
-What a Slice in a Loop's body takes along each axis, and which of its axes moves on from trip to trip.
-
 What the values of a Loop's body are from trip to trip: counters, values that never change, steps of an array.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.

@@ -4,8 +4,6 @@ How many trips a Loop makes: from its trip count, and from comparisons of counte
 
 A condition that a trip computes decides whether there is another one. So a Loop that begins makes one trip at least,
 and where `D = base - slope * trip > 0` is the condition, `1 + ceil(base / slope)` in all.
-
-Arrays that a Loop reads step by step, as sequences of a recurrence: time first, as many steps as trips.
 """
 
 from __future__ import annotations

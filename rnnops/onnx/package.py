@@ -1,9 +1,4 @@
-"""The door to the package `onnx`, and errors of reading and writing ONNX files.
-
-Errors of reading and writing ONNX files.
-
-The door to the package `onnx`: the rest of `rnnops.onnx` takes protobufs and their helpers from here.
-"""
+"""The door to the package `onnx`, and errors of reading and writing ONNX files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """States of a graph: which outputs go on as inputs, and how a net's states are opened.
 
-States of a net's recurrences as inputs and outputs of the net, so that it can go on where it stopped.
-
 Which outputs of a graph are states that its next call takes as inputs, as far as the protobuf tells.
 
 An input is a state where it is what a recurrence begins with, an output where it is what the same recurrence ends with,

@@ -1,7 +1,5 @@
 """Nodes and tensors of ONNX files, also tensors in files of their own.
 
-Nodes of graphs, and graphs inside nodes.
-
 Tensors of ONNX files as arrays, and element types as dtypes; the bytes that are there must be those claimed.
 
 Numbers of half precision, float16 and bfloat16, are read as the net's float: each of them is a float32.

@@ -1,9 +1,4 @@
-"""Comparisons, logic, casts, and elementwise extrema.
-
-Comparisons, logic, choice by a condition, casts and copies.
-
-Elementwise extrema: Min, Max, Clip.
-"""
+"""Comparisons, logic, casts, and elementwise extrema."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """Conv and ConvTranspose.
 
-What Conv and ConvTranspose share: their ports, checks, plain NumPy, and the gradient of the weights.
-
 Convolutions over the last axes: Conv.
 
 Its loop form is a product of windows with weights; what it is for each channel by itself, a sum over the kernel.
-
-ConvTranspose: what Conv does to gradients of its operand, as an op of its own.
 """
 
 from __future__ import annotations

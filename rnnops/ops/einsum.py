@@ -1,9 +1,4 @@
-"""Einsum: sums of products over axes that an equation names.
-
-The equation of an Einsum: which axes of its operands and its result are one.
-
-Einsum: sums of products over axes that an equation names.
-"""
+"""Einsum: sums of products over axes that an equation names."""
 
 from __future__ import annotations
 

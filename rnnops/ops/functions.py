@@ -1,9 +1,4 @@
-"""Functions that few nets use: trigonometric and hyperbolic ones, rounding, Mod.
-
-Functions that few nets use: logarithm and exponential near 0 and 1, rounding, Mod.
-
-Trigonometric and hyperbolic functions.
-"""
+"""Functions that few nets use: trigonometric and hyperbolic ones, rounding, Mod."""
 
 from __future__ import annotations
 

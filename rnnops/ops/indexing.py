@@ -1,9 +1,4 @@
-"""Ops that pick or surround elements: Slice, Gather, Pad.
-
-Places in a flat array by indices of several axes; one that is out of range never becomes another element.
-
-Ops that pick or surround elements: Slice, Gather, Pad.
-"""
+"""Ops that pick or surround elements: Slice, Gather, Pad."""
 
 from __future__ import annotations
 

@@ -3,12 +3,6 @@
 bfloat16 as uint16, which NumPy has: what is stored between the passes where `residuals="bfloat16"` asks for it.
 
 A bfloat16 is the upper half of a float32: its sign, its exponent, and 8 of its 24 digits.
-
-Transposed copies of large matrices, in blocks of rows that fit the cache.
-
-Ops that say what a gradient is: none at all, or that of a function which is not there.
-
-Ops that rnnops inserts by itself: most have no ONNX name, and none a gradient of its own.
 """
 
 from __future__ import annotations

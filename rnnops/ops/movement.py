@@ -1,9 +1,4 @@
-"""Ops that move or repeat elements and compute nothing.
-
-Ops that regroup elements and compute nothing: shapes, axes, pieces.
-
-Ops that repeat elements: Expand and Tile.
-"""
+"""Ops that move or repeat elements and compute nothing."""
 
 from __future__ import annotations
 

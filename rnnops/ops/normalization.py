@@ -1,11 +1,4 @@
-"""Normalizations: Softmax, LogSoftmax, LayerNormalization, RMSNormalization, BatchNormalization.
-
-Normalisation along axes: Softmax, LogSoftmax, LayerNormalization.
-
-RMSNormalization: rows divided by their root mean square.
-
-BatchNormalization: channels scaled by statistics that are given, or by those of the batch.
-"""
+"""Normalizations: Softmax, LogSoftmax, LayerNormalization, RMSNormalization, BatchNormalization."""
 
 from __future__ import annotations
 

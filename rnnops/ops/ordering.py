@@ -1,11 +1,4 @@
-"""ArgMax, TopK, CumSum and CumProd: ops that go through an axis in order.
-
-ArgMax and TopK: where the largest elements are.
-
-CumSum: sums of all elements up to each one.
-
-CumProd: products of all elements up to each one.
-"""
+"""ArgMax, TopK, CumSum and CumProd: ops that go through an axis in order."""
 
 from __future__ import annotations
 

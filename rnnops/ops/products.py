@@ -1,7 +1,5 @@
 """Matrix products: exact, with rounded operands, and with int8 weights.
 
-Matrix products: MatMul (batched, 1-D operands, broadcasting) and Gemm.
-
 Matrix products of rounded operands: what MatMul and Gemm of a net become where `ro.compile` is told a precision.
 
 Each operand is rounded to the nearest number of a format, of two that are as near to the even one:

@@ -4,8 +4,6 @@ Reductions over axes: sum, mean, extrema, product, sum of squares, log of summed
 
 `axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
 elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
-
-Sum and Mean of any number of operands, and sums of products.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""ScatterElements and ScatterND.
-
-What ScatterElements and ScatterND share: the reference, gradients and loop forms of rows put where places say.
-
-ScatterElements and ScatterND: elements, or slices, put into an array where indices say.
-"""
+"""ScatterElements and ScatterND."""
 
 from __future__ import annotations
 

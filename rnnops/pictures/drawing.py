@@ -6,8 +6,6 @@ Boxes lie in layers, each below those that it reads; an edge over several layers
 layers is found by means of neighbours' places, in sweeps down and up; then boxes move towards their neighbours.
 
 Limits: a few hundred boxes; crossings are few, not fewest.
-
-Drawings: boxes and edges as SVG, and as text, which says the same.
 """
 
 from __future__ import annotations

@@ -1,17 +1,9 @@
 """SVG pictures: elements, style, legends, charts, and the same in words.
 
-What pictures are in words: bars of signs.
-
 SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
 
 Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are for `.rnnops` alone,
 and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
-
-Pictures: SVG that browsers and notebooks show, and text that says the same.
-
-Legends: what colours mean, in as many rows as the width needs.
-
-Charts: a frame with scales, lines of a grid with what they stand for, stairs and areas between them.
 """
 
 from __future__ import annotations

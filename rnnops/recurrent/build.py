@@ -1,9 +1,4 @@
-"""`recurrent_net`: appends a RecurrentNetwork op after it has checked and bound all arguments.
-
-Binder: what a user gives to `recurrent_net`, checked and bound to the inputs of the cell.
-
-`recurrent_net`: binds a cell to blobs of an outer net and appends the RecurrentNetwork op.
-"""
+"""`recurrent_net`: appends a RecurrentNetwork op after it has checked and bound all arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Rewrites of cells: what is the same at every step leaves them, products are merged and split.
 
-Ops that are the same at every step leave the cells of recurrences.
-
 What is the same at every step of a recurrence is computed once, before it, by ops of the net around it.
 
 This comes before anything is differentiated or chosen that is kept. A step that reads such a result reads it as a
@@ -12,8 +10,6 @@ What follows from references alone leaves the cells of recurrences, so that it i
 
 Cells transpose, slice and join their weights where they multiply with them; compiled code reads such weights as they
 lie, but what is done with weights once and for all (`bound_weights.py`) has to find them around the recurrence.
-
-Rewrites of products in cells: merged, split into heads, and summed in one order.
 
 Products of a cell that share an operand as one product.
 

@@ -4,8 +4,6 @@ What a RecurrentNetwork op says: its cell, and what each input of the cell is bo
 
 The op's inputs are the sequences, then the initial states, then the references; its outputs are `all` and `last` of
 each state, then of each other step output, then (in training form) the step workspaces.
-
-Checks the attributes of recurrence ops, which may come from text: names that exist, rows of the right form.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""`cell` and `scan`: a Python function of one step, and one line that runs it over sequences.
-
-`cell`: a Python function of one step as a cell net.
-
-`scan`: a cell that was written as a function, stepped over sequences; `recurrent_net` in one line.
-"""
+"""`cell` and `scan`: a Python function of one step, and one line that runs it over sequences."""
 
 from __future__ import annotations
 

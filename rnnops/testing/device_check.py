@@ -4,8 +4,6 @@
 
 Feeds, and outputs that backward reads, are borrowed between `run.vjp` and the pullback's use. Checksums of all of them
 are taken at the one and compared at the other.
-
-`check_devices`: outputs and gradients of a net on every device against the reference, under one tolerance table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """Objectives of checkers and their verdicts: a net on a device, tolerances, CheckError.
 
-CheckError: what the checkers of `rnnops.testing` raise.
-
-How far devices may differ from the reference: one table by dtype, never a number in a test.
-
 What checkers run: a net on a device, and its outputs weighted by numbers that hide nothing.
 
 The weights are rotations of the circle by the golden ratio: all different, none near zero, of both signs, equal on

@@ -1,9 +1,4 @@
-"""A net that grows at random, from random choices that are the same everywhere.
-
-Random choices that are the same on every platform and NumPy version: raw words of PCG64, and no more than that.
-
-A net that grows at random: the builder that knows shapes and bounds of its blobs, and hands out operands.
-"""
+"""A net that grows at random, from random choices that are the same everywhere."""
 
 from __future__ import annotations
 

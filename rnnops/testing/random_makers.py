@@ -3,10 +3,6 @@
 Makers of random elementwise ops. A maker appends ops to a builder's net and adds what comes out to its operands.
 
 Arguments are guarded so that values and slopes stay moderate: exp of tanh, log of softplus, division by 1 + x^2.
-
-Makers of random ops that move, reduce, normalize or multiply; any axis, the batch's too.
-
-Makers of random convolutions and pooling, over small axes with all kinds of windows.
 """
 
 from __future__ import annotations

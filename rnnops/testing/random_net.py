@@ -1,7 +1,5 @@
 """`random_net`: random nets around random cells.
 
-The table of all makers of random ops, and how often each is drawn.
-
 A random cell stepped over time: `add_recurrence` appends one to a net and adds its results to the operands.
 
 It draws all that `recurrent_net` takes: sequences of any rank or none, one to three states with windows, offsets and

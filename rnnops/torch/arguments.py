@@ -4,10 +4,6 @@ Layout: what the tensors of a recurrence look like, and how they lie in the net 
 
 Where all states and inputs have a batch axis of one size the batch is the recurrence's own. Else a step is one row: the
 result is the same, but rows are not shared out among threads.
-
-What a caller gives to a scan: nested structures of tensors, lengths and options, looked at before anything runs.
-
-Stand-ins: real tensors in place of those of a graph that is being made, while a step is prepared in its middle.
 """
 
 from __future__ import annotations

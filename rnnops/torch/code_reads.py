@@ -1,7 +1,5 @@
 """The reads of a step's code: found in its bytecode, recorded while it runs, read again later.
 
-What the objects that a step reads hold now: getters of several things at once, as a watch calls them.
-
 What code can read by name: attributes, globals and imports, taken from the bytecode of functions that ran.
 
 Names are collected for all code together, so that they are more than each object is asked for, and never fewer. Code

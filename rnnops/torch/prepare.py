@@ -1,9 +1,4 @@
-"""Steps made ready to run: traced, translated and compiled, or PyTorch's own loop.
-
-PyTorch's own loop over a step, for steps that no one graph stands for.
-
-Prepared steps: traced once, translated for each batch size, checked before first use, compiled by shape.
-"""
+"""Steps made ready to run: traced, translated and compiled, or PyTorch's own loop."""
 
 from __future__ import annotations
 

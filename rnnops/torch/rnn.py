@@ -4,8 +4,6 @@ Deep copies of step functions: `copy.deepcopy` takes a function as it is, so tha
 the modules of the original that the function closes over.
 
 A copied step closes over copies, as a bound method does. What cannot be copied is named in a warning.
-
-`scan` and `RNN`: a step of PyTorch code over time.
 """
 
 from __future__ import annotations

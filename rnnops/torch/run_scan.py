@@ -9,8 +9,6 @@ the graph; the step is then compiled for each batch size that comes.
 
 Limits: numbers hold for one process, and a call is kept as long as it lives. An op of this kind costs more in eager
 mode than `autograd.Recurrence`, which is there for that.
-
-Running a scan: what was prepared for its structure, now or as one op of a graph that is being made.
 """
 
 from __future__ import annotations

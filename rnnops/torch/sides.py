@@ -1,21 +1,11 @@
 """Where the tensors of a recurrence lie, and how it is one node of PyTorch's autograd graph there.
 
-Recurrences whose tensors lie on the CPU: kernels read and write their memory where it is.
-
-A recurrence as one node of PyTorch's autograd graph.
-
-Where the tensors of a recurrence lie: on the CPU or on a CUDA device.
-
-What is asked of `torch.cuda`, all of it: tests that have no GPU answer in its place.
-
 Recurrences whose tensors lie on a CUDA device: in PyTorch's stream, in PyTorch's memory, without a copy.
 
 Kernels read tensors where they are. PyTorch lends all memory that a call takes, so that outputs and gradients are its
 own tensors, views of what was lent: nothing goes through an exchange protocol, whose read-only arrays PyTorch refuses.
 Work goes into the stream that is current, for which PyTorch's pool lends, and nobody waits. So `torch.cuda.graph`
 captures a call like any other work, once one has run before.
-
-Sides: where the tensors of a recurrence lie, and what runs there.
 """
 
 from __future__ import annotations

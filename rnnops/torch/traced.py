@@ -4,8 +4,6 @@ The self-check of a step: two steps by the interpreter against PyTorch's own, wi
 
 What a trace cannot see (a custom gradient that is not elementwise, a hook, a decision by data) becomes an error here
 instead of a wrong number.
-
-Traces that hold: a step is traced, checked, and watched for what it reads and what it changes.
 """
 
 from __future__ import annotations

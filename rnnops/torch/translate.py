@@ -5,8 +5,6 @@ Tracing: a step of PyTorch code, run once on tensors without data, as a graph of
 `make_fx` over functionalization, on fake tensors whose batch size is a symbol: a graph serves all batch sizes for which
 the decisions that the step took by sizes come out the same (`Trace.fits`). Sizes 0 and 1 are traced by themselves, as
 PyTorch broadcasts and squeezes by them.
-
-From the graph of a step to nets: the cell, and the net around it that steps it over time.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Native calls of one run: lists of jobs, by the types of feeds.
 A list is made when two calls in a row have feeds of the same types, as those of a stream or of a server have: making
 one takes as long as planning. Sequences of ever other lengths run as their plan says.
 
-Records the forward plan of a run with bound inputs, for feeds of certain types.
-
 Runs with bound inputs on processors: what models that are served do.
 
 A call does once, at the first one, what follows from bound inputs alone (`bound_weights.py`), and compiles all other

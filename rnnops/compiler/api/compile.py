@@ -1,9 +1,4 @@
-"""`compile`, from a net and options to a run, and `devices`.
-
-What there is to run nets on, here and now.
-
-`compile`: from a net and options to a run.
-"""
+"""`compile`, from a net and options to a run, and `devices`."""
 
 from __future__ import annotations
 

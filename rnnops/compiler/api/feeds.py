@@ -1,9 +1,4 @@
-"""Feeds of a run, checked: arrays for a call, types for a plan.
-
-Feeds: from what a user passes to a run to one checked array for each input of the net.
-
-Types of feeds: from arrays or shapes, as `run.plan` takes them, to the type of each input.
-"""
+"""Feeds of a run, checked: arrays for a call, types for a plan."""
 
 from __future__ import annotations
 

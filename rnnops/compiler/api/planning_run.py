@@ -1,13 +1,4 @@
-"""The part of a run that plans, and the plan that users read.
-
-PlannedRun: what a run does with feeds of certain shapes, to be read by people and measured by tests.
-
-The part of a run that plans: from types of feeds to a plan; nothing is computed here.
-
-What a run is: as text, and as what Python's own copies and pickles are made of.
-
-What a run plans for feeds of certain types, and what its plans say; nothing is computed here.
-"""
+"""The part of a run that plans, and the plan that users read."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Options of products: `precision=` of `ro.compile` and `weights=` of `run.bind`.
-
-`precision=` of `ro.compile`: what operands of products are rounded to, and which devices do it.
-
-`weights=` of `run.bind`: how bound weights of products are kept, and which runs can keep them so.
-"""
+"""Options of products: `precision=` of `ro.compile` and `weights=` of `run.bind`."""
 
 from __future__ import annotations
 

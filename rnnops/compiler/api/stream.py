@@ -1,7 +1,5 @@
 """Streams: a run that is called frame by frame and keeps its states.
 
-Errors of a run that is a stream's: they say what the stream has, as its states are nothing that the caller feeds.
-
 `Stream`: a run that is called frame by frame, whose states stay inside from call to call.
 
 Which outputs are states, and which inputs they feed at the next call, is said by name. States are a value, replaced as

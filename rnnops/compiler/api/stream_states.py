@@ -4,8 +4,6 @@ States of a stream as values: what each call begins with, row by row.
 
 A function here makes new states of old ones and changes none. Arrays are read-only, so that states share what they have
 in common.
-
-What a user says of the states of a stream, checked: names, shapes, and the axis of rows in them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
 """The memory of a pass: lifetimes, an order of ops, every allocation, and one block for all of them.
 
-Lifetimes of blobs, and an order of ops that keeps little memory alive.
-
-Lifetimes: what ops make and read, as numbers, and how much is alive when they run in some order.
-
 An order of ops that keeps little memory alive.
 
 Greedy (as Sethi and Ullman do for trees, exact for none of the nets here): of the ops that may run next the one after
@@ -11,18 +7,10 @@ which least is alive; from the first op on, and from the last one back. Of the o
 with the smallest peak is taken, the given one where another is not better. Random numbers do not depend on the order,
 as random ops are numbered before.
 
-The memory of a pass: every allocation, its lifetime, and one block for all of them.
-
 Allocations: the memory that the ops of a program ask for, what lies in it, and from when to when it is there.
 
 A piece of memory holds one blob or several (`_all` and `_last` of a state), and a blob may lie in several pieces (the
 step workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so what it makes is new.
-
-What a recurrence that the interpreter runs leaves: state tensors, step outputs, the kept blobs of all steps.
-
-Bytes that a recurrence in parts holds, before it runs.
-
-Bytes of the blobs of a net in training form, step workspaces of recurrences included.
 
 Arenas: buffers that live at different times share one block of memory.
 

@@ -12,8 +12,6 @@ Memory of compiled recurrences: the buffers that a plan asks for, one function t
 Scratch is cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes
 share it, so that a run holds about as much of it as its largest scan needs. A pass whose ops make results that die
 within it borrows one block for both, as `rnnops/compiler/execute/recycle.py` has planned.
-
-The memory that a compiled recurrence takes, as a value: what it allocates, where results lie, what it borrows.
 """
 
 from __future__ import annotations

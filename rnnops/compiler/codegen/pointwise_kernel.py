@@ -1,7 +1,5 @@
 """Pointwise kernels: the elementwise work of a row between two products.
 
-Pointwise kernels: one function of pointers and sizes for all elementwise work between two products of a row.
-
 Pointwise kernels over large states, in whose text the sizes of a row stand.
 
 Elsewhere sizes are arguments, so that no width needs a compiler. Loops over the few vectors of a matrix's row would

@@ -1,7 +1,5 @@
 """The module of a scan: its kernels, and the driver that runs them over time.
 
-A step plan as kernel IR: pointwise kernels, and one driver that all threads run.
-
 Write the plan of a scan as a module; a backward pass may run steps of the forward pass again, segment by segment.
 
 For each row, from the last segment to the first: its states come from the segment's border, all steps run again, which

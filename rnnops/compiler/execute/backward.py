@@ -1,9 +1,4 @@
-"""The backward pass of a compiled recurrence, and where gradients of states lie.
-
-Where gradients of states lie on the backward pass, and which inputs of the op hold gradients from outside.
-
-The backward pass of a recurrence as a compiled scan, which runs the other way through the same tensors.
-"""
+"""The backward pass of a compiled recurrence, and where gradients of states lie."""
 
 from __future__ import annotations
 

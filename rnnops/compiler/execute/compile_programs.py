@@ -1,18 +1,10 @@
 """Which op runs where, and the runner of each op that is not left to the interpreter.
 
-What runs the ops of a plan on a device: a runner for each op that is not left to the interpreter.
-
-Which op runs where: compiled as a whole, in parts, step by step, or interpreted.
-
 Recurrences that are stepped from Python, their steps compiled: those whose cells hold recurrences.
 
 A step is planned as an outer net is: its recurrences are scans, what is around them is fused, and little is left to the
 interpreter. On the reference device the same runs without kernels. Limits: products run step by step, as the cell wrote
 them, and each kernel of a step costs some tens of microseconds, so that a step should be worth more than that.
-
-What runs recurrences that a byte budget cuts into parts, on either device.
-
-Devices: which ops of a net run compiled, and which in the interpreter, and why.
 """
 
 from __future__ import annotations

@@ -1,17 +1,4 @@
-"""The forward pass of a compiled recurrence, and groups of fused ops, which are scans of one step.
-
-Groups of fused ops as scans of one step, and totals of sums over rows and steps.
-
-What sums over steps become: rows are added up, then what is linear in sums is computed, once.
-
-A `FusedOps` op as a compiled scan of one step, whose rows are those of the group; nets of such ops.
-
-The forward pass of a compiled recurrence, and the residuals it leaves.
-
-What a compiled forward pass leaves for the backward pass.
-
-The forward pass of a recurrence as a compiled scan.
-"""
+"""The forward pass of a compiled recurrence, and groups of fused ops, which are scans of one step."""
 
 from __future__ import annotations
 

@@ -1,17 +1,9 @@
 """Recording a plan: a call with arrays that are not there becomes a list of jobs.
 
-Which arrays a driver reads only to pack them, once: nobody needs these when they are packed.
-
-Recording a plan: a call with arrays that are not there becomes a list of jobs.
-
 A plan as a list of jobs in memory, which one call of compiled code goes through.
 
 What the list needs (results between ops, scratch, packed weights, numbers) is its own and stays where it is; only
 addresses of feeds and of outputs are put in at each call. The first call packs what is the same at every call.
-
-Arrays of a plan that is recorded: what would move elements is noted as a job instead (`recorder.py`).
-
-A recorded sum of rows as a module of its own: what NumPy's `sum(axis=0)` computes, in the order in which it adds.
 
 A target that notes what a plan does instead of doing it: drivers and copies of memory, as a list of jobs.
 

@@ -10,8 +10,6 @@ The memory begins with what a form of the plan needs for itself (a list of jobs,
 call to call (a status, states), then results and scratch, which share memory where they live at different times.
 Weights are what lasts and is only read: packed matrices, bound inputs, constants.
 
-The C header of an exported plan.
-
 The list of jobs of a recorded plan (kernels/cpu/jobs.py) as it lies at the beginning of a caller's memory.
 
 Its numbers come first, then the jobs, places, words; a table says what each word is set to before the first call.

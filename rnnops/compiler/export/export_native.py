@@ -1,15 +1,9 @@
 """A recorded plan as an object file or as C99 source, with a C header and weights.
 
-Records plans for C99: drivers are modules that are not compiled here, and matrices are packed row by row.
-
-A recorded plan as an object file, with a C header and weights.
-
 A recorded plan as an object file: its drivers, what they call, and three functions for C.
 
 Everything is compiled for one thread of this processor. The functions are `NAME_init`, which writes the list of jobs
 into a caller's memory, `NAME_reset`, which sets states to zero, and `NAME_run`.
-
-Writes a recorded plan as an object file, a C header and weights.
 """
 
 from __future__ import annotations

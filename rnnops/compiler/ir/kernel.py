@@ -6,8 +6,6 @@ A module of a scan has pointwise kernels, functions of pointers and numbers for 
 driver, which every thread runs. Values of the IR are made once; targets render them. Printed, they are Python, which
 runs.
 
-Kernel IR of devices that a host launches kernels on: a driver of launches and products, and what they run.
-
 Kernel IR for people: buffers and variables under the names of the blobs that they hold.
 
 Names of blobs may be any text, and stand for different things at different places: one that is not an identifier, or is

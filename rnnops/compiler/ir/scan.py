@@ -1,12 +1,8 @@
 """A scan: one step of ops, the tensors over time that it reads and writes, and their names.
 
-Names of the tensors of a scan: what their steps are, and of which blob.
-
 A scan: one step of ops, and where its blobs lie in tensors over time.
 
 Forward and backward passes of a recurrence are both scans; a backward one runs the other way, and sums.
-
-What a step becomes when its ops are turned into statements: views, numbers, constants, and the statements.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ Limits: the numbers of a blob are held while a plan is made, eight bytes an elem
 Statements: what one op does to single elements, `target[i, j, ...] = f(operands[i, j, ...])`, folded or not.
 
 Every op of a step but large matrix products becomes statements; a blob whose elements are another's is a view of it.
-
-Nodes of a step, statements and large products of matrices, and the stages that they run in.
 """
 
 from __future__ import annotations

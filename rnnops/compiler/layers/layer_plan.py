@@ -1,7 +1,5 @@
 """A backward pass cut into steps, one for each layer, and how `pullback.layers` runs them.
 
-A backward pass cut into steps, one for each layer.
-
 The backward pass of a plan by layers: which gradient op belongs to which layer, stacks split into theirs.
 
 It is the plan's backward net before fusion. Gradient ops belong to the layer of the op whose rule made them; sums of

@@ -4,14 +4,6 @@ Whether a reduction can be done in any order and in parts: its combination is tr
 
 Processors fold in order, lanes of a CUDA device in parts that all begin with `start`; a start that changes what it
 meets, or a combination that asks who came first, would give each its own result. Limit: numbers that are not tried.
-
-Before a step is lowered: ops written out as simpler ones, and invariants taken out.
-
-Writes ops that are short nets of simpler ops (Softmax, Gemm, LayerNormalization, ...) out as those ops.
-
-What is the same at every step: ops on references and constants alone run once, before the first step.
-
-From the ops of a step to statements over memory.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The cost of byte budgets: bytes against predicted time, as values and as a picture.
 
-What policies and budgets would cost: bytes held and predicted time, before any data exists.
-
 The budget curve: what byte budgets make of a training step, from the most that is kept to the least that is enough.
 
 Each point is what `memory_budget=` takes; between two of them others may lie that differ by little in bytes.
-
-The budget curve as a picture: stairs of predicted time over bytes, both on logarithmic scales.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A plan as text for people.
-
-A compiled scan as text: its loops over time, tiles, products, elementwise work, sums, views and memory.
-
-A plan as text: what the interpreter runs, and what runs compiled, forward and backward.
-"""
+"""A plan as text for people."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Memory over the time of a training step: planned bytes from op to op, what for, and what is there at the peak.
 
 The curve counts what memory tables count (`memory_timeline.py`), at three moments of each op. Ops are equally wide.
-
-Memory over time as a picture: areas by kind, the peak with what is there, a lane of ops below.
 """
 
 from __future__ import annotations

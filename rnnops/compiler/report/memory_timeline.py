@@ -1,9 +1,5 @@
 """The memory of a run from op to op, and tables of its uses.
 
-Tables of memory: what is allocated when a pass of a run needs most, and what for.
-
-What memory a run holds from op to op, and which memory an array lies in.
-
 What memory a run holds from op to op: the allocations of both passes, and the moment when each pass holds most.
 
 Counted is what results lie in, and all that compiled recurrences allocate. Not counted are feeds, gradients that come

@@ -1,7 +1,5 @@
 """Profiles of runs, and the blobs that a training plan saves.
 
-Profiles of runs: time and bytes of each op, as a table and as a trace file.
-
 Events of a profile as a file that Perfetto and Chrome show: what ran when, and for how long.
 
 The format is that of the Trace Event Format document ("complete" events), times in microseconds.
@@ -10,12 +8,6 @@ Profiles: how long each op of a run takes, how often it runs, and how many bytes
 
 Ops are measured from outside, as the run calls them; a recurrence and a group of fused ops are one op each. Rounds to
 warm up, which also plan and compile, are not in the averages.
-
-The blobs that a training plan saves, as a table and as a drawing.
-
-What a training plan saves: each blob with its bytes, and whether it is kept, made again, a boundary, or an alias.
-
-The net of a plan as a drawing: what the backward pass finds kept, and what it computes again, in colour.
 """
 
 from __future__ import annotations

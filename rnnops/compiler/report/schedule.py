@@ -1,12 +1,8 @@
 """The schedule of a plan, as values and as a picture.
 
-Parts of a schedule as values: lanes of what runs together, recurrences with tiles, threads and bytes, other ops.
-
 The schedule of a plan as values: what runs in which order, over tiles and steps, on which threads, in what memory.
 
 Names, sizes and orders are those of the plan; nothing is measured, and no lane says how long it takes.
-
-Schedules as pictures: a panel for each recurrence, with lanes over tiles and steps, threads and bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Work on bound weights, done once: folded, laid out, scaled, or made int8.
 
-Weights that are bound become the matrices that products read, by ops that run once, when they are bound.
-
 Scales convolutions: what a BatchNormalization does to their channels is done to weights, once, when these are bound.
 
 The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are given

@@ -1,17 +1,9 @@
 """Rewrites of a net before it is compiled: ordinals of random ops, rounded products, groups of ops.
 
-Gives every random op its ordinal, which with the seed is the key of its random numbers.
-
-Products of a net, and of the cells in it, as products of rounded operands.
-
-Fusion of ops around recurrences, and channels of convolutions as rows.
-
 Elementwise ops between convolutions work on rows of channels, as products give them, and nothing is turned round.
 
 What a convolution gives is rows [N, places, C] seen as [N, C, *sizes] (`ChannelsFirst`), and what the next one reads is
 rows again (`ChannelsLast`). Elementwise ops move to the rows; what is turned there and back is left out.
-
-Fuses ops around recurrences: groups that work row by row become `FusedOps` ops, where that is worth it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Groups of ops around recurrences that run row by row as one kernel.
 
-Along which axis the ops of a group run row by row, if along any.
-
 Groups of ops that work row by row: which ops around recurrences can run as one compiled pass over rows.
 
 Greedy, in the order of the net. A group knows which axis of each of its blobs runs over its rows: the leading axis of

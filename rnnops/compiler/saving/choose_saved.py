@@ -25,8 +25,6 @@ parameters, gradients, nor scratch of kernels. Parts of less than a tile of the 
 are rounded another way there.
 
 Limits: recurrences are cut into at most `MOST_PARTS` parts, as the schedule is worked out beforehand.
-
-What a training plan saves: the training form of a net, its gradient, and what is kept, by policy or by budget.
 """
 
 from __future__ import annotations

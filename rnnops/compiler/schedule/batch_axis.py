@@ -5,10 +5,6 @@ The batch axis: which axis of each blob runs over the rows of the batch, and whe
 What is known at first, by meaning and not by size, is that axis 0 of sequences and states runs over the batch. A
 statement that reads one axis of a blob along one of its own hands the axis on to all that it reads or writes along it.
 
-How threads share out a scan, and in which order they take rows.
-
-The order in which rows of a batch are shared out among threads, so that each has long ones and short ones.
-
 How threads share out a scan: rows of the batch, or columns of the products of a step.
 
 Threads that own rows never wait within a loop, but each reads all weights at every step, which takes longer than the

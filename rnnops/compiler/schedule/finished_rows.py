@@ -1,11 +1,4 @@
-"""Rows past their end: what a step does with them, and plans that leave them out.
-
-Masked rows: what a step computes in rows that are over, and in those that are not, where lengths mask its states.
-
-Rows side by side: products read and write memory in which the rows that are not over lie one behind the other.
-
-Rows that shrink: the plan of a step by which no row of the batch is in a masked product past its end.
-"""
+"""Rows past their end: what a step does with them, and plans that leave them out."""
 
 from __future__ import annotations
 

@@ -5,10 +5,6 @@ Large products of a step: which matrix products run as blocked products, and how
 A product of rows with a matrix that is the same at every step is blocked (`StepProduct`). A product whose inner axis
 runs over the batch is blocked over a whole tile of steps (`Contraction`): the gradient of a weight. All other products
 stay statements of pointwise kernels.
-
-Products of a step: those that run as blocked products, and sums of them, which build up in one place.
-
-Transposed gradients: products over tiles whose transposes alone are wanted are written the other way round.
 """
 
 from __future__ import annotations

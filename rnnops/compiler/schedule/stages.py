@@ -1,11 +1,5 @@
 """Loops over time: which nodes run step after step, which run for all steps at once, which are dead.
 
-Dead code: nodes of a step that nothing reads which is stored or summed.
-
-Rings: a tensor may hold fewer steps than all if one loop over time alone touches it.
-
-Stored results: every blob that outlasts its step has an owner that lies in its tensor.
-
 Work apart: what a loop over steps neither makes nor reads does not wait with it from step to step.
 
 Threads lose nothing by it, as they do not wait for each other. Blocks of a device do, and own features in a loop; work

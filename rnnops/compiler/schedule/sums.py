@@ -6,18 +6,10 @@ A fold gets its folded axes last. What it reads is computed in the order in whic
 made of that: all of it then fits one nest of loops, and needs no memory. Limits: what two folds read in different
 orders is computed in that of the first.
 
-Folds of folds: what is folded in two steps is folded at once, so that products over rows and steps are one.
-
-Sums over rows and steps: products over whole tiles where they are products, else a sum for each row.
-
 What is linear in sums over rows: it is computed once, from totals over all steps, not at every step.
 
 The gradient of a weight is a sum over the rows of the batch. Rows are shared out among threads, so a step has no such
 sum at hand; but what is linear in it may wait until all steps have been summed up.
-
-Sums over time of a step whose rows are independent: over rows first, then what is linear in them, once.
-
-Sums over time of a step whose rows are one: each has an accumulator, to which every step adds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""aten ops on elements, and aten ops that fold or order an axis.
-
-Elementwise aten ops: arithmetic, functions, comparisons, logic, choice, bounds, activations.
-
-aten ops that fold axes: sums, means, extrema, norms, softmax, normalization.
-
-aten ops that sum up to each element, or say which elements are the largest.
-"""
+"""aten ops on elements, and aten ops that fold or order an axis."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""aten ops that make or move tensors, and matrix products.
-
-aten ops that make tensors, change dtypes, stop gradients or draw random numbers.
-
-aten ops that multiply matrices: products, products with a sum, convolutions of stride 1.
-
-aten ops that move or repeat elements: views, slices, joins, copies.
-"""
+"""aten ops that make or move tensors, and matrix products."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ Kernel IR as C99 text: functions that the system's compiler takes, beside `runti
 
 Variables and parameters are the IR's with an underscore behind them, so that none is a word of C. Integers are added,
 subtracted and multiplied as unsigned ones, which wrap. Limits: one thread; barriers do nothing.
-
-Plain C99 as what scans run on: text that the system's compiler turns into a library, called on one thread.
 """
 
 from __future__ import annotations

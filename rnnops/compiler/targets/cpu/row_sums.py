@@ -1,11 +1,5 @@
 """Functions that a module of LLVM IR calls: scalar functions, and sums of a row in one grouping.
 
-Names that a module of LLVM IR uses from elsewhere, and definitions of scalar functions.
-
-The names that a module of LLVM IR uses from elsewhere: scalar functions, intrinsics, tables, and marks of loops.
-
-Definitions of the scalar functions that generated code calls; loaded where no object of that code is on disk.
-
 Sums of a row in one grouping, whatever else their loop does: elements 32 apart are one lane, a tree joins the lanes.
 
 Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the

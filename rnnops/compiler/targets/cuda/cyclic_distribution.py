@@ -1,7 +1,5 @@
 """Regions of a loop over steps, how blocks share out their features, and which products go together.
 
-Which products one launch may compute together.
-
 Regions of a loop: what blocks of a CUDA device do together at a step, and which features each of them owns.
 
 A region is a product, or all elementwise work between two products. Of a product, a block computes columns; a region of

@@ -21,8 +21,6 @@ what could be read meanwhile.
 
 Limits: the left side and the result have whole numbers of features in a row, with the period of the loop; one decision
 is made for all products of a loop that would read and write less.
-
-A loop over steps as blocks of a CUDA device share it out.
 """
 
 from __future__ import annotations

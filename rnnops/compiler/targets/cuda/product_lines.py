@@ -1,7 +1,5 @@
 """Kernel IR of products: with a shared inner axis, and those that the driver starts.
 
-Kernel IR of products whose inner axis members of a group share out: weights, partial sums, what they add up to.
-
 Kernel IR of products that the driver starts by themselves: of a whole tile, or of a step if weights leave the chip.
 
 Those that do not depend on each other are started together (`cyclic_distribution.py`).

@@ -1,7 +1,5 @@
 """How blocks share out a loop over steps, and what each keeps in shared memory.
 
-What shared memory of a block holds for a loop's products: weights, a left side or a slice of it, sums of lanes.
-
 Loops over steps whose products round their operands, and run on tensor cores: who has what, and where it lies.
 
 Blocks share out such a loop as any other (`share_blocks.py`), but for what a block reads: weights for tensor cores lie

@@ -5,8 +5,6 @@ Whether an index was out of range in a pass: asked once, at its end, as the host
 Kernels go on with the nearest index that is not, and note that one was. Where nobody opens a check, each scan that may
 meet such an index is asked by itself.
 
-Memory of compiled recurrences on a CUDA device: what `buffers/memory.py` is for the host.
-
 Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there, or copied.
 
 Limit: all else goes through the host: arrays without elements, ops without a compiled form.
