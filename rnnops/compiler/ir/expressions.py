@@ -284,3 +284,9 @@ def names_in(expression: Expr) -> set[str]:
     """The variables that an expression reads."""
     own = {expression.name} if isinstance(expression, Name) else set()
     return own.union(*map(names_in, parts_of(expression)))
+
+
+def loads_in(expression: Expr) -> list[Load]:
+    """The elements of memory that an expression reads, in the order of its text."""
+    inner = [load for part in parts_of(expression) for load in loads_in(part)]
+    return [*inner, expression] if isinstance(expression, Load) else inner

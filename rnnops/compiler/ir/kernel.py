@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from rnnops.compiler.ir.expressions import IDENTIFIER, INDEX, Expr, Literal, Load, parts_of
+from rnnops.compiler.ir.expressions import IDENTIFIER, INDEX, Expr, Literal, loads_in
 
 INDENT = "    "
 
@@ -308,12 +308,7 @@ def buffers_of(statement: Statement) -> set[str]:
             found.add(argument.buffer)
         elif isinstance(argument, MatrixProduct):
             found |= {argument.a.buffer, argument.b.buffer, argument.c.buffer, *(argument.bias or ())[:1]}
-    return found.union(*map(_loaded, expressions_of(statement)))
-
-
-def _loaded(expression: Expr) -> set[str]:
-    own = {expression.buffer} if isinstance(expression, Load) else set()
-    return own.union(*map(_loaded, parts_of(expression)))
+    return found.union(load.buffer for e in expressions_of(statement) for load in loads_in(e))
 
 
 def _indented(body: Sequence[Statement]) -> Iterator[str]:

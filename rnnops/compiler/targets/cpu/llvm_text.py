@@ -56,6 +56,7 @@ from rnnops.compiler.targets.cpu.row_sums import (
     RowSum,
     Scalars,
     declared,
+    fixed_loads,
     is_step,
     is_straight,
     llvm_type,
@@ -86,6 +87,7 @@ class _Body:
         self.values: dict[str, str] = {}  # of names that are set at one place, and of indices of loops
         self.variables: dict[str, str] = {}  # the others: name -> dtype
         self.memory: dict[str, tuple[str, str]] = {}  # buffer -> address, dtype of its elements
+        self.loaded: dict[Load, str] = {}  # elements that were loaded before the loop that is written
         self.count, self.block = 0, "entry"
         self.function = function
         self.changing = _set_again(function)
@@ -129,6 +131,8 @@ class _Body:
             known = self.values.get(e.name)
             return known or self.op(f"load {llvm_type(self.variables[e.name])}, ptr %v.{e.name}")
         if isinstance(e, Load):
+            if e in self.loaded:
+                return self.loaded[e]
             place = self.place(e.buffer, e.index)
             return self.op(f"load {llvm_type(self.memory[e.buffer][1])}, ptr {place}")
         if isinstance(e, BinaryExpr):
@@ -422,7 +426,9 @@ class _Row(_Body):
                 one.into = "part", now
                 one.put(values)
 
+        self.loaded = {load: self.value(load) for load in fixed_loads(s)}  # a load in a branch would be one by one
         self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
+        self.loaded = {}
 
     def _any_blocks(self, s: For, sums: Sequence[RowSum], goes_on: bool) -> None:
         """Blocks, or what is still missing in them; all sums of a loop are added to their lanes where they are full."""

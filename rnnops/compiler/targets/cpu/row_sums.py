@@ -26,8 +26,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rnnops.compiler.ir.expressions import Expr, ScalarCall, parts_of
-from rnnops.compiler.ir.kernel import Assign, For, Statement, expressions_of, statements_of
+from rnnops.compiler.ir.expressions import Expr, Load, ScalarCall, loads_in, names_in, parts_of
+from rnnops.compiler.ir.kernel import Assign, For, Statement, Store, expressions_of, statements_of
 from rnnops.types import BOOL
 
 FLOATS = {"float32": "float", "float64": "double"}
@@ -287,6 +287,18 @@ def sums_of(body: Sequence[Statement]) -> dict[str, int]:
             assert isinstance(statement, Assign)
             found[statement.name] = len(parts_of(statement.value)) - 1
     return found
+
+
+def fixed_loads(loop: For) -> list[Load]:
+    """The elements that each round of a loop loads from the same place, which no round writes."""
+    inside = list(statements_of(loop.body))
+    moved = {loop.index, *(s.name for s in inside if isinstance(s, Assign))}
+    moved |= {s.index for s in inside if isinstance(s, For)}
+    written = {s.buffer for s in inside if isinstance(s, Store)}
+    found = [
+        load for s in loop.body if isinstance(s, Assign | Store) for e in expressions_of(s) for load in loads_in(e)
+    ]
+    return [load for load in dict.fromkeys(found) if load.buffer not in written and not names_in(load) & moved]
 
 
 def is_straight(loop: For) -> bool:
