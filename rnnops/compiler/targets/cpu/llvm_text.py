@@ -367,7 +367,7 @@ class _Row(_Body):
             s, sums, "part", self.value(s.begin), str(count), self.scalars.mark("unrolled" if few else "by ones")
         )
         for one in sums:
-            one.add("part")
+            one.add("part", first=True)
 
     def _whole_blocks(self, s: For, sums: Sequence[RowSum]) -> None:
         """Blocks that are full, then what is left."""

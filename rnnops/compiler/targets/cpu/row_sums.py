@@ -14,7 +14,8 @@ puts into memory stays in registers. Elements of a block that are not there coun
 A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
 
 Where a loop is known to have no more elements than a block, its block is as long as it needs to be. Lanes without
-elements are zeros, which change no bit of the others: no lane is -0, as zero plus -0 is zero.
+elements are zeros. Whether a lane begins as its first element or as zero plus that one can change the sign of a zero
+alone, and a sum ends by being added to the number that it starts from, which is not -0.
 """
 
 from __future__ import annotations
@@ -208,14 +209,17 @@ class RowSum:
                 at = self._piece_of(f"part{factor}", k)
                 self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
 
-    def add(self, kind: str) -> None:
-        """Adds the sums of a block to the lanes."""
+    def add(self, kind: str, first: bool = False) -> None:
+        """Adds the sums of a block to the lanes, which are zeros yet where it is the first one."""
         piece = PIECES[self.dtype]
         for k in self.gathered:
             lanes = f"%{self.name}.{k % self.pieces}"
             given = [self._load(piece, self._piece_of(f"{kind}{factor}", k)) for factor in range(self.factors)]
-            old = self.write.op(f"load {piece}, ptr {lanes}")
-            self.write.do(f"store {piece} {self._added(piece, old, given)}, ptr {lanes}")
+            if first and k < self.pieces:
+                sums = given[0] if len(given) == 1 else self.write.op(f"fmul {piece} {given[0]}, {given[1]}")
+            else:
+                sums = self._added(piece, self.write.op(f"load {piece}, ptr {lanes}"), given)
+            self.write.do(f"store {piece} {sums}, ptr {lanes}")
 
     def _added(self, piece: str, old: str, given: Sequence[str]) -> str:
         if len(given) == 1:
