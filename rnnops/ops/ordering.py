@@ -180,7 +180,38 @@ def first_largest(call: Call, x: Blob, axis: int, taken: Blob | None = None) -> 
 argmax, topk = register(ArgMax()), register(TopK())
 
 
-class CumSum(OpSchema):
+class Cumulative(OpSchema):
+    """Elements joined one after another along an axis, with the results on the way."""
+
+    inputs = ("x",)
+    outputs = ("y",)
+    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "exclusive": 0, "reverse": 0}
+    accepts = NUMERIC
+    loop = Expansion()
+    ufunc: ClassVar[np.ufunc]  # joins two elements
+
+    def __call__(self, x: Blob, axis: int = -1, exclusive: int = 0, reverse: int = 0) -> Blob:
+        flags = {
+            name: flag(value, self.name) or None for name, value in (("exclusive", exclusive), ("reverse", reverse))
+        }
+        return common_net([x]).append(self.name, [x], {"axis": axis, **flags})[0]
+
+    def shapes(self, call: Call) -> tuple[Shape, ...]:
+        call.axis(call.attr("axis"), call.rank(0))
+        return (call.shape(0),)
+
+    @quiet
+    def reference(self, call: Call, x: Array) -> Array:
+        axis = call.axis(call.attr("axis"), x.ndim)
+        turned = np.flip(x, axis) if call.attr("reverse") else x
+        if call.attr("exclusive"):
+            turned = np.roll(turned, 1, axis)
+            turned[(slice(None),) * axis + (slice(0, 1),)] = self.ufunc.identity
+        total = self.ufunc.accumulate(turned, axis, x.dtype)
+        return np.array(np.flip(total, axis) if call.attr("reverse") else total)
+
+
+class CumSum(Cumulative):
     """The sum of all elements up to each one along an axis.
 
     ONNX: CumSum, op set 14. Integers wrap around. The gradient is the sum from the other end. Compiled code adds in
@@ -207,31 +238,7 @@ class CumSum(OpSchema):
         array([1., 3., 6.])
     """
 
-    inputs = ("x",)
-    outputs = ("y",)
-    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "exclusive": 0, "reverse": 0}
-    accepts = NUMERIC
-    loop = Expansion()
-
-    def __call__(self, x: Blob, axis: int = -1, exclusive: int = 0, reverse: int = 0) -> Blob:
-        flags = {
-            name: flag(value, self.name) or None for name, value in (("exclusive", exclusive), ("reverse", reverse))
-        }
-        return common_net([x]).append(self.name, [x], {"axis": axis, **flags})[0]
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        call.axis(call.attr("axis"), call.rank(0))
-        return (call.shape(0),)
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        axis = call.axis(call.attr("axis"), x.ndim)
-        turned = np.flip(x, axis) if call.attr("reverse") else x
-        if call.attr("exclusive"):
-            turned = np.roll(turned, 1, axis)
-            turned[(slice(None),) * axis + (slice(0, 1),)] = 0
-        total = np.cumsum(turned, axis, dtype=x.dtype)
-        return np.asarray(np.flip(total, axis) if call.attr("reverse") else total)
+    ufunc = np.add
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         """Each element is in the sums from its own place on."""
@@ -254,7 +261,7 @@ def moved(x: Blob, axis: int, distance: int, back: bool) -> Blob:
 cumsum = register(CumSum())
 
 
-class CumProd(OpSchema):
+class CumProd(Cumulative):
     """The product of all elements up to each one along an axis.
 
     ONNX: CumProd, op set 26. Integers wrap around. Gradients divide by nothing, so that they hold where elements are
@@ -280,32 +287,8 @@ class CumProd(OpSchema):
         array([1., 2., 6.])
     """
 
-    inputs = ("x",)
-    outputs = ("y",)
-    attributes: ClassVar[dict[str, Any]] = {"axis": -1, "exclusive": 0, "reverse": 0}
-    accepts = NUMERIC
     keeps = ("x",)
-    loop = Expansion()
-
-    def __call__(self, x: Blob, axis: int = -1, exclusive: int = 0, reverse: int = 0) -> Blob:
-        flags = {
-            name: flag(value, self.name) or None for name, value in (("exclusive", exclusive), ("reverse", reverse))
-        }
-        return common_net([x]).append(self.name, [x], {"axis": axis, **flags})[0]
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        call.axis(call.attr("axis"), call.rank(0))
-        return (call.shape(0),)
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        axis = call.axis(call.attr("axis"), x.ndim)
-        turned = np.flip(x, axis) if call.attr("reverse") else x
-        if call.attr("exclusive"):
-            turned = np.roll(turned, 1, axis)
-            turned[(slice(None),) * axis + (slice(0, 1),)] = 1
-        total = np.cumprod(turned, axis, dtype=x.dtype)
-        return np.array(np.flip(total, axis) if call.attr("reverse") else total)
+    ufunc = np.multiply
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         """The product before each element, times what comes after it: `s[i] = dy[i] + x[i + 1] * s[i + 1]`."""

@@ -14,8 +14,8 @@ puts into memory stays in registers. Elements of a block that are not there coun
 A sum over several loops goes on in the lane where it was: its bits are those of one loop over as many elements.
 
 Where a loop is known to have no more elements than a block, its block is as long as it needs to be. Lanes without
-elements are zeros. Whether a lane begins as its first element or as zero plus that one can change the sign of a zero
-alone, and a sum ends by being added to the number that it starts from, which is not -0.
+elements are zeros. A lane may begin with its first element instead of zero plus that element: only the sign of a zero
+can differ, and the sum is added to the number that it starts from, which is never -0.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ PIECES = {
     "float64": "<4 x double>",
 }  # vectors of 256 bits, two or four where they are shorter
 PIECE_LANES, SIZES = {"float32": 8, "float64": 4}, {"float32": 4, "float64": 8}
-NAMES = {"float32": "float", "float64": "double"}
 QUICK = ("min", "max", "larger", "smaller", "round_bfloat16", *STEPS)  # calls that straight arithmetic may have
 
 
@@ -149,7 +148,7 @@ class RowSum:
             self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr %{self.name}.{k}")
         for kind in ("full", "part"):
             for factor in range(self.factors):
-                room = f"[{BLOCK} x {NAMES[self.dtype]}], align 64"
+                room = f"[{BLOCK} x {FLOATS[self.dtype]}], align 64"
                 self.write.entry.append(f"  %{self.name}.{kind}{factor} = alloca {room}")
         self.write.entry.append(f"  %{self.name}.place = alloca i64")
         self.write.do(f"store i64 0, ptr %{self.name}.place")
@@ -198,7 +197,7 @@ class RowSum:
             self.held = values
             return
         for factor, value in enumerate(values):
-            name = NAMES[self.dtype]
+            name = FLOATS[self.dtype]
             at = self.write.op(f"getelementptr inbounds {name}, ptr %{self.name}.{kind}{factor}, i64 {place}")
             self.write.do(f"store {name} {value}, ptr {at}")
 
@@ -244,7 +243,7 @@ class RowSum:
 
     def _joined(self, vector: str, count: int) -> str:
         """The numbers of one vector, the upper half added to the lower one until one is left."""
-        name = NAMES[self.dtype]
+        name = FLOATS[self.dtype]
         while count > 1:
             kind, half = f"<{count} x {name}>", count // 2
             lower, upper = (
@@ -256,7 +255,7 @@ class RowSum:
 
     def _piece_of(self, room: str, k: int) -> str:
         place = k * PIECE_LANES[self.dtype]
-        return self.write.op(f"getelementptr inbounds {NAMES[self.dtype]}, ptr %{self.name}.{room}, i64 {place}")
+        return self.write.op(f"getelementptr inbounds {FLOATS[self.dtype]}, ptr %{self.name}.{room}, i64 {place}")
 
     def _load(self, piece: str, at: str) -> str:
         return self.write.op(f"load {piece}, ptr {at}, align 32")
@@ -273,7 +272,7 @@ def multiply_add(dtype: str, lanes: int = 1) -> str:
 
 def declared(dtype: str, lanes: int = 1) -> tuple[str, str, list[str]]:
     """The name of a multiply-add, its result and its operands."""
-    kind = PIECES[dtype] if lanes > 1 else NAMES[dtype]
+    kind = PIECES[dtype] if lanes > 1 else FLOATS[dtype]
     return multiply_add(dtype, lanes), kind, [kind] * 3
 
 
