@@ -426,7 +426,7 @@ class _Row(_Body):
                 one.into = "part", now
                 one.put(values)
 
-        self.loaded = {load: self.value(load) for load in fixed_loads(s)}  # a load in a branch would be one by one
+        self.loaded = {load: self.value(load) for load in fixed_loads(s)}  # in a branch they would prevent vectors
         self.loop("0", count, "1", write, self.scalars.mark("unrolled" if straight else "by ones"))
         self.loaded = {}
 

@@ -116,6 +116,22 @@ def test_powers_have_the_same_bits_in_every_vector(dtype: str) -> None:
         assert out[0] == in_lanes(terms, 0.5)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_zeros_have_the_sign_of_the_start_whether_or_not_the_text_says_how_many_there_are(dtype: str) -> None:
+    """A loop of known length begins with its elements, another one with zeros plus these."""
+    parameters = [Parameter(name, f"{dtype}*") for name in ("out", "x")]
+    ends = [Store("out", ZERO, Name("total", dtype=dtype))]
+    for count in (1, 7, 8, 20, 32):
+        for end in (Literal(count), Name("n")):
+            loop = For("i", ZERO, end, ONE, (step("total", load("x", dtype)),))
+            body = Assign("total", number(0.0, dtype)), loop, *ends
+            out = np.ones(1, dtype)
+            NativeRows((Function("fold", (*parameters, Parameter("n")), tuple(body)),))(
+                out, np.full(count, -0.0, dtype), count
+            )
+            assert out.tobytes() == np.zeros(1, dtype).tobytes()
+
+
 def over_two_axes(dtype: str, factors: int) -> NativeRows:
     """A sum over both loops, and one over the inner loop, whose bits lie in `y`."""
     place = Name("j") * Name("n") + ELEMENT
