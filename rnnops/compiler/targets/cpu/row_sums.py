@@ -209,7 +209,7 @@ class RowSum:
                 self.write.do(f"store {PIECES[self.dtype]} zeroinitializer, ptr {at}, align 32")
 
     def add(self, kind: str, first: bool = False) -> None:
-        """Adds the sums of a block to the lanes, which are zeros yet where it is the first one."""
+        """Adds a block to the lanes; the first one of a sum takes their place."""
         piece = PIECES[self.dtype]
         for k in self.gathered:
             lanes = f"%{self.name}.{k % self.pieces}"
