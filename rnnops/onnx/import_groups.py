@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnops.blob import Blob
-from rnnops.onnx.import_ops import append, sized
+from rnnops.onnx.import_ops import append, layer_normalization, sized
 from rnnops.onnx.node import Node, Rule
 from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.tensors import element_dtype
@@ -107,13 +107,6 @@ def group(node: Node) -> Sequence[Blob]:
     return (reshape(unit, shape(x), allowzero=1) * per_channel(scale, rank) + per_channel(bias, rank),)
 
 
-def root_mean_square(node: Node) -> Sequence[Blob]:
-    """`stash_type` is about half precision."""
-    if node.attr("stash_type", "int", 1) != 1:
-        node.fail("statistics of this element type are not supported", wanted="stash_type=1")
-    return append(node, axis=node.attr("axis", "int"), epsilon=node.attr("epsilon", "float"))
-
-
 def lengths(node: Node) -> Sequence[Blob]:
     """Divided by sums of absolute values, or by roots of sums of squares; 0 where these are, and its gradient too."""
     x, axis, p = node.input(0), node.attr("axis", "int", -1), node.attr("p", "int", 2)
@@ -149,7 +142,7 @@ NORMALIZATION_RULES: dict[str, Rule] = {
     "InstanceNormalization": instance,
     "LpNormalization": lengths,
     "MeanVarianceNormalization": mean_variance,
-    "RMSNormalization": root_mean_square,
+    "RMSNormalization": layer_normalization,
 }
 
 

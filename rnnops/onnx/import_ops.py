@@ -322,7 +322,7 @@ def one_hot(node: Node) -> Sequence[Blob]:
 
 
 def layer_normalization(node: Node) -> Sequence[Blob]:
-    """Statistics have the run's dtype; `stash_type` may ask for float32, which is that or less."""
+    """Statistics have the run's dtype, also of RMSNormalization; `stash_type` may ask for float32, which is no more."""
     if node.attr("stash_type", "int", 1) != 1:
         node.fail("statistics of this element type are not supported", wanted="stash_type=1")
     return append(node, axis=node.attr("axis", "int"), epsilon=node.attr("epsilon", "float"))

@@ -11,7 +11,7 @@ from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import abs, erf, erf_array, exp  # noqa: A004
-from rnnops.ops.base import Unary, choice, number, quiet
+from rnnops.ops.base import Unary, choice, elementwise, number, quiet
 from rnnops.ops.comparison import where
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import Array, Shape
@@ -77,10 +77,7 @@ class Tanh(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("tanh({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.tanh(x))
+    reference = elementwise(np.tanh)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * (1.0 - y * y)

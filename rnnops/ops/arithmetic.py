@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.loops import LoopForm, Pointwise
-from rnnops.ops.base import Binary, Unary, quiet
+from rnnops.ops.base import Binary, Unary, elementwise, quiet
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, NUMERIC, Array
 
@@ -39,10 +39,7 @@ class Add(Binary):
     """
 
     loop = Pointwise("{0} + {1}")
-
-    @quiet
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.add(a, b))
+    reference = elementwise(np.add)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
         return dc, dc
@@ -74,10 +71,7 @@ class Sub(Binary):
     """
 
     loop = Pointwise("{0} - {1}")
-
-    @quiet
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.subtract(a, b))
+    reference = elementwise(np.subtract)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
         return dc, -dc
@@ -110,10 +104,7 @@ class Mul(Binary):
 
     keeps = ("A", "B")
     loop = Pointwise("{0} * {1}")
-
-    @quiet
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.multiply(a, b))
+    reference = elementwise(np.multiply)
 
     def gradient(self, call: Call, a: Blob, b: Blob, c: Blob, dc: Blob) -> Gradients:
         return dc * b, dc * a
@@ -231,10 +222,7 @@ class Neg(Unary):
 
     accepts = NUMERIC
     loop = Pointwise("-{0}")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.negative(x))
+    reference = elementwise(np.negative)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return -dy
@@ -265,10 +253,7 @@ class Abs(Unary):
     accepts = NUMERIC
     keeps = ("X",)
     loop = Pointwise("abs({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.abs(x))
+    reference = elementwise(np.abs)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * sign(x)
@@ -299,10 +284,7 @@ class Sign(Unary):
     accepts = NUMERIC
     differentiable = False
     loop = Pointwise("sign({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sign(x))
+    reference = elementwise(np.sign)
 
 
 class Exp(Unary):
@@ -329,10 +311,7 @@ class Exp(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("exp({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.exp(x))
+    reference = elementwise(np.exp)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * y
@@ -362,10 +341,7 @@ class Log(Unary):
 
     keeps = ("X",)
     loop = Pointwise("log({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.log(x))
+    reference = elementwise(np.log)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy / x
@@ -395,10 +371,7 @@ class Sqrt(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("sqrt({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sqrt(x))
+    reference = elementwise(np.sqrt)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return 0.5 * dy / y
@@ -476,6 +449,5 @@ def erf_array(x: Array) -> Array:
 
 
 add, sub, mul, div, pow = register(Add()), register(Sub()), register(Mul()), register(Div()), register(Pow())  # noqa: A001
-neg, abs, sign = register(Neg()), register(Abs()), register(Sign())  # noqa: A001
+neg, abs, sign, erf = register(Neg()), register(Abs()), register(Sign()), register(Erf())  # noqa: A001
 exp, log, sqrt, reciprocal = register(Exp()), register(Log()), register(Sqrt()), register(Reciprocal())
-erf = register(Erf())

@@ -10,7 +10,7 @@ import numpy as np
 from rnnops.blob import Blob, Operand
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import common_net
-from rnnops.ops.base import Comparison, Unary, Variadic, fold, nested
+from rnnops.ops.base import Comparison, Unary, Variadic, elementwise, nested
 from rnnops.ops.internal import sum_to
 from rnnops.schema import REQUIRED, Call, Gradients, OpSchema, register
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, NUMERIC, Array, Shape, dtype_name, is_float
@@ -42,9 +42,7 @@ class Equal(Comparison):
 
     accepts = ANY
     loop = Pointwise("{0} == {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.equal(a, b))
+    reference = elementwise(np.equal)
 
 
 class Greater(Comparison):
@@ -72,9 +70,7 @@ class Greater(Comparison):
     """
 
     loop = Pointwise("{0} > {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.greater(a, b))
+    reference = elementwise(np.greater)
 
 
 class GreaterOrEqual(Comparison):
@@ -102,9 +98,7 @@ class GreaterOrEqual(Comparison):
     """
 
     loop = Pointwise("{0} >= {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.greater_equal(a, b))
+    reference = elementwise(np.greater_equal)
 
 
 class Less(Comparison):
@@ -132,9 +126,7 @@ class Less(Comparison):
     """
 
     loop = Pointwise("{0} < {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.less(a, b))
+    reference = elementwise(np.less)
 
 
 class LessOrEqual(Comparison):
@@ -162,9 +154,7 @@ class LessOrEqual(Comparison):
     """
 
     loop = Pointwise("{0} <= {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.less_equal(a, b))
+    reference = elementwise(np.less_equal)
 
 
 class And(Comparison):
@@ -192,9 +182,7 @@ class And(Comparison):
 
     accepts = (BOOL,)
     loop = Pointwise("{0} and {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.logical_and(a, b))
+    reference = elementwise(np.logical_and)
 
 
 class Or(Comparison):
@@ -222,9 +210,7 @@ class Or(Comparison):
 
     accepts = (BOOL,)
     loop = Pointwise("{0} or {1}")
-
-    def reference(self, call: Call, a: Array, b: Array) -> Array:
-        return np.asarray(np.logical_or(a, b))
+    reference = elementwise(np.logical_or)
 
 
 class Not(Unary):
@@ -252,9 +238,7 @@ class Not(Unary):
     accepts = (BOOL,)
     differentiable = False
     loop = Pointwise("not {0}")
-
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.logical_not(x))
+    reference = elementwise(np.logical_not)
 
 
 class Where(OpSchema):
@@ -401,7 +385,21 @@ and_, or_, not_ = register(And()), register(Or()), register(Not())
 where, cast, identity = register(Where()), register(Cast()), register(Identity())
 
 
-class Min(Variadic):
+class ExtremumOfSeveral(Variadic):
+    """The largest or smallest of operands; those that tie share the gradient equally."""
+
+    keeps = ("A", "more")
+    function: ClassVar[str]  # of texts
+
+    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
+        operands = blobs[: len(call.op.inputs)]
+        return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
+
+    def text(self, count: int) -> str:
+        return nested(self.function, count)
+
+
+class Min(ExtremumOfSeveral):
     """The smallest of two operands or more, element by element with broadcasting; NaN where one is.
 
     ONNX: Min, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_min`
@@ -426,20 +424,11 @@ class Min(Variadic):
         array([ 1., nan])
     """
 
-    keeps = ("A", "more")
-
-    def reference(self, call: Call, *arrays: Array) -> Array:
-        return fold(np.minimum, arrays)
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        operands = blobs[: len(call.op.inputs)]
-        return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
-
-    def text(self, count: int) -> str:
-        return nested("minimum", count)
+    function = "minimum"
+    reference = elementwise(np.minimum)
 
 
-class Max(Variadic):
+class Max(ExtremumOfSeveral):
     """The largest of two operands or more, element by element with broadcasting; NaN where one is.
 
     ONNX: Max, op set 13. Operands that tie share the gradient equally; where one is NaN none gets any. `ro.reduce_max`
@@ -464,17 +453,8 @@ class Max(Variadic):
         array([ 2., nan])
     """
 
-    keeps = ("A", "more")
-
-    def reference(self, call: Call, *arrays: Array) -> Array:
-        return fold(np.maximum, arrays)
-
-    def gradient(self, call: Call, *blobs: Blob) -> Gradients:
-        operands = blobs[: len(call.op.inputs)]
-        return shared_among_ties(operands, blobs[-1].net.apply(self.name, operands), blobs[-1])
-
-    def text(self, count: int) -> str:
-        return nested("maximum", count)
+    function = "maximum"
+    reference = elementwise(np.maximum)
 
 
 class Clip(OpSchema):

@@ -9,7 +9,7 @@ import numpy as np
 from rnnops.blob import Blob, Operand
 from rnnops.loops import LoopForm, Pointwise
 from rnnops.net import common_net
-from rnnops.ops.base import Binary, Unary, flag, quiet
+from rnnops.ops.base import Binary, Unary, elementwise, flag, quiet
 from rnnops.schema import Call, Gradients, register
 from rnnops.types import FLOATS, Array
 
@@ -38,10 +38,7 @@ class Log1p(Unary):
 
     keeps = ("X",)
     loop = Pointwise("log1p({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.log1p(x))
+    reference = elementwise(np.log1p)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy / (1.0 + x)
@@ -71,10 +68,7 @@ class Expm1(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("expm1({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.expm1(x))
+    reference = elementwise(np.expm1)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * (y + 1.0)
@@ -104,10 +98,7 @@ class Floor(Unary):
 
     differentiable = False
     loop = Pointwise("floor({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.floor(x))
+    reference = elementwise(np.floor)
 
 
 class Ceil(Unary):
@@ -134,10 +125,7 @@ class Ceil(Unary):
 
     differentiable = False
     loop = Pointwise("-floor(-{0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.ceil(x))
+    reference = elementwise(np.ceil)
 
 
 class Round(Unary):
@@ -164,10 +152,7 @@ class Round(Unary):
 
     differentiable = False
     loop = Pointwise("rint({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.rint(x))
+    reference = elementwise(np.rint)
 
 
 class Mod(Binary):
@@ -250,10 +235,7 @@ class Sin(Unary):
 
     keeps = ("X",)
     loop = Pointwise("sin({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sin(x))
+    reference = elementwise(np.sin)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * cos(x)
@@ -283,10 +265,7 @@ class Cos(Unary):
 
     keeps = ("X",)
     loop = Pointwise("cos({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.cos(x))
+    reference = elementwise(np.cos)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return -(dy * sin(x))
@@ -316,10 +295,7 @@ class Tan(Unary):
 
     keeps = ("Y",)
     loop = Pointwise("sin({0}) / cos({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.tan(x))
+    reference = elementwise(np.tan)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * (1.0 + y * y)
@@ -349,10 +325,7 @@ class Atan(Unary):
 
     keeps = ("X",)
     loop = Pointwise("atan({0})")
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.arctan(x))
+    reference = elementwise(np.arctan)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy / (1.0 + x * x)
@@ -390,10 +363,7 @@ class Sinh(Unary):
         f"0.5 * (expm1({{0}}) - expm1(-{{0}})) if abs({{0}}) < {LARGE} else "
         "0.5 * sign({0}) * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
     )
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.sinh(x))
+    reference = elementwise(np.sinh)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * cosh(x)
@@ -427,10 +397,7 @@ class Cosh(Unary):
         f"0.5 * (exp({{0}}) + exp(-{{0}})) if abs({{0}}) < {LARGE} else "
         "0.5 * exp(0.5 * abs({0})) * exp(0.5 * abs({0}))"
     )
-
-    @quiet
-    def reference(self, call: Call, x: Array) -> Array:
-        return np.asarray(np.cosh(x))
+    reference = elementwise(np.cosh)
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         return dy * sinh(x)

@@ -49,22 +49,15 @@ class ToBfloat16(Unary):
         return bits_of(x)
 
 
-class FromBfloat16(OpSchema):
+class FromBfloat16(Unary):
     """The numbers that bits of bfloat16 stand for, which come as whole numbers of the run's float dtype.
 
     x: whole numbers from 0 to 65535; others give any numbers.
     """
 
-    accepts = FLOATS
     internal = True
     gradient = no_gradient
     loop = Pointwise("bfloat16_value({0})")
-
-    def __call__(self, x: Blob) -> Blob:
-        return common_net([x]).apply(self.name, [x])
-
-    def shapes(self, call: Call) -> tuple[Shape, ...]:
-        return (call.shape(0),)
 
     def reference(self, call: Call, x: Array) -> Array:
         return numbers_of(x.astype(BITS)).astype(x.dtype)

@@ -188,7 +188,7 @@ class Cumulative(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"axis": -1, "exclusive": 0, "reverse": 0}
     accepts = NUMERIC
     loop = Expansion()
-    ufunc: ClassVar[np.ufunc]  # joins two elements
+    function: ClassVar[np.ufunc]  # joins two elements
 
     def __call__(self, x: Blob, axis: int = -1, exclusive: int = 0, reverse: int = 0) -> Blob:
         flags = {
@@ -206,8 +206,8 @@ class Cumulative(OpSchema):
         turned = np.flip(x, axis) if call.attr("reverse") else x
         if call.attr("exclusive"):
             turned = np.roll(turned, 1, axis)
-            turned[(slice(None),) * axis + (slice(0, 1),)] = self.ufunc.identity
-        total = self.ufunc.accumulate(turned, axis, x.dtype)
+            turned[(slice(None),) * axis + (slice(0, 1),)] = self.function.identity
+        total = self.function.accumulate(turned, axis, x.dtype)
         return np.array(np.flip(total, axis) if call.attr("reverse") else total)
 
 
@@ -238,7 +238,7 @@ class CumSum(Cumulative):
         array([1., 3., 6.])
     """
 
-    ufunc = np.add
+    function = np.add
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         """Each element is in the sums from its own place on."""
@@ -288,7 +288,7 @@ class CumProd(Cumulative):
     """
 
     keeps = ("x",)
-    ufunc = np.multiply
+    function = np.multiply
 
     def gradient(self, call: Call, x: Blob, y: Blob, dy: Blob) -> Gradients:
         """The product before each element, times what comes after it: `s[i] = dy[i] + x[i + 1] * s[i + 1]`."""

@@ -13,7 +13,7 @@ from rnnops.errors import NetError
 from rnnops.loops import Expansion
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import sign, sqrt
-from rnnops.ops.base import MANY_OPERANDS, flag, quiet
+from rnnops.ops.base import MANY_OPERANDS, Unary, flag, quiet
 from rnnops.ops.comparison import cast, equal, greater, where
 from rnnops.ops.movement import expand, reshape_to
 from rnnops.ops.reduction import reduce_max, reduce_mean, reduce_sum
@@ -300,14 +300,10 @@ class LpPool(Pooling):
         return sqrt(total) if p == 2 else total ** (1 / p)
 
 
-class GlobalPooling(OpSchema):
+class GlobalPooling(Unary):
     """One number for each channel: [N, C, *sizes] to [N, C, 1, ...]."""
 
-    accepts = FLOATS
     loop = Expansion()
-
-    def __call__(self, x: Blob) -> Blob:
-        return common_net([x]).apply(self.name, [x])
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         sizes = sizes_under(call)

@@ -1,7 +1,5 @@
 """Reductions over axes, and sums of any number of operands.
 
-Reductions over axes: sum, mean, extrema, product, sum of squares, log of summed exponentials.
-
 `axes` is a list or an int64 blob; without axes everything is reduced, or nothing with `noop_with_empty_axes`. Over no
 elements a sum is 0, a product 1, a mean NaN, and a maximum the least number of its dtype.
 """
@@ -18,7 +16,7 @@ from rnnops.blob import Blob
 from rnnops.loops import Expansion, LoopForm, Reduction
 from rnnops.net import common_net
 from rnnops.ops.arithmetic import exp, log
-from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, flag, fold, quiet, sizes_of, summed
+from rnnops.ops.base import Sizes, Variadic, append_sized, axes_given, elementwise, flag, fold, quiet, sizes_of, summed
 from rnnops.ops.comparison import cast, where
 from rnnops.ops.internal import sum_to
 from rnnops.ops.movement import expand, first_only, reshape_to
@@ -35,6 +33,7 @@ class Reduce(OpSchema):
     attributes: ClassVar[dict[str, Any]] = {"axes": None, "keepdims": 1, "noop_with_empty_axes": 0}
     accepts: ClassVar[tuple[str, ...]] = FLOATS
     same_dtype = (0,)
+    function: ClassVar[np.ufunc]
 
     def __call__(
         self,
@@ -56,6 +55,15 @@ class Reduce(OpSchema):
         if call.attr("keepdims"):
             return (self.kept_shape(call),)
         return (tuple(size for axis, size in enumerate(shape) if axis not in axes),)
+
+    @quiet
+    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
+        return self.folded(call, x)
+
+    def folded(self, call: Call, x: Array) -> Array:
+        """The fold of an array by the op's function."""
+        keepdims = bool(call.attr("keepdims"))
+        return np.asarray(self.function.reduce(x, axis=self.reduced_axes(call), dtype=x.dtype, keepdims=keepdims))
 
     def reduced_axes(self, call: Call) -> tuple[int, ...]:
         """The axes that are folded."""
@@ -111,10 +119,7 @@ class ReduceSum(Reduce):
 
     accepts = NUMERIC
     loop = Reduction("{a} + {b}", 0)
-
-    @quiet
-    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
-        return np.asarray(x.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+    function = np.add
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         return first_only(call, self.repeated(call, blobs[-1]))
@@ -148,11 +153,11 @@ class ReduceMean(Reduce):
     """
 
     loop = Reduction("{a} + {b}", 0, finish="{acc} / {count}")
+    function = np.add
 
     @quiet
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
-        total = x.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims")))
-        return np.asarray(total / x.dtype.type(self.count(call)))
+        return np.asarray(self.folded(call, x) / x.dtype.type(self.count(call)))
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         return first_only(call, self.repeated(call, blobs[-1] * (1.0 / max(self.count(call), 1))))
@@ -166,7 +171,6 @@ class Extremum(Reduce):
 
     accepts = ANY
     keeps = ("data",)
-    function: ClassVar[np.ufunc]
     side: ClassVar[int]  # -1 where the fold starts at the least number, 1 at the largest
 
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
@@ -287,11 +291,11 @@ class ReduceSumSquare(Reduce):
     accepts = NUMERIC
     keeps = ("data",)
     loop = Reduction("{a} + {b}", 0, "{0} * {0}")
+    function = np.add
 
     @quiet
     def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
-        square = np.asarray(x * x)
-        return np.asarray(square.sum(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+        return self.folded(call, np.asarray(x * x))
 
     def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
         return first_only(call, 2.0 * data * self.widened(call, rest[-1]))
@@ -328,10 +332,7 @@ class ReduceProd(Reduce):
     accepts = NUMERIC
     keeps = ("data",)
     loop = Reduction("{a} * {b}", 1)
-
-    @quiet
-    def reference(self, call: Call, x: Array, axes: Array | None = None) -> Array:
-        return np.asarray(x.prod(axis=self.reduced_axes(call), dtype=x.dtype, keepdims=bool(call.attr("keepdims"))))
+    function = np.multiply
 
     def gradient(self, call: Call, data: Blob, *rest: Blob) -> Gradients:
         """Zeros are counted, and the product is that of all other elements."""
@@ -394,12 +395,8 @@ class ReduceLogSumExp(Reduce):
         return total if call.attr("keepdims") else reshape_to(total, call.output_types[0].shape)
 
 
-reduce_sum, reduce_mean, reduce_max, reduce_min = (
-    register(ReduceSum()),
-    register(ReduceMean()),
-    register(ReduceMax()),
-    register(ReduceMin()),
-)
+reduce_sum, reduce_mean = register(ReduceSum()), register(ReduceMean())
+reduce_max, reduce_min = register(ReduceMax()), register(ReduceMin())
 reduce_sum_square, reduce_prod = register(ReduceSumSquare()), register(ReduceProd())
 reduce_log_sum_exp = register(ReduceLogSumExp())
 
@@ -430,10 +427,7 @@ class Sum(Variadic):
     """
 
     accepts = FLOATS
-
-    @quiet
-    def reference(self, call: Call, *arrays: Array) -> Array:
-        return fold(np.add, arrays)
+    reference = elementwise(np.add)
 
     def gradient(self, call: Call, *blobs: Blob) -> Gradients:
         return (blobs[-1],) * len(call.op.inputs)

@@ -19,7 +19,7 @@ from rnnops.blob import Blob
 from rnnops.errors import NetError
 from rnnops.loops import View
 from rnnops.net import common_net
-from rnnops.ops.base import choice
+from rnnops.ops.base import Unary, choice
 from rnnops.ops.indexing import pad, slice as slice_
 from rnnops.ops.internal import scatter_add
 from rnnops.ops.movement import reshape_to
@@ -115,16 +115,12 @@ def scatter_windows(
     return reshape_to(scatter_add(windows, places, 1, prod(sizes)), (batch, *sizes, channels))
 
 
-class ChannelsLast(OpSchema):
+class ChannelsLast(Unary):
     """An array [N, C, *sizes] as rows of channels, [N, places, C]."""
 
-    inputs = ("X",)
     accepts = ANY
     internal = True
     loop = View()
-
-    def __call__(self, x: Blob) -> Blob:
-        return common_net([x]).apply(self.name, [x])
 
     def shapes(self, call: Call) -> tuple[Shape, ...]:
         batch, channels, *sizes = call.shape(0)

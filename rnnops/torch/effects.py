@@ -336,6 +336,10 @@ class Effects:
         counted = (Change(c.holder, c.key, 0, 0, c.where) for c in self.counted)
         return (*self.others, *(c.as_change() for c in self.carried), *counted)
 
+    def holders(self) -> list[Any]:
+        """The objects that a call sets something in."""
+        return [*(holder for c in self.carried for holder, _, _ in c.slots), *(c.holder for c in self.counted)]
+
     def ignored(self) -> set[tuple[int, Any]]:
         """Places whose values before a call do not count, as keys of `Walk`."""
         slots = {(id(holder), key) for c in self.carried if not c.is_read for holder, key, _ in c.slots}

@@ -362,7 +362,7 @@ class _Study:
 
     def _watched(self, trace: Trace, effects: Effects) -> TracedStep:
         translation = translate(trace, effects.full(self._layout), False, False)
-        watch = Watch(self._step.roots, self._reads, effects.ignored())
+        watch = Watch(self._step.roots, self._reads, effects.ignored(), effects.holders())
         numbers: dict[int, int] = {}
         for number, tensor in enumerate(watch.walk.tensors()):
             numbers.setdefault(id(tensor), number)

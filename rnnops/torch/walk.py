@@ -109,6 +109,7 @@ class Walk:
         self.unseen: list[str] = []
         self.reads, self._names, self._tensor_parts = reads, reads.names, tensor_parts
         self._seen: dict[int, int] = {}
+        self._met_again: set[int] = set()
         for name, root in roots.items():
             self.key.append(self._child(root, (None, name)))
         self._walk_globals()
@@ -159,7 +160,15 @@ class Walk:
             number = self._seen[id(value)] = len(self.objects)
             self.objects.append(value)
             self.paths.append(path)
+        else:
+            self._met_again.add(id(value))
         return number
+
+    def is_separate(self, root: Any, parts: Sequence[Any]) -> bool:
+        """True if the walk met a root once, and nothing else has the objects that it is made of."""
+        fetched = [id(holder) for _, holder in (*self.fetches, *self.tensor_fetches)]
+        is_shared = any(fetched.count(id(part)) > 1 or id(part) in self._seen for part in parts if part is not root)
+        return not (is_shared or id(root) in self._met_again)
 
     def _visit(self, value: Any, path: Path) -> None:
         if len(self.objects) > MOST_OBJECTS:
