@@ -31,7 +31,7 @@ from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.step_cost import MULTIPROCESSORS, SHARED_BYTES
 from rnnops.compiler.targets.cuda.target import FIXED_BYTES, Cuda
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.tensor_cores import INSTRUCTIONS
 

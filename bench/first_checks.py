@@ -18,7 +18,7 @@ from bench.first_runs import tell
 from bench.floor import typical
 from bench.group_wait import GROUPS_WAIT
 from bench.place import find_place
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import async_copy
 from rnnops.kernels.cuda.async_copy import copies_done, copy_soon
 from rnnops.kernels.cuda.device_array import empty

@@ -32,7 +32,7 @@ from bench.measure import Measurement, environment_of
 from bench.nets import user_net
 from bench.place import find_place, relative_error
 from bench.problems import Arrays, Problem, Size
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import blas, facade
 from rnnops.kernels.cuda.device_array import empty
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.floor import THREADS, WAITS, typical
 from bench.place import Place
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import async_copy
 from rnnops.kernels.cuda.device_array import empty
 from rnnops.kernels.cuda.facade import launch

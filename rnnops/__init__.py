@@ -33,8 +33,8 @@ from rnnops.errors import (
     UnknownNameError as UnknownNameError,
     out_of_memory_of as _out_of_memory_of,
 )
-from rnnops.initializers import init_params as init_params
 from rnnops.net import Net as Net
+from rnnops.op import init_params as init_params
 from rnnops.ops import (
     abs as abs,
     add as add,

@@ -16,15 +16,13 @@ from rnnops.arguments import check_flags, named_arguments
 from rnnops.blob import Blob, Operand
 from rnnops.errors import NetError
 from rnnops.infer import declared_type
-from rnnops.initializers import as_initializer
 from rnnops.net_tables import NetTables
-from rnnops.op import Input, Op, check_ports, checked_attributes, checked_shape, some_of
+from rnnops.op import Input, Op, as_initializer, check_ports, checked_attributes, checked_shape, some_of
 from rnnops.schema import schema_of
 from rnnops.scopes import Labels, check_name
-from rnnops.terminal import preformatted
 from rnnops.text import format_net
 from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too_large
-from rnnops.util import LazyModule
+from rnnops.util import LazyModule, preformatted
 
 if TYPE_CHECKING:
     from rnnops.pictures import draw_net as draw_net

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from rnnops.errors import ParseError, RnnopsError
-from rnnops.initializers import Initializer, as_initializer
 from rnnops.net import Net
-from rnnops.op import Input, Op
+from rnnops.op import Initializer, Input, Op, as_initializer
 from rnnops.scopes import check_name
 from rnnops.text import RESERVED
 from rnnops.types import ANY, BOOL, FLOAT, FLOATS, INTEGERS, OPAQUE, Array, Shape

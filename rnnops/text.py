@@ -25,9 +25,8 @@ from rnnops.schema import schema_of
 from rnnops.types import FLOAT
 
 if TYPE_CHECKING:
-    from rnnops.initializers import Initializer
     from rnnops.net import Net
-    from rnnops.op import Input, Op
+    from rnnops.op import Initializer, Input, Op
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*\Z", re.ASCII)
 RESERVED = ("_", "return")  # words that mean something where a name may stand

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnops.compiler.targets import modules
+from rnnops.compiler.targets import target as modules
 from rnnops.kernels.cuda import (
     blas,
     device_array,

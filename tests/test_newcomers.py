@@ -20,9 +20,9 @@ from rnnops.compiler import pipeline
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.ir import expressions as ir, statements as ir_statements
 from rnnops.compiler.ir.kernel import Array, Assign, Do, For, If, MatrixOperand, Pointer, Statement, Store, Vector
+from rnnops.compiler.ir.scan import LoweredStep
 from rnnops.compiler.ir.statements import Node
 from rnnops.compiler.schedule import plan_step
-from rnnops.compiler.schedule.step_plan import LoweredStep
 from rnnops.compiler.targets.target import OnOneThread, was_wrong
 from rnnops.kernels.cpu import parts, pointwise
 from rnnops.kernels.cpu.pointwise import FUNCTIONS

@@ -10,7 +10,7 @@ import pytest
 from numba import cuda
 from whole_grid import BarrierError, DeadlockError, DivergentBarrierError, whole_grid
 
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.device_array import on_device
 

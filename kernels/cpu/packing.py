@@ -31,9 +31,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from rnnops.kernels.cpu.micro_kernel import copy_part
+from rnnops.kernels.cpu.micro_kernel import BYTES, FLOATS, I8, I32, I64, BFloat16, Vectors, copy_part, define, loop_to
 from rnnops.kernels.cpu.processor import ITEM_SIZES, NUMBERS, PAIRS, lanes
-from rnnops.kernels.cpu.vectors import BYTES, FLOATS, I8, I32, I64, BFloat16, Vectors, define, loop_to
 from rnnops.kernels.cpu.words import Address, ModulePart, copied, zeroed
 
 SQUARE = 16

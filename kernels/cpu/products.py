@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnops.kernels.cpu import runtime
+from rnnops.kernels.cpu import native
+from rnnops.kernels.cpu.native import Library, way_of
 from rnnops.kernels.cpu.processor import INT8, NUMBERS, lanes, vector_width
-from rnnops.kernels.cpu.runtime import Library, way_of
 
 PART = 4  # row_begin, row_end, column_begin, column_end
 
@@ -101,9 +101,9 @@ class Products:
 
     def _library(self) -> Library:
         if self.way == INT8:
-            return runtime.int8_products(self.width)
-        rounded = runtime.rounded_products
-        return rounded(self.way, self.width) if self.way else runtime.products(self.dtype, self.width)
+            return native.int8_products(self.width)
+        rounded = native.rounded_products
+        return rounded(self.way, self.width) if self.way else native.products(self.dtype, self.width)
 
     def _check_packed(self, packed: Any) -> None:
         if packed.dtype != self.packed_dtype:

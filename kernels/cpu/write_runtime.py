@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnnops.kernels.cpu import barrier, jobs, openmp, row_order
-from rnnops.kernels.cpu.gemm import make_packed, make_products
+from rnnops.kernels.cpu.gemm import DTYPES, make_packed, make_products, make_rounded_packers, make_rounded_products
 from rnnops.kernels.cpu.micro_kernel import micro_kernels
 from rnnops.kernels.cpu.packing import define_narrowing, define_rounding, make_int8_packers, make_packers
-from rnnops.kernels.cpu.rounded_gemm import DTYPES, make_rounded_packers, make_rounded_products
 from rnnops.kernels.cpu.words import Text
 
 

@@ -19,8 +19,7 @@ from fnmatch import fnmatchcase
 from numbers import Integral, Real
 
 from rnnops.autodiff import GradientNet
-from rnnops.checkpoints.cuts import find_cuts, minimum_cut
-from rnnops.checkpoints.slot_schedule import check_count, check_slots
+from rnnops.checkpoints.slot_schedule import check_count, check_slots, find_cuts, minimum_cut
 from rnnops.errors import CheckpointError, NoBottleneckError, UnknownCheckpointError
 from rnnops.interpreter import Program
 from rnnops.loops import PRODUCTS, ProductForm, View

@@ -28,7 +28,7 @@ from rnnops.cli.language_model import LanguageModel, Settings, SettingsError, ch
 from rnnops.cli.trainer import TextSource, Trainer
 from rnnops.errors import SaveError
 from rnnops.model import store
-from rnnops.terminal import is_terminal, tqdm_or_none
+from rnnops.util import is_terminal, tqdm_or_none
 
 
 def limit_product_threads(threads: int) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from rnnops.arguments import check_flags
 from rnnops.blob import Blob
-from rnnops.compiler.api.memory_named import memory_named
+from rnnops.compiler.api.feeds import memory_named
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError

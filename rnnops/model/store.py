@@ -45,14 +45,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from rnnops.compiler import Pullback
+from rnnops.compiler.api.feeds import from_dlpack
 from rnnops.compiler.api.run import CUDA
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import ModelError, RnnopsError, SaveError
-from rnnops.foreign_arrays import from_dlpack
-from rnnops.initializers import init_params
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.tracing import LOSS
 from rnnops.net import Net
+from rnnops.op import init_params
 from rnnops.types import FLOATS, Array, Type, type_of
 from rnnops.util import replaced
 

@@ -20,6 +20,7 @@ from rnnops.net import Net
 from rnnops.onnx.export_ops import GraphWriter, named_dims, value_info, write_op
 from rnnops.onnx.export_scan import OnnxScanWriter, is_final_squeeze
 from rnnops.onnx.find_layers import FoundLayer, find_layers, find_preset, write_preset
+from rnnops.onnx.node import write_tensor
 from rnnops.onnx.open_sizes import Dims, MadeUpSizes
 from rnnops.onnx.package import (
     NEWEST_OPSET,
@@ -32,7 +33,6 @@ from rnnops.onnx.package import (
     helper,
     onnx_opset_version,
 )
-from rnnops.onnx.tensors import write_tensor
 from rnnops.op import Op
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import Call, schema_of

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rnnops.onnx.node import element_type, write_tensor
 from rnnops.onnx.package import NodeProto, OnnxError, ValueInfoProto, helper
-from rnnops.onnx.tensors import element_type, write_tensor
 from rnnops.ops.indexing import cuts_and_fills
 from rnnops.ops.windows import geometry_of
 from rnnops.schema import Call, schema_of

@@ -13,8 +13,8 @@ from typing import Any
 
 from rnnops.net import Net
 from rnnops.onnx.export_ops import GraphWriter, value_info
+from rnnops.onnx.node import element_type
 from rnnops.onnx.package import GraphProto, ValueInfoProto, helper
-from rnnops.onnx.tensors import element_type
 from rnnops.op import Op
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.recurrence import Recurrence, State

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from rnnops.onnx.node import OWN_DOMAINS, copied, graphs_of, nodes_of, op_name
 from rnnops.onnx.package import (
     AttributeProto,
     FunctionProto,
@@ -26,7 +27,6 @@ from rnnops.onnx.package import (
     helper,
     infer_shapes,
 )
-from rnnops.onnx.tensors import OWN_DOMAINS, copied, graphs_of, nodes_of, op_name
 
 DEFINITIONS = "rnnops.definitions"  # the domain of ops that are about to be written out
 DEEPEST = 4  # definitions in definitions: those of ONNX go two deep

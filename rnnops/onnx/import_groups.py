@@ -9,9 +9,8 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.import_ops import append, layer_normalization, sized
-from rnnops.onnx.node import Node, Rule
+from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.onnx.open_sizes import fixed_dims
-from rnnops.onnx.tensors import element_dtype
 from rnnops.ops.activation import elu, hard_sigmoid, sigmoid, softplus, tanh
 from rnnops.ops.arithmetic import abs as abs_, log, reciprocal, sqrt
 from rnnops.ops.comparison import and_, cast, equal, greater, greater_or_equal, less, less_or_equal, not_, or_, where

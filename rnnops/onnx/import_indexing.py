@@ -17,9 +17,8 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.onnx.import_groups import extent, inside, numbers_along
 from rnnops.onnx.import_ops import append
-from rnnops.onnx.node import Node, Rule
+from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.onnx.open_sizes import fixed_dims
-from rnnops.onnx.tensors import element_dtype
 from rnnops.ops.arithmetic import neg
 from rnnops.ops.comparison import cast, equal, identity, max as max_, min as min_, where
 from rnnops.ops.indexing import gather, slice as slice_

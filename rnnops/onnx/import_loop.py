@@ -17,9 +17,9 @@ from rnnops.onnx.import_if import Parts, SequencePart, appended, own_names, rena
 from rnnops.onnx.loop_body import LoopBody, Read
 from rnnops.onnx.loop_elements import TRIP, Around, LinearSum
 from rnnops.onnx.loop_trips import LoopSteps, Trips
+from rnnops.onnx.node import copied, element_type, nodes_of
 from rnnops.onnx.open_sizes import Known
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, helper, numpy_helper
-from rnnops.onnx.tensors import copied, element_type, nodes_of
 from rnnops.scopes import free_name
 from rnnops.types import Type
 

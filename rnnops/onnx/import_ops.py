@@ -21,8 +21,7 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.loop_elements import FAR, Around
-from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.tensors import LIMITS, element_dtype, read_tensor
+from rnnops.onnx.node import LIMITS, Node, Rule, element_dtype, read_tensor
 from rnnops.ops.arithmetic import abs as abs_, sign
 from rnnops.ops.comparison import cast, clip, equal, identity, less, where
 from rnnops.ops.einsum import einsum

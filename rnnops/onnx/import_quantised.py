@@ -24,8 +24,7 @@ import numpy as np
 
 from rnnops.blob import Blob
 from rnnops.onnx.import_rnn import recurrent_layer
-from rnnops.onnx.node import Node, Rule
-from rnnops.onnx.tensors import element_dtype
+from rnnops.onnx.node import Node, Rule, element_dtype
 from rnnops.ops.comparison import cast, clip, equal, max as max_, min as min_, where
 from rnnops.ops.functions import round as round_
 from rnnops.ops.movement import reshape, tile, transpose, unsqueeze

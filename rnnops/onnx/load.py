@@ -20,7 +20,7 @@ from rnnops.onnx.import_ops import PLAIN_RULES
 from rnnops.onnx.import_quantised import QUANTISED_RULES
 from rnnops.onnx.import_rnn import recurrent_layer
 from rnnops.onnx.import_scan import scan
-from rnnops.onnx.node import Rule
+from rnnops.onnx.node import HALVES, LIMITS, OWN_DOMAINS, Rule, element_dtype, graphs_of, nodes_of, op_name, read_beside
 from rnnops.onnx.open_sizes import Dims, dims_of, dims_of_inputs, fix_sizes, with_hints
 from rnnops.onnx.package import (
     NEWEST_OPSET,
@@ -34,7 +34,6 @@ from rnnops.onnx.package import (
     onnx_opset_version,
 )
 from rnnops.onnx.read_graph import GraphModel, GraphReader
-from rnnops.onnx.tensors import HALVES, LIMITS, OWN_DOMAINS, element_dtype, graphs_of, nodes_of, op_name, read_beside
 from rnnops.scopes import absolute_names, check_name
 from rnnops.types import FLOATS, Array
 

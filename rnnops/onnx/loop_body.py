@@ -14,10 +14,9 @@ import numpy as np
 
 from rnnops.onnx.import_if import all_inputs
 from rnnops.onnx.loop_elements import FAR, TRIP, Around, Elements, LinearSum, combined, each, is_far, is_number, whole
-from rnnops.onnx.node import attributes_of, constant_value
+from rnnops.onnx.node import attributes_of, constant_value, copied, read_tensor
 from rnnops.onnx.open_sizes import fixed_dims
 from rnnops.onnx.package import GraphProto, NodeProto, TensorProto, numpy_helper
-from rnnops.onnx.tensors import copied, read_tensor
 from rnnops.scopes import free_name
 from rnnops.types import Array
 

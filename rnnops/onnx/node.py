@@ -1,14 +1,22 @@
-"""One node of a graph while it is read: its attributes, and a small net of its own that the ops replacing it go to.
+"""One node of a graph while it is read, and tensors of ONNX files as arrays.
 
-A rule takes a `Node` and returns its results as blobs of `node.net`. The small net is then spliced into the net of the
-graph; a rule that fails leaves that net as it was, and the same small net is the pattern by which export finds such
-ops again.
+A rule takes a `Node` and returns its results as blobs of `node.net`, a small net that the ops replacing the node go to.
+It is then spliced into the net of the graph; a rule that fails leaves that net as it was, and the same small net is the
+pattern by which export finds such ops again.
+
+Element types are read as dtypes, and the bytes that are there must be those claimed. Numbers of half precision, float16
+and bfloat16, are read as the net's float: each of them is a float32. Numbers may lie in files beside the model, as
+PyTorch's exporter writes them: `model.onnx.data`. A model is not trusted: it may name files in its own folder only, by
+a path without links and `..`. It may ask for twice the bytes that these have, as tied weights lie in one place. The
+package `onnx` opens and reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -16,9 +24,217 @@ import numpy as np
 from rnnops.blob import Blob
 from rnnops.net import Net
 from rnnops.onnx.open_sizes import Known, Probes
-from rnnops.onnx.package import AttributeProto, NodeProto, OnnxError, TensorProto
-from rnnops.onnx.tensors import dtype_in_net, read_tensor
-from rnnops.types import Array
+from rnnops.onnx.package import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OnnxError,
+    TensorProto,
+    helper,
+    load_external_data_for_tensor,
+)
+from rnnops.ops.internal import numbers_of
+from rnnops.types import BOOL, FLOAT, FLOATS, INTEGERS, Array
+
+MAX_DEPTH = 8  # of graphs inside graphs
+OWN_DOMAINS = ("", "ai.onnx")
+
+
+def op_name(node: NodeProto) -> str:
+    """An op with its domain, where that is not ONNX's own: `com.microsoft::QuickGelu`."""
+    return str(node.op_type if node.domain in OWN_DOMAINS else f"{node.domain}::{node.op_type}")
+
+
+def nodes_of(graph: GraphProto, depth: int = 0) -> Iterator[NodeProto]:
+    """All nodes, those of graphs inside graphs included. Raises OnnxError where they lie too deep."""
+    if depth > MAX_DEPTH:
+        raise OnnxError("its graphs lie too deep inside each other", wanted=f"at most {MAX_DEPTH} levels")
+    for node in graph.node:
+        yield node
+        for inner in graphs_of(node):
+            yield from nodes_of(inner, depth + 1)
+
+
+def graphs_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs in a node's attributes."""
+    found: list[GraphProto] = []
+    for attribute in node.attribute:
+        found += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+    return found
+
+
+def copied(proto: Any) -> Any:
+    """A protobuf of the same contents."""
+    found = type(proto)()
+    found.CopyFrom(proto)
+    return found
+
+
+RANK = 64  # NumPy has no arrays of more axes
+ELEMENT_TYPES = {
+    getattr(TensorProto, {"float32": "FLOAT", "float64": "DOUBLE"}.get(name, name.upper())): name
+    for name in (*FLOATS[1:], *INTEGERS, BOOL)
+}
+HALVES = {int(TensorProto.FLOAT16): "float16", int(TensorProto.BFLOAT16): "bfloat16"}
+LIMITS = {"float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}  # from here on numbers become infinite as such
+FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
+FIELDS.update(dict.fromkeys(("uint32", "uint64"), "uint64_data"))
+
+
+def element_dtype(element_type: int, what: str) -> str:
+    """The dtype of an ONNX element type, or the name of a half precision; nets say `"float"` for that.
+
+    Raises OnnxError for one that rnnops does not have, such as a string.
+    """
+    if element_type in HALVES:
+        return HALVES[element_type]
+    if element_type not in ELEMENT_TYPES:
+        known = dict(zip(TensorProto.DataType.values(), TensorProto.DataType.keys(), strict=True))
+        came = str(known.get(element_type, element_type)).lower()
+        raise OnnxError(f"{what} has an element type that is not supported", wanted=", ".join(_names()), came=came)
+    return ELEMENT_TYPES[element_type]
+
+
+def dtype_in_net(name: str, float_dtype: str) -> str:
+    """An element type as nets have it: the file's own float dtype, and half precision, is `"float"`."""
+    return FLOAT if name == float_dtype or name in LIMITS else name
+
+
+def element_type(dtype: str) -> int:
+    """The ONNX element type of a dtype."""
+    return next(int(number) for number, name in ELEMENT_TYPES.items() if name == dtype)
+
+
+def read_tensor(tensor: TensorProto, what: str, float_dtype: str = "float32") -> Array:
+    """The array of a tensor. Raises OnnxError where its bytes lie elsewhere, or are not those of its type and sizes.
+
+    Args:
+        float_dtype: what numbers of half precision become.
+    """
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+        raise OnnxError(f"{what} lies in another file", hint="Save the model with its data in one file.")
+    name, dims = element_dtype(tensor.data_type, what), tuple(tensor.dims)
+    dtype = "uint16" if name in LIMITS else name
+    if len(dims) > RANK or min(dims, default=0) < 0 or tensor.HasField("segment"):
+        raise OnnxError(f"{what} has no sizes that an array can have", came=list(dims[:RANK]))
+    flat = _raw(tensor, dtype, what) if tensor.HasField("raw_data") else _listed(tensor, dtype, what)
+    if flat.size != prod(dims):
+        raise OnnxError(f"{what} does not hold what it claims", wanted=f"{prod(dims)} elements", came=flat.size)
+    array = (flat if name == dtype else from_bits(flat, name, float_dtype)).reshape(dims)
+    array.flags.writeable = False
+    return array
+
+
+def from_bits(bits: Array, name: str, float_dtype: str) -> Array:
+    """The numbers that bits of half precision stand for."""
+    with np.errstate(invalid="ignore"):  # some NaN are signals to processors
+        return (bits.view(np.float16) if name == "float16" else numbers_of(bits)).astype(float_dtype)
+
+
+def write_tensor(array: Array, name: str) -> TensorProto:
+    """A tensor of this name with an array's bytes."""
+    plain = np.asarray(array, order="C")
+    data = plain.astype(plain.dtype.newbyteorder("<")).tobytes()
+    return helper.make_tensor(name, element_type(plain.dtype.name), plain.shape, data, raw=True)
+
+
+def _raw(tensor: TensorProto, dtype: str, what: str) -> Array:
+    data, stored = tensor.raw_data, np.dtype("uint8" if dtype == BOOL else dtype).newbyteorder("<")
+    if len(data) % stored.itemsize:
+        raise OnnxError(f"{what} ends within an element", came=f"{len(data)} bytes of {dtype}")
+    flat: Array = np.frombuffer(data, stored)
+    return flat != 0 if dtype == BOOL else flat.astype(dtype, copy=False)
+
+
+def _listed(tensor: TensorProto, dtype: str, what: str) -> Array:
+    values: Any = getattr(tensor, FIELDS.get(dtype, "int32_data"))
+    wide: Array = np.array(values, {"float32": "float32", "float64": "float64", "uint64": "uint64"}.get(dtype, "int64"))
+    flat = wide.astype(dtype)
+    if dtype not in FLOATS and not np.array_equal(flat, wide):
+        raise OnnxError(f"{what} has elements out of range", wanted=dtype)
+    return flat
+
+
+def _names() -> list[str]:
+    return [*HALVES.values(), *ELEMENT_TYPES.values()]
+
+
+Where = tuple[Path, int, int]  # a file, the place of the first byte in it, bytes
+
+
+def read_beside(model: ModelProto, folder: Path) -> None:
+    """Put numbers that lie in files of a folder into the model. Raises OnnxError where they are not there."""
+    elsewhere = [tensor for tensor in all_tensors(model) if lies_elsewhere(tensor)]
+    places = [place_of(tensor, folder) for tensor in elsewhere]
+    most = 2 * sum(path.stat().st_size for path in {path for path, _, _ in places})
+    if (claimed := sum(size for _, _, size in places)) > most:
+        raise OnnxError(
+            "its tensors claim more than twice the bytes that the files beside it have", wanted=most, came=claimed
+        )
+    for tensor in elsewhere:
+        try:
+            load_external_data_for_tensor(tensor, str(folder))
+        except Exception as error:  # what it raises is its own affair
+            raise OnnxError(f"the numbers of '{tensor.name}' cannot be read ({str(error)[:200]})") from error
+
+
+def lies_elsewhere(tensor: TensorProto) -> bool:
+    """True if a tensor's numbers are in another file than its model."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL or tensor.external_data)
+
+
+def place_of(tensor: TensorProto, folder: Path) -> Where:
+    """Where a tensor's numbers lie, which is noted in it in full; what it claims must be there."""
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    path, what = path_in(given.get("location", ""), folder, tensor.name), f"'{tensor.name}'"
+    name = element_dtype(tensor.data_type, what)
+    if min(tensor.dims, default=0) < 0:
+        raise OnnxError(f"{what} has no sizes that an array can have", came=list(tensor.dims))
+    size = prod(tensor.dims) * (2 if name in LIMITS else np.dtype(name).itemsize)
+    try:
+        offset, length = int(given.get("offset", "0")), int(given.get("length", str(size)))
+    except ValueError:
+        raise OnnxError(f"{what} does not say where its numbers lie", came=str(given)) from None
+    there = path.stat().st_size
+    if length != size or not 0 <= offset <= there - size:
+        came = f"{length} bytes from {offset}, of {there}"
+        raise OnnxError(f"{what} is not in '{path.name}' as it claims", wanted=f"{size} bytes", came=came)
+    if "length" not in given:
+        tensor.external_data.add(key="length", value=str(size))
+    return path, offset, size
+
+
+def path_in(location: str, folder: Path, name: str) -> Path:
+    """A file of the model's own folder. Raises OnnxError where a location leads out of it, or to no file."""
+    parts = PurePosixPath(location).parts
+    inside = bool(parts) and not PurePosixPath(location).is_absolute() and ".." not in parts
+    path = folder.joinpath(*parts) if inside else folder
+    if not inside or "\\" in location or path.resolve() != folder.resolve().joinpath(*parts):
+        hint = "Save the model with its data in one file, or in files beside it that are not links."
+        raise OnnxError(f"the numbers of '{name}' lie outside of the model's folder", came=location, hint=hint)
+    if not path.is_file():
+        hint = f"Keep '{location}' in the folder of the model."
+        raise OnnxError(f"the numbers of '{name}' lie in a file that is not there", came=location, hint=hint)
+    return path
+
+
+def all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Initializers, and tensors in attributes, of all graphs and functions."""
+    for graph in (model.graph, *model.functions):
+        yield from tensors_within(graph)
+
+
+def tensors_within(graph: GraphProto | FunctionProto) -> Iterator[TensorProto]:
+    """The same of a graph or a function, with the graphs inside it."""
+    yield from getattr(graph, "initializer", ())
+    for node in nodes_of(graph):
+        for attribute in node.attribute:
+            yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from inner.initializer
+
 
 GET: dict[int, Callable[[AttributeProto], Any]] = {
     AttributeProto.INT: lambda a: int(a.i),

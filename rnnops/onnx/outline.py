@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from rnnops.onnx.functions import put_definitions_in_place, put_functions_in_place
 from rnnops.onnx.load import MAX_BYTES, READABLE, check_ops, opset_of, parse_model
+from rnnops.onnx.node import ELEMENT_TYPES, MAX_DEPTH, copied, graphs_of, op_name
 from rnnops.onnx.open_sizes import Dims
 from rnnops.onnx.package import (
     AttributeProto,
@@ -32,7 +33,6 @@ from rnnops.onnx.package import (
     TensorProto,
     ValueInfoProto,
 )
-from rnnops.onnx.tensors import ELEMENT_TYPES, MAX_DEPTH, copied, graphs_of, op_name
 
 CELLS = ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
 LOOPS = ("Scan", "Loop")

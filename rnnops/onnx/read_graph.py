@@ -19,10 +19,19 @@ from rnnops.net import Net
 from rnnops.onnx.import_if import SEQUENCE_OPS, Parts, read_if, read_sequence
 from rnnops.onnx.import_loop import read_loop
 from rnnops.onnx.import_quantised import FOLDED, NARROW
-from rnnops.onnx.node import Node, Rule, attributes_of, constant_value
+from rnnops.onnx.node import (
+    Node,
+    Rule,
+    attributes_of,
+    constant_value,
+    dtype_in_net,
+    graphs_of,
+    nodes_of,
+    op_name,
+    read_tensor,
+)
 from rnnops.onnx.open_sizes import Known, KnownSizes, MadeUpSizes, OpenBranch, Probes
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, TensorProto, about
-from rnnops.onnx.tensors import dtype_in_net, graphs_of, nodes_of, op_name, read_tensor
 from rnnops.op import Op
 from rnnops.ops.comparison import identity
 from rnnops.rewrites import prune

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from rnnops.net import Net
+from rnnops.onnx.node import MAX_DEPTH, graphs_of
 from rnnops.onnx.outline import CELLS, LOOPS
 from rnnops.onnx.package import GraphProto, NodeProto, OnnxError, ValueInfoProto
-from rnnops.onnx.tensors import MAX_DEPTH, graphs_of
 from rnnops.op import Input, Op
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.scopes import free_name

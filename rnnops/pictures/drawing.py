@@ -27,7 +27,7 @@ from rnnops.pictures.svg import (
     text,
     text_width,
 )
-from rnnops.terminal import folded, scrolled
+from rnnops.util import folded, scrolled
 
 SWEEPS = 8  # down and up in turn; pictures change little after
 GAP, LAYER_GAP, WAY = 16.0, 34.0, 8.0  # between boxes, between layers, and the width of a place of an edge

@@ -17,8 +17,7 @@ from itertools import accumulate
 from math import ceil, floor, log10
 from unicodedata import combining, east_asian_width
 
-from rnnops.terminal import folded, preformatted, scrolled
-from rnnops.util import LazyModule, replaced
+from rnnops.util import LazyModule, folded, preformatted, replaced, scrolled
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 WIDTH = 24  # signs of the longest bar

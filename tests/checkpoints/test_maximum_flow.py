@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, maximum_flow
 
-from rnnops.checkpoints.cuts import FlowNet
-from rnnops.compiler.graph import strong_components, weak_components
+from rnnops.checkpoints.slot_schedule import FlowNet
+from rnnops.util import strong_components, weak_components
 
 SEEDS = range(60)
 

@@ -9,7 +9,7 @@ import pytest
 from cuda_marks import on_cuda
 from whole_grid import DeadlockError, RaceError, whole_grid
 
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.async_copy import HALF, WORDS, source
 from rnnops.kernels.cuda.device_array import on_device

@@ -11,7 +11,7 @@ from cuda_marks import on_cuda
 from gemm_cases import assert_product
 from whole_grid import whole_grid
 
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade, split_product, step_product
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.split_product import kept_rows, partial_sums, staged_width

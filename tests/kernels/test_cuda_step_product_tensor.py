@@ -9,7 +9,7 @@ import pytest
 from cuda_marks import on_cuda
 from whole_grid import whole_grid
 
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade, step_product
 from rnnops.kernels.cuda.device_array import on_device
 from rnnops.kernels.cuda.step_product_tensor import (

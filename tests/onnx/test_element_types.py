@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, save
 
 import rnnops as ro
 from rnnops.onnx import OnnxError, export, load, load_model
-from rnnops.onnx.tensors import read_tensor
+from rnnops.onnx.node import read_tensor
 
 Array = np.ndarray[Any, Any]
 KINDS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}

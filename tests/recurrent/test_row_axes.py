@@ -9,7 +9,7 @@ import pytest
 
 import rnnops as ro
 from rnnops.interpreter import Workspace, execute, prepare
-from rnnops.recurrent.padding import row_axes
+from rnnops.recurrent.training_form import row_axes
 from rnnops.schema import RunContext
 from rnnops.types import Type
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rnnops.arguments import check_flags
 from rnnops.checkpoints.policy import Policy
-from rnnops.compiler.api.feeds import float_dtype_of, merge_given, plain_arrays
-from rnnops.compiler.api.memory_named import memory_named, of_run
+from rnnops.compiler.api.feeds import float_dtype_of, memory_named, merge_given, of_run, plain_arrays
 from rnnops.compiler.api.planning_run import Feeds, PlannedRun
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.execute.compiled_scan import Options

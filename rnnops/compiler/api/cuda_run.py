@@ -13,9 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rnnops.checkpoints.policy import Saving
-from rnnops.compiler.api.feeds import check_bound, is_on_cuda
+from rnnops.compiler.api.feeds import check_bound, check_weights, is_on_cuda, resolved
 from rnnops.compiler.api.planning_run import Feeds
-from rnnops.compiler.api.precision import check_weights
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.api.run import Run
 from rnnops.compiler.buffers.memory import on_host
@@ -23,7 +22,6 @@ from rnnops.compiler.execute.compiled_scan import REFERENCE, Options
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.targets.cuda.target import DeviceReference, checked_late, cuda_target
 from rnnops.errors import DeviceError, FeedError, TypeRuleError
-from rnnops.foreign_arrays import resolved
 from rnnops.interpreter import Program
 from rnnops.kernels.cuda.device_array import DeviceArray, on_device, settled, zeros
 from rnnops.kernels.cuda.memory import current_stream, in_stream

@@ -1,19 +1,142 @@
-"""Feeds of a run, checked: arrays for a call, types for a plan."""
+"""Feeds of a run, checked: arrays for a call, types for a plan, and the options that say how products read them.
+
+Arrays of other libraries come by DLPack or as copies. PyTorch negates and conjugates by a bit beside the memory, which
+exchange protocols do not carry, and can take memory away from a tensor. No library is imported: arrays are asked for
+what they offer. Memory that runs out in a call is an OutOfMemoryError that names the net.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
 from rnnops.arguments import did_you_mean
 from rnnops.blob import Blob
-from rnnops.errors import FeedError
-from rnnops.foreign_arrays import from_dlpack
+from rnnops.compiler.execute.compiled_scan import EXACT, Options
+from rnnops.errors import DeviceError, FeedError, out_of_memory_of
+from rnnops.kernels.cpu.room import MIB, has_room, held_back
 from rnnops.net import Net
 from rnnops.op import Input
+from rnnops.ops.products import FORMATS, INT8
 from rnnops.types import FLOAT, FLOATS, Array, Shape, Type, is_float, is_too_large, type_of
+
+
+def resolved(value: Any) -> Any:
+    """An array whose memory holds its values: itself, or a copy where a bit beside the memory changes them."""
+    for bit, resolve in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
+        if hasattr(value, resolve) and getattr(value, bit)():
+            value = getattr(value, resolve)()
+    return value
+
+
+def from_dlpack(value: Any) -> Array:
+    """A NumPy array over the memory of an array with `__dlpack__`, or over a copy where its memory has other values.
+
+    Raises BufferError where there is no memory for all of its elements, and whatever the other library raises.
+    """
+    value = resolved(value)
+    array = np.from_dlpack(value)
+    if array.size and not _is_there(value, array):
+        raise BufferError("there is no memory for all of its elements")
+    return array
+
+
+def _is_there(value: Any, array: Array) -> bool:
+    """True if NumPy did not make memory up for what had none, and a tensor's storage reaches as far as its elements."""
+    if array.flags.owndata or not hasattr(value, "untyped_storage"):
+        return not array.flags.owndata
+    steps = zip(value.shape, value.stride(), strict=True)
+    last = value.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    enough: bool = (last + 1) * value.element_size() <= value.untyped_storage().nbytes()
+    return enough
+
+
+PLENTY = 64 * MIB
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def memory_named(name_of: Callable[[Any], str | None]) -> Callable[[Method], Method]:
+    """A decorator: errors of memory in the function name the net.
+
+    Args:
+        name_of: the net's name, from the function's first argument; None where it is not known.
+    """
+
+    def named(function: Method) -> Method:
+        @wraps(function)
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            try:
+                return function(*arguments, **keywords)
+            except Exception as error:
+                held_back.release()
+                first = next(iter((*arguments, *keywords.values())), None)
+                strange = isinstance(error, SystemError) and not has_room(PLENTY)  # Python's own, without memory
+                found = out_of_memory_of(MemoryError(str(error)) if strange else error, name_of(first))
+                held_back.hold()
+                if found is None or found is error:
+                    raise
+                raise found from error
+
+        return cast("Method", called)
+
+    return named
+
+
+def of_run(run: Any) -> str:
+    """The name of a run's net."""
+    return str(run.net.name)
+
+
+PRECISIONS = (EXACT, *FORMATS)
+ROUNDED_ON_CUDA = "The CUDA device multiplies them on tensor cores; the reference device computes what they mean."
+
+
+def check_precision(net: str, precision: object, device: str, known: tuple[str, ...]) -> str:
+    """The format to which operands of products are rounded; processors do not round to `"tfloat32"` and `"float16"`.
+
+    Args:
+        net: name of the net.
+        known: precisions that the device has.
+
+    Raises DeviceError for what is not a precision, and for one that the device has not.
+    """
+    if not isinstance(precision, str) or precision not in known:
+        is_one = isinstance(precision, str) and precision in PRECISIONS
+        problem = f"device '{device}' does not round operands of products so" if is_one else "no such precision"
+        hint = ROUNDED_ON_CUDA if is_one else None
+        raise DeviceError(problem, net=net, wanted=" or ".join(known), came=repr(precision), hint=hint)
+    return precision
+
+
+def check_floats(net: Net, precision: str, float_dtype: str) -> None:
+    """Raise DeviceError where operands are to be rounded in a run of float64."""
+    if precision != EXACT and float_dtype != "float32":
+        problem = f"precision='{precision}' rounds what would be float32"
+        raise DeviceError(problem, net=net.name, wanted="feeds of float32", came=float_dtype)
+
+
+FLOAT16_ON_CUDA = (
+    "The CUDA device keeps recurrent weights as float16: ro.compile(net, device='cuda', weights='float16')."
+)
+
+
+def check_weights(net: str, weights: str, device: str, options: Options) -> None:
+    """Raise FeedError for no way to keep weights, DeviceError where a device or a precision has not this one."""
+    if weights != INT8:
+        raise FeedError("no such way to keep weights", net=net, wanted="'int8', or None", came=repr(weights))
+    if not options.interpreted and INT8 not in options.target.weight_types:
+        problem, hint = (
+            f"device '{device}' has no products with weights of int8",
+            FLOAT16_ON_CUDA if device == "cuda" else None,
+        )
+        raise DeviceError(problem, net=net, wanted="device='cpu' or 'reference'", came=repr(weights), hint=hint)
+    if options.precision != EXACT:
+        problem = "weights of int8 are for products that round nothing else"
+        hint = "Leave precision= or weights= out."
+        raise DeviceError(problem, net=net, wanted="precision='float32'", came=repr(options.precision), hint=hint)
 
 
 def merge_feeds(net: Net, dicts: tuple[Mapping[str, Any], ...], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,17 @@ import numpy as np
 
 from rnnops.arguments import Attributes, check_flags
 from rnnops.checkpoints.policy import DEFAULT_SAVING, Policy, Saving, as_policy
-from rnnops.compiler.api.feeds import as_array, as_arrays, checked_wrt, merge_feeds, plain_arrays, types_of_feeds
-from rnnops.compiler.api.memory_named import memory_named, of_run
-from rnnops.compiler.api.precision import check_floats
+from rnnops.compiler.api.feeds import (
+    as_array,
+    as_arrays,
+    check_floats,
+    checked_wrt,
+    memory_named,
+    merge_feeds,
+    of_run,
+    plain_arrays,
+    types_of_feeds,
+)
 from rnnops.compiler.buffers.memory import Pool
 from rnnops.compiler.execute.compiled_scan import EXACT, REFERENCE, Options, steps_of_tile
 from rnnops.compiler.pipeline import (
@@ -31,10 +39,9 @@ from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.compiler.saving.choose_saved import Saved, fit_budget
 from rnnops.net import Net
 from rnnops.parse import parse_net
-from rnnops.terminal import folded, preformatted, scrolled, with_bar
 from rnnops.text import format_input
 from rnnops.types import Array, Type, type_of
-from rnnops.util import LazyModule
+from rnnops.util import LazyModule, folded, preformatted, scrolled, with_bar
 
 if TYPE_CHECKING:
     from rnnops.compiler.report import (

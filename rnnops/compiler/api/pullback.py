@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
-from rnnops.compiler.api.feeds import as_array
-from rnnops.compiler.api.memory_named import memory_named
+from rnnops.compiler.api.feeds import as_array, memory_named
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.execute.forward import ScanResiduals
 from rnnops.compiler.pipeline import TrainingPlan

@@ -13,10 +13,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rnnops.arguments import check_flags, named_arguments
-from rnnops.compiler.api.feeds import as_arrays, as_given, check_bound, checked_seed, checked_wrt
-from rnnops.compiler.api.memory_named import memory_named, of_run
+from rnnops.compiler.api.feeds import (
+    as_arrays,
+    as_given,
+    check_bound,
+    check_weights,
+    checked_seed,
+    checked_wrt,
+    memory_named,
+    of_run,
+)
 from rnnops.compiler.api.planning_run import Feeds, PlannedRun, PlanningRun
-from rnnops.compiler.api.precision import check_weights
 from rnnops.compiler.api.pullback import Pullback
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.errors import DeviceError, FeedError

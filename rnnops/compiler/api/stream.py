@@ -21,8 +21,7 @@ import numpy as np
 
 from rnnops.arguments import Attributes, named_arguments
 from rnnops.compiler.api.compile import on_device
-from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda
-from rnnops.compiler.api.memory_named import memory_named
+from rnnops.compiler.api.feeds import asked_float_dtype, is_on_cuda, memory_named
 from rnnops.compiler.api.stream_states import States, check_names, first_states, is_number, read_states
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import FeedError, RecurrentError, RnnopsError, StreamError, TypeRuleError

@@ -29,7 +29,6 @@ from random import Random
 
 from rnnops.checkpoints.policy import Slots
 from rnnops.compiler.buffers.memory import KEPT, OUTPUT, SCRATCH, Buffer, Demand, rounded
-from rnnops.compiler.graph import makers_before, topological_order
 from rnnops.compiler.ir.scan import Role, TensorName
 from rnnops.compiler.lower.state_slots import read_by_backward
 from rnnops.interpreter import Program
@@ -39,6 +38,7 @@ from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_pa
 from rnnops.recurrent.stepping import tensor_shape
 from rnnops.schema import Call
 from rnnops.types import OPAQUE, Type
+from rnnops.util import makers_before, topological_order
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from rnnops.compiler.ir.kernel import (
     Statement as Line,
     Store,
 )
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import Scan, StepPlan
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.types import BOOL
 
 T, LOW, RANK, APART = Name("t"), Name("low"), Name("rank"), Name("apart")

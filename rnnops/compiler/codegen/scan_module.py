@@ -55,14 +55,13 @@ from rnnops.compiler.ir.kernel import (
     Vector,
     shown,
 )
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import SUM_PARTS, Scan, StepPlan, rows_of_sum
 from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct, node_reads, node_writes
 from rnnops.compiler.lower.scalar_expressions import Constants
+from rnnops.compiler.schedule.batch_axis import copies, is_row_loop
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import BorderPlace, Layouts, Place, ResidentPlace
 from rnnops.compiler.schedule.products import Packing, packing_of
-from rnnops.compiler.schedule.rows_outside import copies, is_row_loop
-from rnnops.compiler.schedule.step_plan import SUM_PARTS, StepPlan, rows_of_sum
 from rnnops.compiler.targets.python.text import python_text
 from rnnops.ops.products import INT8
 from rnnops.types import BOOL, Type

@@ -26,12 +26,11 @@ from rnnops.compiler.buffers.memory import (
     block_bytes,
 )
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, MASKED, Again, Packed, ScanModule
-from rnnops.compiler.ir.scan import Scan, TensorName, UnsupportedError
+from rnnops.compiler.ir.scan import Scan, StepPlan, TensorName, UnsupportedError
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import Layouts
 from rnnops.compiler.schedule.plan_step import plan_step
 from rnnops.compiler.schedule.stages import RingError
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import PLAIN_PYTHON, PROCESSOR, Target
 from rnnops.errors import TypeRuleError
 from rnnops.fill import Own, Shared
@@ -41,9 +40,8 @@ from rnnops.kernels.cpu.words import new_barrier
 from rnnops.ops.products import BFLOAT16, INT8
 from rnnops.schema import RunContext, schema_of
 from rnnops.sizes import said
-from rnnops.terminal import told_if_long
 from rnnops.types import Array, Shape
-from rnnops.util import cached_property
+from rnnops.util import cached_property, told_if_long
 
 BEFORE, ON_SUMS = "once, before the first step", "once, on sums"
 

@@ -31,12 +31,11 @@ from rnnops.compiler.execute.compiled_scan import (
     compile_scan,
     with_whole_tensors,
 )
-from rnnops.compiler.ir.scan import NothingToDoError, Role, Scan, Slot, Tensor, TensorName, UnsupportedError
+from rnnops.compiler.ir.scan import NothingToDoError, Role, Scan, Slot, StepPlan, Tensor, TensorName, UnsupportedError
 from rnnops.compiler.lower.lower_ops import Hoisted, expand_ops, hoist_invariants
 from rnnops.compiler.lower.state_slots import StateTensor, read_by_backward, state_tensors
 from rnnops.compiler.rewrite.fuse_ops import body_program, fuse_ops
 from rnnops.compiler.rewrite.fusion_groups import FusionGroup, group_of
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.target import Target
 from rnnops.errors import TypeRuleError
 from rnnops.interpreter import Program, prepare

@@ -46,9 +46,8 @@ from rnnops.compiler.targets.cpu.team import perform_together
 from rnnops.compiler.targets.target import Processor, Work
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cpu.barrier import GIVEN
-from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.native import BY_INT8, PRODUCTS, ROUNDED, NativeFunction, threads as thread_library
 from rnnops.kernels.cpu.row_order import MOST_ROWS
-from rnnops.kernels.cpu.runtime import BY_INT8, PRODUCTS, ROUNDED, threads as thread_library
 from rnnops.kernels.cpu.words import WORD_BYTES, new_barrier
 from rnnops.schema import Call, RunContext, schema_of
 from rnnops.twin_array import TwinArray

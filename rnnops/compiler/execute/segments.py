@@ -17,15 +17,14 @@ import numpy as np
 from rnnops.compiler.execute.backward import BackwardScan, GradientSteps, backward_scan, scan_of_gradients
 from rnnops.compiler.execute.compiled_scan import Options, written_scan
 from rnnops.compiler.execute.forward import ForwardScan, compile_once, fixed_references, scan_of_steps
-from rnnops.compiler.ir.scan import Role, Scan, Tensor, TensorName, UnsupportedError
+from rnnops.compiler.ir.scan import Role, Scan, StepPlan, Tensor, TensorName, UnsupportedError
 from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.state_slots import state_tensors
 from rnnops.compiler.saving.choose_saved import StepsOf
+from rnnops.compiler.schedule.batch_axis import is_row_loop
 from rnnops.compiler.schedule.finished_rows import past_end_reads
 from rnnops.compiler.schedule.plan_step import plan_step
-from rnnops.compiler.schedule.rows_outside import is_row_loop
 from rnnops.compiler.schedule.stages import RingError
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.op import Op
 from rnnops.recurrent.op import input_types
 from rnnops.recurrent.recurrence import Recurrence

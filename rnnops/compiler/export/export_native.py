@@ -45,10 +45,20 @@ from rnnops.compiler.ir.kernel import Array, Do, MatrixOperand, Module, statemen
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.targets.target import Work
 from rnnops.errors import DeviceError, FeedError, SaveError
-from rnnops.kernels.cpu.native import LEVEL, PRODUCTS_LEVEL, NativeFunction, linked, processor
+from rnnops.kernels.cpu.native import (
+    LEVEL,
+    PRODUCTS_LEVEL,
+    NativeFunction,
+    int8_products,
+    linked,
+    processor,
+    products,
+    rounded_products,
+    threads,
+    way_of,
+)
 from rnnops.kernels.cpu.processor import vector_width
 from rnnops.kernels.cpu.room import WRITE, WRITE_PRODUCTS, demand
-from rnnops.kernels.cpu.runtime import int8_products, products, rounded_products, threads, way_of
 from rnnops.types import FLOATS, Type
 from rnnops.util import LazyModule, replaced
 

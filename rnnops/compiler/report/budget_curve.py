@@ -36,7 +36,7 @@ from rnnops.pictures.svg import (
     text_width,
 )
 from rnnops.recurrent.recurrence import runs_in_parts
-from rnnops.terminal import table
+from rnnops.util import table
 
 HEAD = ("policy", "time", "bytes")
 

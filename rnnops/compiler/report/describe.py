@@ -14,6 +14,7 @@ from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compile_programs import Runner, Runners, Stepped, runner_shown
 from rnnops.compiler.execute.compiled_scan import EXACT, CompiledScan, Options
 from rnnops.compiler.execute.forward import ForwardScan, RowPass
+from rnnops.compiler.ir.scan import StepPlan
 from rnnops.compiler.ir.statements import Contraction, Node, Stage, Statement, StepProduct
 from rnnops.compiler.lower.lower_ops import Hoisted
 from rnnops.compiler.lower.movements import stays_there
@@ -22,10 +23,9 @@ from rnnops.compiler.report.memory_timeline import readable
 from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.plan_step import views_of
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.interpreter import Program
+from rnnops.kernels.cpu.native import way_of
 from rnnops.kernels.cpu.processor import PAIRS, vector_width
-from rnnops.kernels.cpu.runtime import way_of
 from rnnops.recurrent.recurrence import Recurrence, runs_in_parts
 from rnnops.schema import Call
 

@@ -31,8 +31,8 @@ from rnnops.interpreter import Program
 from rnnops.kernels.cpu.barrier import memory_address
 from rnnops.recurrent.recurrence import is_training_form, runs_in_parts
 from rnnops.schema import Call
-from rnnops.terminal import preformatted, table
 from rnnops.types import OPAQUE, Array, Shape
+from rnnops.util import preformatted, table
 
 HEAD = ("kind", "what", "of", "dtype", "shape", "bytes")
 

@@ -38,9 +38,8 @@ from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts
 from rnnops.schema import Call, RunContext, form_of, schema_of
-from rnnops.terminal import preformatted, table
 from rnnops.types import OPAQUE, Array, Shape
-from rnnops.util import replaced
+from rnnops.util import preformatted, replaced, table
 
 MICROSECONDS = 1e6  # in a second
 

@@ -18,11 +18,11 @@ from rnnops.compiler.execute.backward import BackwardScan
 from rnnops.compiler.execute.compile_programs import Runner, Stepped
 from rnnops.compiler.execute.compiled_scan import CompiledScan
 from rnnops.compiler.execute.forward import ForwardScan, RowPass
+from rnnops.compiler.ir.scan import SUM_PARTS, rows_of_sum
 from rnnops.compiler.ir.statements import Contraction, Node, Stage, StepProduct
 from rnnops.compiler.pipeline import ForwardPlan, TrainingPlan
 from rnnops.compiler.report.describe import FUSED, RECURRENT, compiled_ops, count, facts_of, programs_of, said_of_parts
 from rnnops.compiler.report.memory_timeline import readable
-from rnnops.compiler.schedule.step_plan import SUM_PARTS, rows_of_sum
 from rnnops.interpreter import Program
 from rnnops.pictures.svg import (
     SMALL,

@@ -14,7 +14,6 @@ from itertools import count
 from math import prod
 from typing import Any, ClassVar
 
-from rnnops.compiler.graph import makers_before, topological_order
 from rnnops.compiler.lower.lower_ops import expand_ops
 from rnnops.compiler.rewrite.fusion_groups import PRODUCT_SPEED, FusionGroup, group_alone, group_ops
 from rnnops.interpreter import Program, Workspace, execute, fold_constants, prepare
@@ -26,6 +25,7 @@ from rnnops.rewrites import prune, rewritten
 from rnnops.schema import REQUIRED, Call, OpSchema, RunContext, form_of, no_gradient, register, schema_of
 from rnnops.scopes import free_name
 from rnnops.types import Array, Shape, Type
+from rnnops.util import makers_before, topological_order
 
 
 def number_random_ops(net: Net) -> Net:

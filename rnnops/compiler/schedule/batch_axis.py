@@ -1,35 +1,56 @@
-"""The batch axis of each blob, and how threads share out its rows.
+"""Rows of the batch: the axis of each blob that they lie along, the threads that share them, the loop over them.
 
-The batch axis: which axis of each blob runs over the rows of the batch, and whether rows are independent.
+**The batch axis.** At first it is known, by meaning and not by size, that axis 0 of sequences and states runs over the
+batch. A statement that reads one axis of a blob along one of its own hands the axis on to all that it reads or writes
+along it.
 
-What is known at first, by meaning and not by size, is that axis 0 of sequences and states runs over the batch. A
-statement that reads one axis of a blob along one of its own hands the axis on to all that it reads or writes along it.
-
-How threads share out a scan: rows of the batch, or columns of the products of a step.
-
-Threads that own rows never wait within a loop, but each reads all weights at every step, which takes longer than the
-arithmetic where its rows are few. Threads that share out columns read but their part of the weights, for all rows, and
-wait for each other before and after the products of a step. Which is faster follows from a model of one step:
+**Shares.** Threads share out rows of the batch, or columns of the products of a step. Threads that own rows never wait
+within a loop, but each reads all weights at every step, which takes longer than the arithmetic where its rows are few.
+Threads that share out columns read but their part of the weights, for all rows, and wait for each other before and
+after the products of a step. The faster way follows from a model of one step:
 
     rows:     max(rows of a thread * multiply-adds of a row / SPEED, bytes of weights / BANDWIDTH)
     columns:  the same with all rows, divided by threads, + 2 waits * WAIT * threads
 
 The constants were measured on two kinds of servers of 2023 and 2025; on others the choice may be off by some, results
 never are. Limits: rows that end by lengths keep to rows; elementwise work is taken to cost the same in both.
+
+**Rows outside.** Each row goes through all steps of a tile before the next one begins, so that its states stay in
+cache. That is worth it where states are most of what a step touches, as where a state is a matrix. It is not where each
+step's states are kept, which lie far apart for a row. A row that ends by lengths goes through the steps that it lasts,
+and through those past its end. The choice goes by shape and not by threads, as sums within a row may be rounded another
+way. Limits: rows stay within steps where the loop holds products, where a step sees several steps of a state, where
+several rows add to one sum, and where rows end by lengths and there is more than the loop.
+
+Two changes make such a loop quick. Heads become rows: an axis behind that of the batch which nothing folds or mixes is
+part of it. Each row has less of a state then, and a batch of one row has more rows for threads to share. States become
+resident: a row's state lies in one place of its thread, and steps change it there. An element is written when all that
+reads it has read it. Two places in turn would be twice the memory, and where they lie a power of two apart they fight
+for the same lines of the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Scan
-from rnnops.compiler.ir.statements import Access, Contraction, Layout, Stage, Statement, StepProduct, dense
-from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError, StepPlan
+from rnnops.compiler.ir.scan import SUM_PARTS, LoweredStep, MixedError, Role, Scan, StepPlan, carried_owners
+from rnnops.compiler.ir.statements import (
+    Access,
+    Contraction,
+    Layout,
+    Node,
+    Stage,
+    Statement,
+    StepProduct,
+    dense,
+    node_reads,
+)
+from rnnops.compiler.schedule.loop_nests import Nest, for_states, fuse_nests, joined_statement
 from rnnops.types import Array, Shape, Type
 
 
@@ -262,3 +283,283 @@ def _columns(products: Products, threads: int) -> float:
     """Seconds of a step where threads share out columns."""
     waits = 2 * WAIT * threads if threads > 1 else 0.0
     return sum(max(adds / SPEED, nbytes / BANDWIDTH) / threads + waits for adds, nbytes in products)
+
+
+LEAST_HEAD = 1024  # bytes of the largest state of a head that is to be a row: a row costs a call at each step
+
+
+def join_heads(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with an axis behind that of the batch as part of it, where all that has rows has that axis.
+
+    rewrite: rows `[N]` of blobs `[N, K, ...]`  -->  rows `[N * K]` of blobs `[N * K, ...]`
+    """
+    statements = _statements_of_rows(plan)
+    if statements is None:
+        return plan
+    return _heads_as_rows(scan, plan, statements) if scan.batch == 1 else _joined_plan(plan, statements)
+
+
+def _statements_of_rows(plan: StepPlan) -> list[Statement] | None:
+    """All that a step does, None where that is more than statements."""
+    nodes = [node for stage in (*plan.stages, *plan.past_end) for node in stage.nodes]
+    statements = [node for node in nodes if isinstance(node, Statement)]
+    return statements if len(statements) == len(nodes) else None
+
+
+def _with_statements(plan: StepPlan, statements: Iterable[Statement]) -> StepPlan:
+    """The plan with others in place of its statements."""
+    rest = iter(statements)
+    stages, over = (
+        tuple(replace(stage, nodes=tuple(next(rest) for _ in stage.nodes)) for stage in some)
+        for some in (plan.stages, plan.past_end)
+    )
+    return replace(plan, stages=stages, past_end=over)
+
+
+# -- a batch of one row ------------------------------------------------------------------------------------------------
+
+
+def _heads_as_rows(scan: Scan, plan: StepPlan, statements: Sequence[Statement]) -> StepPlan:
+    """The plan of a batch of one row with the axis behind that of the batch as its rows, or with the row as all rows.
+
+    rewrite: one row of blobs `[1, K, ...]`  -->  rows `[K]` of blobs `[K, ...]`
+    """
+    carried = {owner for pair in carried_owners(scan, plan.slots) for owner in pair}
+    heads = _heads_of([plan.types[owner].shape for owner in carried])
+    found = find_batch_axes(statements, plan.types, dict.fromkeys(carried, 1))
+    nbytes = max((plan.types[owner].nbytes for owner in carried), default=0)
+    if heads < 2 or nbytes < LEAST_HEAD * heads or plan.accumulators or not _are_rows(plan, found):
+        return replace(plan, batch_axes=dict.fromkeys(carried, 0))  # of scratch each thread has its own anyway
+    types = {
+        name: replace(kind, shape=kind.shape[found.axes[name] :]) if name in found.axes else kind
+        for name, kind in plan.types.items()
+    }
+    plan = _with_statements(plan, found.statements)
+    return replace(plan, types=types, batch_axes=dict.fromkeys(found.axes, 0), heads=heads, whole="")
+
+
+def _are_rows(plan: StepPlan, found: BatchAxes) -> bool:
+    """True if heads are independent, and lie one behind the other in all that is written."""
+    if found.mixing or any(prod(plan.types[owner].shape[:axis]) != 1 for owner, axis in found.axes.items()):
+        return False
+    for statement in found.statements:
+        if statement.target.owner not in found.axes or statement.form in ("uniform", "dropped"):
+            return False
+        if statement.row_axis is None or statement.row_axis in statement.folded_axes():
+            return False
+    return True
+
+
+# -- several rows ------------------------------------------------------------------------------------------------------
+
+
+def _joined_plan(plan: StepPlan, statements: Sequence[Statement]) -> StepPlan:
+    owners = {access.owner for s in statements for access in s.accesses()} & plan.batch_axes.keys()
+    owners -= _numbers_of_rows(statements, plan)
+    heads = _heads_of([plan.types[owner].shape for owner in owners])
+    if heads < 2 or plan.accumulators or any(plan.batch_axes[owner] for owner in owners):
+        return plan
+    found = find_batch_axes(statements, plan.types, dict.fromkeys(owners, 1))
+    if found.mixing or found.axes.keys() != owners:
+        return plan
+    if not all(_can_join(s, h, owners) for s, h in zip(statements, found.statements, strict=True)):
+        return plan
+    joined = (_joined(s, h.row_axis) for s, h in zip(statements, found.statements, strict=True))
+    types = {name: _joined_type(kind) if name in owners else kind for name, kind in plan.types.items()}
+    return replace(_with_statements(plan, joined), types=types, heads=heads)
+
+
+def _numbers_of_rows(statements: Sequence[Statement], plan: StepPlan) -> set[str]:
+    """Owners of a number for each row that heads share, as where it ends."""
+    written = {s.target.owner for s in statements}
+    return {owner for owner in plan.batch_axes if len(plan.types[owner].shape) == 1 and owner not in written}
+
+
+def _heads_of(shapes: Collection[tuple[int, ...]]) -> int:
+    """The size of the axis behind that of the batch, 1 where not all have the same."""
+    sizes = [shape[1] if len(shape) > 1 else 1 for shape in shapes]
+    return sizes[0] if sizes and all(size == sizes[0] for size in sizes) else 1
+
+
+def _can_join(statement: Statement, with_heads: Statement, owners: Collection[str]) -> bool:
+    """True if a statement has neither of the two axes, or both, a step of rows being a turn of heads in `owners`."""
+    rows, heads = statement.row_axis, with_heads.row_axis
+    if rows is None or heads is None:
+        return rows is heads
+    if statement.form in ("uniform", "dropped") or {rows, heads} & set(statement.folded_axes()):
+        return False
+    strides = [access.layout.strides for access in statement.accesses() if access.owner in owners]
+    return all(one[rows] == one[heads] * statement.extents[heads] for one in strides)
+
+
+def _joined(statement: Statement, heads: int | None) -> Statement:
+    """The statement over rows and heads as one axis, its first."""
+    rows = statement.row_axis
+    if rows is None or heads is None:
+        return statement
+    others = (axis for axis in range(len(statement.extents)) if axis not in (rows, heads))
+    return replace(joined_statement(statement.moved((rows, heads, *others)), 0), row_axis=0)
+
+
+def _joined_type(kind: Type) -> Type:
+    rows, heads, *rest = kind.shape
+    return replace(kind, shape=(rows * heads, *rest))
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A state that changes in place.
+
+    Args:
+        read: owner that a step reads.
+        written: owner that it writes.
+        size: numbers of a row.
+    """
+
+    read: str
+    written: str
+    size: int
+
+
+def resident_states(scan: Scan, plan: StepPlan) -> list[Resident]:
+    """The states of a plan whose rows are outside that may change in place."""
+    loops = [stage for stage in plan.stages if is_row_loop(stage)]
+    if not plan.rows_outside or len(loops) != 1:
+        return []
+    loops = [*loops, *plan.past_end]
+    nests = [fuse_nests([n for n in loop.nodes if isinstance(n, Statement)], large_apart=True) for loop in loops]
+    users = [slot.tensor for slot in plan.slots.values()]
+    found = []
+    for read, written in carried_owners(scan, plan.slots):
+        slot, kind = plan.slots[read], plan.types[read]
+        alone = scan.tensors[slot.tensor].ring and users.count(slot.tensor) == 2
+        follows = abs(slot.shift - plan.slots[written].shift) == 1
+        by_rows = plan.batch_axes.get(read) == plan.batch_axes.get(written) == 0
+        if alone and follows and by_rows and kind == plan.types[written]:
+            if not all(changes_in_place(own, read, written) for own in nests):
+                continue
+            rows = scan.batch * plan.heads
+            found.append(Resident(read, written, prod(kind.shape) // rows))
+    return found
+
+
+def changes_in_place(nests: Sequence[Nest], read: str, written: str) -> bool:
+    """True if nothing reads an element of `read` behind the statement that writes its successor."""
+    places = [
+        (n, i) for n, nest in enumerate(nests) for i, s in enumerate(nest.statements) if s.target.owner == written
+    ]
+    if len(places) != 1 or any(s.target.owner == read for nest in nests for s in nest.statements):
+        return False
+    last, position = places[0]
+    writer = nests[last].statements[position]
+    if copies(writer, read):
+        return True
+    if writer.fold or writer.target.index is not None:
+        return False
+    for n, nest in enumerate(nests):
+        for i, statement in enumerate(nest.statements):
+            accesses = [access for access in statement.reads() if access.owner == read]
+            if accesses and (n, i) > (last, position):
+                return False
+            if n == last and not all(_is_same(access, writer.target) for access in accesses):
+                return False
+    return True
+
+
+def copies(statement: Statement, owner: str) -> bool:
+    """True if a statement does nothing where its target lies where this owner does."""
+    if statement.form != "copy" or statement.fold:
+        return False
+    (source,) = statement.operands
+    return isinstance(source, Access) and source.owner == owner and _is_same(source, statement.target)
+
+
+def _is_same(access: Access, target: Access) -> bool:
+    return access.index is None and access.layout == target.layout
+
+
+LEAST_STATE = 4096  # bytes of a row's states: what is less stays in cache anyway
+PASSING = (Role.SEQUENCE, Role.RESULT, Role.GIVEN)  # what comes and goes with steps
+LEAST_SHARE = 4  # numbers of states for each of a sequence
+
+
+def put_rows_outside(scan: Scan, plan: StepPlan) -> StepPlan:
+    """The plan with loops over rows outside of those over steps, where states are most of what a step touches.
+
+    rewrite: for each step, for each row  -->  for each row (and head), for each step
+    """
+    if not _can_be_outside(scan, plan) or not _is_mostly_states(scan, plan):
+        return plan
+    outside = _stays_in_cache(scan)
+    plan = join_heads(scan, plan) if outside or (scan.batch == 1 and not plan.lengths) else plan
+    stages, types, axes = _for_states(scan, plan, plan.stages)
+    over, types_over, axes_over = _for_states(scan, plan, plan.past_end)
+    if any(types[name] != kind for name, kind in types_over.items() if name in types):
+        over, types_over, axes_over = plan.past_end, {}, {}
+    types, axes = {**types_over, **types}, {**axes_over, **axes}
+    changed = replace(plan, stages=stages, past_end=over, types=types, batch_axes=axes)
+    return replace(changed, large_states=True, rows_outside=outside)
+
+
+def goes_outside(scan: Scan, plan: StepPlan) -> bool:
+    """True if a row may go through all its steps by itself."""
+    return _can_be_outside(scan, plan) and _is_mostly_states(scan, plan) and _stays_in_cache(scan)
+
+
+def _for_states(
+    scan: Scan, plan: StepPlan, stages: tuple[Stage, ...]
+) -> tuple[tuple[Stage, ...], dict[str, Type], dict[str, int]]:
+    """Stages for large states, and the types and batch axes of owners."""
+    changed, types, axes = [], dict(plan.types), dict(plan.batch_axes)
+    for stage in stages:
+        if _is_elementwise(stage):
+            kept = {*plan.slots, *plan.accumulators, *_read_in(other for other in stages if other is not stage)}
+            carried = carried_owners(scan, plan.slots)
+            stage = replace(stage, nodes=for_states(_statements_of_tile(stage.nodes), types, axes, kept, carried))
+        changed.append(stage)
+    return tuple(changed), types, axes
+
+
+def is_row_loop(stage: Stage) -> bool:
+    """True if a stage is a loop over steps of nothing but elementwise work, where a step needs the one before."""
+    return stage.cyclic and _is_elementwise(stage)
+
+
+def _is_elementwise(stage: Stage) -> bool:
+    return stage.loop and len(_statements_of_tile(stage.nodes)) == len(stage.nodes)
+
+
+def _statements_of_tile(nodes: Iterable[Node]) -> list[Statement]:
+    return [node for node in nodes if isinstance(node, Statement)]
+
+
+def _read_in(stages: Iterable[Stage]) -> set[str]:
+    return {owner for stage in stages for node in stage.nodes for owner in node_reads(node)}
+
+
+def _can_be_outside(scan: Scan, plan: StepPlan) -> bool:
+    """True if rows are independent in a loop of elementwise work, and no two of them add to one sum."""
+    if not (plan.batch_axes or scan.batch == 1) or scan.steps == 1 or not any(map(is_row_loop, plan.stages)):
+        return False
+    if plan.lengths and not (len(plan.stages) == 1 >= len(plan.past_end) and all(map(_is_elementwise, plan.past_end))):
+        return False
+    if any(len(plan.types[owner].shape) != len(scan.tensors[slot.tensor].shape) for owner, slot in plan.slots.items()):
+        return False  # windows overlap
+    return not any(plan.accumulators.values()) or scan.batch <= SUM_PARTS
+
+
+def _is_mostly_states(scan: Scan, plan: StepPlan) -> bool:
+    """True if a row's states are large, one a matrix, and much larger than what comes or goes with a step."""
+    carried = {reader for reader, _ in carried_owners(scan, plan.slots)}
+    states = sum(prod(plan.types[owner].shape) for owner in carried)
+    nbytes = sum(prod(plan.types[owner].shape) * np.dtype(plan.types[owner].dtype).itemsize for owner in carried)
+    given = max(sum(prod(t.shape) for name, t in scan.tensors.items() if name.role is role) for role in PASSING)
+    is_matrix = any(len(plan.types[owner].shape) > 2 for owner in carried)  # rows, and two axes
+    return is_matrix and nbytes >= LEAST_STATE * scan.batch and states >= LEAST_SHARE * given
+
+
+def _stays_in_cache(scan: Scan) -> bool:
+    """True if most of what a step touches is the same memory at every step: a row's steps in others lie far apart."""
+    tensors = [tensor for name, tensor in scan.tensors.items() if name.role is not Role.BORDER]
+    stay = sum(prod(tensor.shape) for tensor in tensors if tensor.ring or tensor.segment)
+    return stay > sum(prod(tensor.shape) for tensor in tensors) - stay

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Scan, TensorName
+from rnnops.compiler.ir.scan import Scan, StepPlan, TensorName, carried_owners
 from rnnops.compiler.ir.statements import (
     IDEMPOTENT,
     Access,
@@ -22,9 +22,8 @@ from rnnops.compiler.ir.statements import (
     node_reads,
     node_writes,
 )
-from rnnops.compiler.schedule.rows_outside import goes_outside
+from rnnops.compiler.schedule.batch_axis import goes_outside
 from rnnops.compiler.schedule.stages import live_nodes, split_stages
-from rnnops.compiler.schedule.step_plan import StepPlan, carried_owners
 from rnnops.schema import Call, schema_of
 from rnnops.scopes import unused_name
 from rnnops.types import Shape, Type

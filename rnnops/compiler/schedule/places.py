@@ -13,10 +13,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rnnops.compiler.ir.scan import Role, Scan, TensorName
+from rnnops.compiler.ir.scan import Role, Scan, StepPlan, TensorName, rows_of_sum
 from rnnops.compiler.ir.statements import Stage, Statement, dense, node_reads, node_writes
-from rnnops.compiler.schedule.rows_outside import resident_states
-from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
+from rnnops.compiler.schedule.batch_axis import resident_states
 from rnnops.types import Type
 
 ALIGNMENT = 64  # bytes: a line of the cache

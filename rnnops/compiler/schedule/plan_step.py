@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from math import inf, prod
 
-from rnnops.compiler.ir.scan import Lowered, Scan
+from rnnops.compiler.ir.scan import Lowered, LoweredStep, MixedError, Scan, StepPlan, carried_owners
 from rnnops.compiler.ir.statements import (
     Access,
     Contraction,
@@ -31,12 +31,10 @@ from rnnops.compiler.ir.statements import (
     node_writes,
 )
 from rnnops.compiler.lower.lower_ops import lower_ops
-from rnnops.compiler.schedule.batch_axis import mark_rows
+from rnnops.compiler.schedule.batch_axis import mark_rows, put_rows_outside
 from rnnops.compiler.schedule.finished_rows import compact_rows
 from rnnops.compiler.schedule.products import block_products, turn_contractions
-from rnnops.compiler.schedule.rows_outside import put_rows_outside
 from rnnops.compiler.schedule.stages import check_rings, drop_unread, set_work_apart, split_stages, store_results
-from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError, StepPlan, carried_owners
 from rnnops.compiler.schedule.sums import contract_sums, merge_folds, split_sums, sum_over_steps
 from rnnops.errors import RnnopsError
 from rnnops.sizes import is_symbolic

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TypeGuard
 
-from rnnops.compiler.ir.scan import TensorName
+from rnnops.compiler.ir.scan import LoweredStep, TensorName
 from rnnops.compiler.ir.statements import (
     Access,
     Contraction,
@@ -27,7 +27,6 @@ from rnnops.compiler.ir.statements import (
     node_reads,
     read_counts,
 )
-from rnnops.compiler.schedule.step_plan import LoweredStep
 from rnnops.kernels.cpu.processor import INT8
 from rnnops.schema import Call
 from rnnops.scopes import unused_name

@@ -19,11 +19,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from rnnops.compiler.ir.scan import Lowered, Scan
+from rnnops.compiler.ir.scan import Lowered, LoweredStep, MixedError, Scan, rows_of_sum
 from rnnops.compiler.ir.statements import Access, Contraction, Layout, Node, Statement, dense, fold_word, read_counts
 from rnnops.compiler.schedule.products import as_contraction
 from rnnops.compiler.schedule.stages import copied
-from rnnops.compiler.schedule.step_plan import LoweredStep, MixedError, rows_of_sum
 from rnnops.loops import Reduction, View, normal_text
 from rnnops.schema import Call, form_of, schema_of
 from rnnops.types import Type

@@ -17,7 +17,7 @@ from word_nets import T, feeds_of, stacks_feeds, stacks_net, words_net
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets import modules
+from rnnops.compiler.targets import target as modules
 from rnnops.compiler.targets.cuda import target as cuda_target
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda.device_array import DeviceArray

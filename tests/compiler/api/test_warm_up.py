@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnops as ro
-from rnnops import terminal
+from rnnops import util
 from rnnops.compiler.execute.compiled_scan import CompiledScan
 
 T, N, H = 5, 2, 4
@@ -57,7 +57,7 @@ def test_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_long_compile_says_what_it_compiles(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(terminal, "LONG", 0.0)
+    monkeypatch.setattr(util, "LONG", 0.0)
     with caplog.at_level(logging.WARNING, "rnnops"):
         ro.compile(net()).warm_up(x=(T, N, H))
     assert "compiled 'gru/step' (25 ops) in" in caplog.text
@@ -71,9 +71,9 @@ def test_a_bar_where_there_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         shown.append(options)
         return items
 
-    monkeypatch.setattr(terminal, "tqdm_or_none", lambda: tqdm)
-    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
+    monkeypatch.setattr(util, "tqdm_or_none", lambda: tqdm)
+    monkeypatch.setattr(util, "is_terminal", lambda: True)
     ro.compile(net()).warm_up(x=(T, N, H))
     assert shown[0]["desc"] == "compiling"
-    monkeypatch.setattr(terminal, "is_terminal", lambda: False)
-    assert terminal.with_bar([1, 2], "compiling", "") == [1, 2]
+    monkeypatch.setattr(util, "is_terminal", lambda: False)
+    assert util.with_bar([1, 2], "compiling", "") == [1, 2]

@@ -11,11 +11,11 @@ from random_lifetimes import alive_at, most_by_hand, orders, random_lifetimes
 
 import rnnops as ro
 from rnnops.compiler.buffers.allocations import least_alive, lifetimes_of, most_alive, order_ops
-from rnnops.compiler.graph import makers_before, topological_order
 from rnnops.compiler.rewrite.fuse_ops import number_random_ops
 from rnnops.interpreter import Program, Workspace, execute, prepare
 from rnnops.schema import RunContext
 from rnnops.types import Type, type_of
+from rnnops.util import makers_before, topological_order
 
 SMALL = range(150)
 

@@ -10,7 +10,7 @@ from native_programs import exported, needs_compiler
 
 import rnnops as ro
 from rnnops.compiler.execute.recorder import LONGEST, added_rows
-from rnnops.compiler.schedule.step_plan import SUM_PARTS
+from rnnops.compiler.ir.scan import SUM_PARTS
 
 
 def column_of(dtype: str, rows: int, random: np.random.Generator) -> np.ndarray:

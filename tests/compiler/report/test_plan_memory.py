@@ -21,7 +21,7 @@ from rnnops.compiler.report.memory_timeline import MemoryRow, PassMemory
 from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.kernels.cpu import write_runtime
 from rnnops.kernels.cpu.barrier import GIVEN
-from rnnops.kernels.cpu.runtime import THREADS
+from rnnops.kernels.cpu.native import THREADS
 
 CLOSE = 64 * 1024
 U = T * N * H * 4  # bytes of a float for each step, row and feature

@@ -6,9 +6,9 @@ import numpy as np
 from matrix_cells import Feeds, case, over_time
 
 import rnnops as ro
+from rnnops.compiler.ir.scan import StepPlan
+from rnnops.compiler.schedule.batch_axis import join_heads
 from rnnops.compiler.schedule.plan_step import scheduled, staged
-from rnnops.compiler.schedule.rows_outside import join_heads
-from rnnops.compiler.schedule.step_plan import StepPlan
 
 
 def joined(net: ro.Net, feeds: Feeds) -> StepPlan:

@@ -8,10 +8,9 @@ import pytest
 
 import rnnops as ro
 from rnnops.blob import Blob
-from rnnops.compiler.ir.scan import Role, Scan, Slot, Tensor
+from rnnops.compiler.ir.scan import Role, Scan, Slot, StepPlan, Tensor
 from rnnops.compiler.schedule.finished_rows import gather_rows, simplify_rows
 from rnnops.compiler.schedule.plan_step import scheduled, staged
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.interpreter import prepare
 from rnnops.ops.select import mask_rows
 from rnnops.types import Type

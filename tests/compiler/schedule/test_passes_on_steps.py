@@ -14,10 +14,9 @@ import pytest
 from scan_cases import training_scans
 
 import rnnops as ro
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import LoweredStep, Scan
 from rnnops.compiler.schedule import plan_step
 from rnnops.compiler.schedule.plan_step import first_step, lowered_step, staged
-from rnnops.compiler.schedule.step_plan import LoweredStep
 
 PASSES = Path(__file__).with_name("passes")
 TABLES = {"rows apart": plan_step.ROWS_APART, "rows together": plan_step.ROWS_TOGETHER}

@@ -7,8 +7,8 @@ from scan_cases import training_scans
 from small_programs import lowered_of
 
 import rnnops as ro
+from rnnops.compiler.schedule.batch_axis import changes_in_place, resident_states
 from rnnops.compiler.schedule.loop_nests import fuse_nests
-from rnnops.compiler.schedule.rows_outside import changes_in_place, resident_states
 
 
 def in_place(lines: str) -> bool:

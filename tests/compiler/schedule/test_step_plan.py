@@ -11,9 +11,8 @@ from scan_cases import recurrent, training_scans
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import CompiledScan
-from rnnops.compiler.ir.scan import Role
+from rnnops.compiler.ir.scan import Role, StepPlan
 from rnnops.compiler.ir.statements import Contraction, Statement
-from rnnops.compiler.schedule.step_plan import StepPlan
 
 T, N, H = 4, 3, 3
 Build = Callable[..., ro.Blob]

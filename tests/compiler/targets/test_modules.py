@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rnnops.compiler.targets import modules
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets import target as modules
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels import object_cache
 
 ROOT = Path(__file__).parents[3]

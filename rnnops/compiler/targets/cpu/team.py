@@ -1,24 +1,21 @@
-"""Thread pools: our own, and the OpenMP threads that a library beside us has.
+"""Machine code of a generated module, and the threads that run it: a pool of our own, or a library's OpenMP threads.
 
-One pool of threads with a library beside us: kernels run on the OpenMP threads that it has loaded.
-
-Its threads stay awake after its own work for milliseconds, on the cores that workers of ours would need: a step between
-two matrix products of PyTorch takes half as long again where both have a pool.
+**OpenMP.** Kernels run on the OpenMP threads that a library beside us has loaded. Its threads stay awake after its own
+work for milliseconds, on the cores that workers of ours would need: a step between two matrix products of PyTorch takes
+half as long again where both have a pool.
 
 Limits: runtimes with GNU's entry points, which on Linux are all (GNU's, LLVM's, Intel's). In a forked child, and where
 the runtime gives fewer threads than asked for, a team of our own runs the function.
 
-Teams of threads: one compiled function, run by several threads at the same time.
-
-A worker thread enters compiled code once and stays there (kernels/cpu/barrier.py): it waits for a job, awake for some
-100 microseconds, then asleep, runs it, tells the caller and waits again. Neither side needs the interpreter's lock for
-that, so no other Python thread can hold up a rank. Idle teams wait in a pool: a call takes one out, so calls share
-nothing and need no lock; a forked child starts with an empty pool. Who is about to call wakes workers that sleep
-(`rouse_workers`), so that they are there when Python has made the call.
+**Teams**: one compiled function, run by several threads at the same time. A worker thread enters compiled code once and
+stays there (kernels/cpu/barrier.py): it waits for a job, awake for some 100 microseconds, then asleep, runs it, tells
+the caller and waits again. Neither side needs the interpreter's lock for that, so no other Python thread can hold up a
+rank. Idle teams wait in a pool: a call takes one out, so calls share nothing and need no lock; a forked child starts
+with an empty pool. Who is about to call wakes workers that sleep (`rouse_workers`), so that they are there when Python
+has made the call.
 
 Limits: signals are handled when all ranks have ended; a team that grew keeps its workers. The number of cores is the
-processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing.
-"""
+processor affinity: quotas of containers and variables such as OMP_NUM_THREADS count for nothing."""
 
 from __future__ import annotations
 
@@ -35,12 +32,34 @@ from typing import Any
 
 import numpy as np
 
+from rnnops.compiler.ir.kernel import Do, Module, statements_of
+from rnnops.compiler.targets.cpu.llvm_text import llvm_text
 from rnnops.errors import DeviceError, OutOfMemoryError
-from rnnops.kernels.cpu.barrier import as_words
-from rnnops.kernels.cpu.native import NativeFunction
+from rnnops.kernels.cpu.barrier import GIVEN, as_words
+from rnnops.kernels.cpu.native import NativeFunction, native_function, runtime, threads as thread_library
+from rnnops.kernels.cpu.revision import REVISION
 from rnnops.kernels.cpu.room import MIB, has_room
-from rnnops.kernels.cpu.runtime import threads as thread_library
 from rnnops.kernels.cpu.words import DONE_GATE, DRIVER, MAILBOX_LINES, WORD_BYTES, cache_lines
+from rnnops.kernels.object_cache import key_of
+from rnnops.util import LazyModule
+
+scalar_definitions = LazyModule("rnnops.compiler.targets.cpu.scalar_definitions")
+
+
+def native_scan(module: Module, width: int | None) -> NativeFunction:
+    """The driver of a module, compiled or from the disk, where the revision of the kernels stands for scalar functions.
+
+    Args:
+        width: of vectors in bits; the host's if None.
+    """
+    own = {program.name for program in module.programs}
+    called = {line.function for line in statements_of(module.driver.body) if isinstance(line, Do)} - own - {"prefetch"}
+    text, scalars = llvm_text(module, "scan", runtime(sorted(called), module.dtype, width), GIVEN)
+    name = f"scan_{key_of(text)}"  # engines share one table of names
+    text = text.replace('@"scan"(', f'@"{name}"(', 1)
+    depends = f"{text}\n{sorted(scalars.used.items())} {REVISION:x}"
+    return native_function(depends, name, lambda: text + scalar_definitions.scalar_functions(scalars))
+
 
 ENTRY_POINTS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 PROCESS = os.getpid()  # which has the threads of the pool; forked children do not, and would wait for them

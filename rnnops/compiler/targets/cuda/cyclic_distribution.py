@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from rnnops.compiler.ir.scan import StepPlan
 from rnnops.compiler.ir.statements import (
     Access,
     Contraction,
@@ -26,7 +27,6 @@ from rnnops.compiler.ir.statements import (
     node_writes,
 )
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.lane_nests import RowNest
 from rnnops.util import cached_property
 

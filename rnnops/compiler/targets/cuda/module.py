@@ -49,12 +49,11 @@ from rnnops.compiler.ir.kernel import (
     expressions_of,
     statements_of,
 )
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.ir.statements import Contraction, Node, StepProduct, node_reads
 from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.schedule.places import Layouts, Place
-from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     PARTIAL,

@@ -34,9 +34,9 @@ from collections.abc import Callable, Collection, Mapping
 from rnnops.compiler.codegen.pointwise_kernel import ONE, ZERO, PointwiseWriter
 from rnnops.compiler.ir.expressions import INDEX, Expr, Literal, Name, ScalarCall, choice, compare, names_in
 from rnnops.compiler.ir.kernel import Assign, Do, If, LaneFold, Parameter, Store
+from rnnops.compiler.ir.scan import StepPlan
 from rnnops.compiler.ir.statements import FOLDS, Statement
 from rnnops.compiler.schedule.loop_nests import Nest
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS, PARTIAL, feature_axis
 from rnnops.compiler.targets.cuda.lane_nests import EVERY, FIRST, RowNest, Share, share_lanes
 from rnnops.compiler.targets.cuda.loop import Loop

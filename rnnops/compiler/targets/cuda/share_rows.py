@@ -34,7 +34,7 @@ from math import prod
 from rnnops.compiler.codegen.scan_module import BACKWARDS, LOW, ONE, STEP, STEPS, ZERO
 from rnnops.compiler.ir.expressions import CastExpr, Expr, Load, Name, any_of, both, choice, compare, least, most
 from rnnops.compiler.ir.kernel import Assign, For, If, Statement as Line
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import Scan, StepPlan, rows_of_sum
 from rnnops.compiler.ir.statements import (
     Access,
     Layout,
@@ -49,7 +49,6 @@ from rnnops.compiler.ir.statements import (
 from rnnops.compiler.schedule.finished_rows import lengths_of, simplify_rows
 from rnnops.compiler.schedule.loop_nests import Nest, fuse_nests
 from rnnops.compiler.schedule.stages import live_nodes
-from rnnops.compiler.schedule.step_plan import StepPlan, rows_of_sum
 from rnnops.compiler.targets.cuda.cyclic_distribution import (
     BY_ROWS,
     LoopRegion,

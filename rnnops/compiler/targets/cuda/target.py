@@ -29,19 +29,17 @@ import numpy as np
 
 from rnnops.compiler.buffers.memory import Buffer, Memory, Pool, on_host, rounded
 from rnnops.compiler.codegen.scan_module import HEADER_SIZES, ScanModule
-from rnnops.compiler.ir.scan import Scan
+from rnnops.compiler.ir.scan import Scan, StepPlan
 from rnnops.compiler.lower.movements import views_of
 from rnnops.compiler.schedule.batch_axis import ScanTeam
 from rnnops.compiler.schedule.places import ALIGNMENT, Layouts, lay_out
-from rnnops.compiler.schedule.step_plan import StepPlan
 from rnnops.compiler.targets.cuda.cyclic_distribution import BY_ROWS
 from rnnops.compiler.targets.cuda.lane_nests import LANES
 from rnnops.compiler.targets.cuda.loop import COPIES, Loop
 from rnnops.compiler.targets.cuda.module import owners_in_memory, write_cuda_scan
 from rnnops.compiler.targets.cuda.share_blocks import Blocks, check_lanes, instruction_lines, share_loop
 from rnnops.compiler.targets.cuda.share_rows import let_finished_rows_leave, share_rows
-from rnnops.compiler.targets.modules import load_module
-from rnnops.compiler.targets.target import Work, Written
+from rnnops.compiler.targets.target import Work, Written, load_module
 from rnnops.errors import DeviceError
 from rnnops.interpreter import Program, run_reference
 from rnnops.kernels.cuda.async_copy import WORDS

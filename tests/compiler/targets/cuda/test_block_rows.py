@@ -16,7 +16,7 @@ from rnnops.compiler.lower.scalar_expressions import Constants
 from rnnops.compiler.schedule.loop_nests import fuse_nests
 from rnnops.compiler.targets.cuda.row_kernels import BlockPointwiseWriter
 from rnnops.compiler.targets.cuda.text import TEAMS, programs_text
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 from rnnops.kernels.cuda import facade
 from rnnops.kernels.cuda.lanes import source
 from rnnops.kernels.scalar_functions import import_lines

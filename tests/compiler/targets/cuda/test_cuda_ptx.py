@@ -11,7 +11,7 @@ COMPILE = """
 import rnnops as ro
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 
 T, N, D, H = 64, 16, 32, 256
 cell, dtype, weights = sys.argv[1:]

@@ -13,7 +13,7 @@ from whole_grid import whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets import modules
+from rnnops.compiler.targets import target as modules
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.kernels.cuda import async_copy
 

@@ -11,7 +11,7 @@ import rnnops as ro
 from own_ops import OWN, reduce_log_add_exp, reduce_odd, reduce_prod, registered
 from rnnops.compiler.targets.cuda.target import Cuda
 from rnnops.compiler.execute.compiled_scan import Options
-from rnnops.compiler.targets.modules import load_module
+from rnnops.compiler.targets.target import load_module
 
 dtype = sys.argv[1]
 kinds = {"bool": [reduce_odd], "int32": [reduce_prod]}.get(dtype, [reduce_prod, reduce_log_add_exp])

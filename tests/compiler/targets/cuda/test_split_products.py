@@ -19,8 +19,8 @@ from whole_grid import RaceError, whole_grid
 
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import CompiledScan, Options
+from rnnops.compiler.ir.scan import rows_of_sum
 from rnnops.compiler.ir.statements import Access, Layout, StepProduct
-from rnnops.compiler.schedule.step_plan import rows_of_sum
 from rnnops.compiler.targets.cuda import share_blocks
 from rnnops.compiler.targets.cuda.cyclic_distribution import PARTIAL, TOTAL, LoopRegion
 from rnnops.compiler.targets.cuda.loop import Loop, Sharing, place_barriers, with_split_products

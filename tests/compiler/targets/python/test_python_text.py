@@ -6,8 +6,8 @@ import numpy as np
 
 from rnnops.compiler.ir.expressions import Literal, Load, Name
 from rnnops.compiler.ir.kernel import Do, For, Function, Module, Parameter, Pointer, Store
-from rnnops.compiler.targets.modules import load_module
 from rnnops.compiler.targets.python.text import python_text
+from rnnops.compiler.targets.target import load_module
 
 X, Y, COUNT = Parameter("x", "float64[]", "layer/x"), Parameter("y", "float64[]", "no\nname"), Name("count")
 ROWS = Function(
