@@ -25,10 +25,10 @@ from rnnops.types import FLOAT, Array, Shape, Type, dtype_name, is_float, is_too
 from rnnops.util import LazyModule, preformatted
 
 if TYPE_CHECKING:
-    from rnnops.pictures import draw_net as draw_net
+    from rnnops.pictures import drawing as drawing
     from rnnops.pictures.drawing import Drawing
 else:  # most nets are never drawn
-    draw_net = LazyModule("rnnops.pictures.draw_net")
+    drawing = LazyModule("rnnops.pictures.drawing")
 
 
 class Net(NetTables):
@@ -407,7 +407,7 @@ class Net(NetTables):
             TypeRuleError: shapes do not fit.
         """
         check_flags("draw", opened=opened)
-        return draw_net.draw_net(
+        return drawing.draw_net(
             self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened
         )
 

@@ -33,7 +33,7 @@ from rnnops.onnx.load import OnnxModel, fixed_inputs
 from rnnops.onnx.open_sizes import open_sizes
 from rnnops.onnx.package import MissingPackageError, OnnxError
 from rnnops.onnx.state_pairs import open_states, state_pairs
-from rnnops.pictures.draw_net import draw_net
+from rnnops.pictures.drawing import draw_net
 from rnnops.types import FLOAT, Array
 from rnnops.util import cached_property
 

@@ -1,7 +1,6 @@
 """Models: layers, losses, optimizers and saving on top of nets (see `docs/models.md`)."""
 
-from rnnops.model.arguments import Placeholder as Placeholder
-from rnnops.model.layer import Layer as Layer
+from rnnops.model.layer import Layer as Layer, Placeholder as Placeholder
 from rnnops.model.layers import (
     CELLS as CELLS,
     RNN as RNN,

@@ -13,12 +13,11 @@ from rnnops.net import Net
 from rnnops.ops.activation import softplus
 from rnnops.ops.arithmetic import abs as abs_
 from rnnops.ops.comparison import cast, equal, less, min as minimum, where
-from rnnops.ops.indexing import gather
+from rnnops.ops.indexing import gather, select_valid
 from rnnops.ops.loss import one_hot, softmax_cross_entropy_loss
 from rnnops.ops.movement import reshape, squeeze, transpose, unsqueeze
 from rnnops.ops.normalization import log_softmax
 from rnnops.ops.reduction import reduce_log_sum_exp, reduce_mean, reduce_sum
-from rnnops.ops.select import select_valid
 from rnnops.recurrent import recurrent_net
 
 

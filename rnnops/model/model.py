@@ -24,8 +24,18 @@ from rnnops.compiler.buffers.memory import on_host
 from rnnops.compiler.report.memory_timeline import aligned, readable, spaced
 from rnnops.errors import ModelError, SaveError
 from rnnops.model import store as saving
-from rnnops.model.arguments import Arguments, arguments_of, takes
-from rnnops.model.layer import Layer, LayerNames, WrittenLayer, being_written, blobs_of, layers_in, name_layers
+from rnnops.model.layer import (
+    Arguments,
+    Layer,
+    LayerNames,
+    WrittenLayer,
+    arguments_of,
+    being_written,
+    blobs_of,
+    layers_in,
+    name_layers,
+    takes,
+)
 from rnnops.model.optimizers import Optimizer
 from rnnops.model.store import HOST, OPTIMIZER, Arrays, ArrayStore, by_dotted_names, dotted, home_of
 from rnnops.model.tracing import LOSS, Graph, Graphs, minimize

@@ -19,8 +19,18 @@ from rnnops.compiler import PlannedRun, Run, compile as compile_net
 from rnnops.compiler.pipeline import PlanCache
 from rnnops.compiler.rewrite.fuse_ops import first_live_random_op
 from rnnops.errors import ModelError
-from rnnops.model.arguments import Arguments, Placeholder, as_placeholder, leaves, mapped, unique
-from rnnops.model.layer import LayerNames, WrittenLayer, sizes_of, writing
+from rnnops.model.layer import (
+    Arguments,
+    LayerNames,
+    Placeholder,
+    WrittenLayer,
+    as_placeholder,
+    leaves,
+    mapped,
+    sizes_of,
+    unique,
+    writing,
+)
 from rnnops.net import Net
 from rnnops.types import Array, Type, is_float
 

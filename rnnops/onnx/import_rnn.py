@@ -25,8 +25,8 @@ from rnnops.onnx.node import Node
 from rnnops.onnx.package import OnnxError
 from rnnops.ops.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign, tanh
 from rnnops.ops.comparison import clip, greater_or_equal, identity, where
+from rnnops.ops.indexing import select_valid
 from rnnops.ops.movement import concat, split, squeeze, transpose, unsqueeze
-from rnnops.ops.select import select_valid
 from rnnops.ops.shapes import constant_of_shape, shape
 from rnnops.recurrent import recurrent_net
 

@@ -60,7 +60,7 @@ from rnnops.ops.functions import (
     sinh as sinh,
     tan as tan,
 )
-from rnnops.ops.indexing import gather as gather, pad as pad, slice as slice
+from rnnops.ops.indexing import gather as gather, pad as pad, select_valid as select_valid, slice as slice
 from rnnops.ops.internal import stop_gradient as stop_gradient, with_gradient as with_gradient
 from rnnops.ops.loss import one_hot as one_hot, softmax_cross_entropy_loss as softmax_cross_entropy_loss
 from rnnops.ops.movement import (
@@ -110,7 +110,6 @@ from rnnops.ops.reduction import (
     sum as sum,
 )
 from rnnops.ops.scatter import scatter_elements as scatter_elements, scatter_nd as scatter_nd
-from rnnops.ops.select import select_valid as select_valid
 from rnnops.ops.shapes import (
     constant as constant,
     constant_of_shape as constant_of_shape,

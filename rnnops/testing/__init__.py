@@ -5,6 +5,10 @@ from rnnops.testing.device_check import (
     check_devices as check_devices,
     checked_loans as checked_loans,
 )
-from rnnops.testing.gradient_check import GradientReport as GradientReport, check_gradient as check_gradient
-from rnnops.testing.objective import TOLERANCES as TOLERANCES, CheckError as CheckError
+from rnnops.testing.gradient_check import (
+    TOLERANCES as TOLERANCES,
+    CheckError as CheckError,
+    GradientReport as GradientReport,
+    check_gradient as check_gradient,
+)
 from rnnops.testing.random_net import RandomNet as RandomNet, random_net as random_net

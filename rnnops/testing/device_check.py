@@ -22,7 +22,7 @@ from rnnops.compiler.api.feeds import is_on_cuda
 from rnnops.compiler.buffers.memory import on_host
 from rnnops.errors import ArgumentError, DeviceError
 from rnnops.net import Net
-from rnnops.testing.objective import (
+from rnnops.testing.gradient_check import (
     EXACT,
     CheckError,
     Device,

@@ -9,7 +9,7 @@ import numpy as np
 
 import rnnops as ro
 from rnnops.compiler.layers.layer_plan import layered_backward
-from rnnops.testing.objective import output_grads
+from rnnops.testing.gradient_check import output_grads
 
 Arrays = dict[str, np.ndarray]
 Run = tuple[list[list[str]], Arrays, list[Arrays]]

@@ -18,7 +18,7 @@ from rnnops.infer import infer_call
 from rnnops.kernels.cpu.pointwise import FUNCTIONS
 from rnnops.op import Op
 from rnnops.schema import REGISTRY, Call
-from rnnops.testing.objective import tolerance_of
+from rnnops.testing.gradient_check import tolerance_of
 from rnnops.types import type_of
 
 Array = npt.NDArray[Any]

@@ -8,11 +8,11 @@ import numpy as np
 from op_cases import EDGES, SHAPES, Array, Case, Shapes, floats, integers, use
 
 from rnnops.ops.base import quiet
+from rnnops.ops.indexing import mask_rows
 from rnnops.ops.internal import from_bfloat16, normalize, scatter_add, scatter_slice, sum_to, to_bfloat16
 from rnnops.ops.products import scale_columns
 from rnnops.ops.random import dropout_grad
 from rnnops.ops.reduction import sum_of_products
-from rnnops.ops.select import mask_rows
 
 
 def internal_cases() -> Iterator[Case]:

@@ -32,8 +32,7 @@ from rnnops.compiler.saving.choose_saved import runs_again
 from rnnops.errors import FeedError
 from rnnops.interpreter import Program, run_reference
 from rnnops.loops import View
-from rnnops.pictures.draw_net import Marks, draw_typed
-from rnnops.pictures.drawing import Drawing
+from rnnops.pictures.drawing import Drawing, Marks, draw_typed
 from rnnops.recurrent.op import cell_program, input_types
 from rnnops.recurrent.parts import Parts
 from rnnops.recurrent.recurrence import Recurrence, is_training_form, runs_in_parts

@@ -14,7 +14,7 @@ from small_runs import lstm_feeds, lstm_net
 
 import rnnops as ro
 from rnnops.compiler.layers import layer_plan
-from rnnops.testing.objective import difference, tolerance_of
+from rnnops.testing.gradient_check import difference, tolerance_of
 from rnnops.testing.random_net import random_net
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -11,7 +11,7 @@ from layer_runs import Arrays, by_layers, layers_of, plain, start
 import rnnops as ro
 from rnnops.compiler.execute.compiled_scan import Options
 from rnnops.compiler.layers import layer_plan
-from rnnops.testing.objective import difference, tolerance_of
+from rnnops.testing.gradient_check import difference, tolerance_of
 
 T, N, D = 6, 4, 3
 LENGTHS = np.array([6, 2, 0, 5], "int32")

@@ -23,7 +23,7 @@ from rnnops.recurrent.op import cell_program
 from rnnops.recurrent.recurrence import Recurrence
 from rnnops.schema import REGISTRY, Call, OpSchema, RunContext, schema_of
 from rnnops.testing import random_net
-from rnnops.testing.objective import difference, tolerance_of
+from rnnops.testing.gradient_check import difference, tolerance_of
 from rnnops.types import FLOATS, Shape, Type, type_of
 
 ULPS = 4

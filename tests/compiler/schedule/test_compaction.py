@@ -11,7 +11,7 @@ import rnnops as ro
 from rnnops.compiler.ir.scan import Role, TensorName
 from rnnops.compiler.ir.statements import Stage
 from rnnops.compiler.schedule.finished_rows import compact_rows, past_end_reads
-from rnnops.ops.select import mask_rows
+from rnnops.ops.indexing import mask_rows
 
 SEQUENCE, STATE = Role.SEQUENCE.of("x"), Role.STATE.of("h")
 

@@ -12,7 +12,7 @@ from rnnops.compiler.ir.scan import Role, Scan, Slot, StepPlan, Tensor
 from rnnops.compiler.schedule.finished_rows import gather_rows, simplify_rows
 from rnnops.compiler.schedule.plan_step import scheduled, staged
 from rnnops.interpreter import prepare
-from rnnops.ops.select import mask_rows
+from rnnops.ops.indexing import mask_rows
 from rnnops.types import Type
 
 N, D = 4, 3
