@@ -144,7 +144,7 @@ def _is_shape(shape: object) -> bool:
 
 
 def _fold(schema: OpSchema, call: Call) -> tuple[Array | None, ...]:
-    """Values of the outputs where they follow from the call alone (constants, shapes, integer arithmetic on them)."""
+    """Values of the outputs where they follow only from the call (constants, shapes, integer arithmetic on them)."""
     known = schema.known_value(call)
     if known is not None:
         return (known,)

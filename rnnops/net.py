@@ -407,9 +407,7 @@ class Net(NetTables):
             TypeRuleError: shapes do not fit.
         """
         check_flags("draw", opened=opened)
-        return drawing.draw_net(
-            self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened
-        )
+        return drawing.draw_net(self, {name: checked_shape(shape, self.name) for name, shape in shapes.items()}, opened)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))

@@ -80,7 +80,7 @@ def _distribution(init: Initializer, net: str, name: str) -> Initializer:
 def init_params(net: Net, seed: int, dtype: object = "float32") -> dict[str, Array]:
     """Start values of all parameters of a net.
 
-    Each array depends on seed and name alone, so neither order nor other parameters matter.
+    Each array depends only on seed and name, so neither order nor other parameters matter.
 
     Args:
         net: whose `net.parameters` are wanted, those of cells in it among them.

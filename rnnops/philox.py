@@ -1,6 +1,6 @@
 """Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011), in NumPy.
 
-Every word depends on a key and a counter alone, so random arrays are equal on every device and in every order.
+Every word depends only on a key and a counter, so random arrays are equal on every device and in every order.
 """
 
 from __future__ import annotations

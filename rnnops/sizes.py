@@ -5,7 +5,7 @@ Sizes as symbols: numbers that remember what they were computed from, and what w
 A plan that is made with them holds for all sizes by which the same would have been decided. Sums and products are
 polynomials over atoms: symbols, which stand for the sizes of feeds, and results of other arithmetic. What compares two
 sizes gets an answer, which becomes a condition of the plan unless it holds for all sizes. What wants a plain number,
-as NumPy and dictionaries do, gets it, and that pins it: the plan is then for this number alone.
+as NumPy and dictionaries do, gets it, and that pins it: the plan is then only for this number.
 
 A symbol is at least 2: sizes 0 and 1, and sizes that are equal, are structure.
 """

@@ -18,7 +18,7 @@ come in blocks of up to 2 MiB of A.
 Sums do not depend on threads. An element of `gemm_packed` is C (or bias, or zero) plus the sum of its products in
 order, a sum that goes on from block to block in C. Where the product is added to C, k is one block: then it is the same
 sum, and adding in place has the bits of adding later. An element of `gemm_tn` is C, then for each block of k the sum of
-its products; blocks of k depend on K alone. Any cut of rows or columns, any order of parts, any vector width gives the
+its products; blocks of k depend only on K. Any cut of rows or columns, any order of parts, any vector width gives the
 same bits. Nothing is allocated but 96 KiB of stack, and the interpreter's lock is not held: threads may share one C.
 
 Where B is packed as whole numbers of a byte each (`narrow`, packing.py), all else is the same, bits included. For
@@ -37,7 +37,7 @@ round panels of B the same way, once for each block of rows of C.
 Words are pairs where the processor multiplies these (AVX512-BF16: twice the multiply-adds of an instruction, and half
 the bytes of B), else single numbers, which cost what float32 does. Both sum the same products in the same order with
 the same roundings: the same bits, but that multiply-adds of pairs take operands and sums below the smallest normal
-number (1.2e-38) for zeros. Blocks of k depend on K alone, so any cut, any thread and any width gives the same bits.
+number (1.2e-38) for zeros. Blocks of k depend only on K, so any cut, any thread and any width gives the same bits.
 
 Limits: as above; up to 372 KiB of stack.
 """

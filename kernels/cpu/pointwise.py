@@ -5,14 +5,14 @@ Steps of reductions in plain Python: sums in any order, multiply-adds, extrema t
 Compiled code has its own for them. A sum written as a loop is a chain of additions; `add_any_order` marks one addition,
 that to the accumulator, as free to be done in another order, which each target chooses, while the arithmetic of the
 summands keeps its own. On processors it is one fixed grouping (`rnnops/compiler/targets/cpu/row_sums.py`): the bits of
-a sum follow from its summands alone, whatever else a loop does and however wide vectors are. Extrema are one
+a sum follow only from its summands, whatever else a loop does and however wide vectors are. Extrema are one
 instruction each, known for what they are, and exact in any order.
 
 Limits: accumulator and operand are of one dtype. Which NaN an extremum gives, and the sign of a zero, are left open.
 
 Uniform random numbers from counters: what `rnnops.philox` gives, in compiled code, one number at a time.
 
-Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend on the counter alone, so
+Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, SC 2011). Numbers depend only on the counter, so
 rows and steps may be computed in any order and by any thread. Words of 32 bits are in 64 bits, as wide as their
 products.
 

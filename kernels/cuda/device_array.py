@@ -3,7 +3,7 @@
 Arrays in the memory of a CUDA device, with as much of NumPy as running a net takes: views, copies, sums, fills.
 
 Views are those of twins (`twin_array.py`), over frames that are never written (and so take no room: the system gives
-pages when they are written). Elements are read and written by kernels and copies alone, in the stream that is current
+pages when they are written). Elements are read and written only by kernels and copies, in the stream that is current
 (`current_stream`).
 
 In the simulator the device's memory is the host's, and everything else is the same, so that tests see what a device

@@ -55,7 +55,7 @@ class AttentionCell(RNNCell):
     States: the decoder's, then
 
     - `attention_weighted_encoder_context_t [N, E]`: the context
-    - `coverage_t [N, S]`: the coverage, for soft coverage alone; it starts with zeros that are not a parameter
+    - `coverage_t [N, S]`: the coverage, only for soft coverage; it starts with zeros that are not a parameter
 
     The output is the decoder's and the context joined, `[N, H + E]`, which is not a state. Past a decoder row's end the
     decoder's states stay; the context goes on.

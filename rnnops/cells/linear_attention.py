@@ -119,7 +119,7 @@ RANK, TEMPERATURE = 16, 16.0  # of the gate of GLA
 
 
 class LinearAttentionCell(HeadCell):
-    """Base of two cells: queries, keys, values and the output's gate come from the input alone."""
+    """Base of two cells: queries, keys, values and the output's gate come only from the input."""
 
     def get_recurrent_params(self) -> list[str]:
         return [f"{self.name}/norm_scale"]
@@ -403,7 +403,7 @@ class GatedDeltaNetCell(DeltaNetCell):
 
 @register_cell
 class SLSTMCell(HeadCell):
-    """LSTM with exponential gates, which see the hidden state of their own head alone.
+    """LSTM with exponential gates, which see only the hidden state of their own head.
 
     The parts are in LSTM's order, H each, of which a head has d = H / heads::
 
@@ -486,7 +486,7 @@ class SLSTMCell(HeadCell):
 
 @register_cell
 class MLSTMCell(HeadCell):
-    """LSTM whose memory is a matrix for each head, keys by rows; its gates see the input alone.
+    """LSTM whose memory is a matrix for each head, keys by rows; its gates see only the input.
 
     The parts are in the order of query, key, value and output gate; q, k and v are taken by head, d = H / heads
     features each, and i and f are one number for each head::

@@ -84,7 +84,7 @@ def activation_of(name: object, cell: str) -> Callable[[Blob], Blob]:
 
 @register_cell
 class IndRNNCell(SizedCell):
-    """A recurrent cell whose units see each their own state alone.
+    """A recurrent cell in which each unit sees only its own state.
 
     It computes::
 
@@ -314,7 +314,7 @@ class MinimalCell(SizedCell):
 
 @register_cell
 class MinGRUCell(MinimalCell):
-    """GRU without a reset gate and without a recurrent product: its gate sees the input alone.
+    """GRU without a reset gate and without a recurrent product: its gate sees only the input.
 
     The parts are in this order, update and candidate::
 
@@ -366,7 +366,7 @@ class MinGRUCell(MinimalCell):
 
 @register_cell
 class MinLSTMCell(MinimalCell):
-    """LSTM without a cell state and without a recurrent product: its gates see the input alone.
+    """LSTM without a cell state and without a recurrent product: its gates see only the input.
 
     The parts are in this order, forget, input and candidate; the two gates are made to add up to 1::
 

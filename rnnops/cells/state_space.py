@@ -113,7 +113,7 @@ SLOW, FAST = 4.323, 8.987  # logits of 0.9 ** (1 / 8) and 0.999 ** (1 / 8), betw
 
 @register_cell
 class RGLRUCell(SizedCell):
-    """Real-gated linear recurrent unit: a diagonal linear recurrence, with gates that see the input alone.
+    """Real-gated linear recurrent unit: a diagonal linear recurrence, with gates that see only the input.
 
     The gates are in this order, recurrence and input::
 

@@ -7,7 +7,7 @@ decoded as UTF-8 (bytes that are none become U+FFFD), newlines become line feeds
 order.
 
 Held-out part: the text is cut into 1 to 40 equal blocks (one per 20,000 characters), and the middle twentieth of each
-block is held out. Alphabet: chosen from the training part alone, the at most 127 most frequent characters (of equally
+block is held out. Alphabet: chosen only from the training part, the at most 127 most frequent characters (of equally
 frequent ones the lower code point) that make up at least one in 100,000 characters and occur at least twice; all other
 characters become the replacement symbol U+FFFD, which is always in the alphabet. Indices follow code points.
 
@@ -31,10 +31,10 @@ where followers is the number of different characters seen after the context, p_
 a context that was never seen leaves p_{k-1} as it is. The first held-out characters have the training text's end as
 context.
 
-Compressors: size of training text and held-out text compressed together, minus size of the training text compressed
-alone, in bits per held-out character, on UTF-8. They go on learning within the held-out text, which tables do not. lzma
-gets a dictionary that covers the whole text, up to 1 GiB; bz2 works in blocks of 900,000 bytes and knows nothing of
-earlier ones, so its difference depends on where blocks end and is a rough figure.
+Compressors: size of training text and held-out text compressed together, minus size of the training text compressed by
+itself, in bits per held-out character, on UTF-8. They go on learning within the held-out text, which tables do not.
+lzma gets a dictionary that covers the whole text, up to 1 GiB; bz2 works in blocks of 900,000 bytes and knows nothing
+of earlier ones, so its difference depends on where blocks end and is a rough figure.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def _check_weights(session: TrainingSession, options: TrainOptions) -> None:
     settings = session.settings
     if options.weights and (settings.dtype, settings.precision) != ("float32", "float32"):
         came = f"--dtype {settings.dtype} --precision {settings.precision}"
-        raise SettingsError(f"--weights {options.weights} is for float32 alone", wanted="both float32", came=came)
+        raise SettingsError(f"--weights {options.weights} is only for float32", wanted="both float32", came=came)
 
 
 def _timed_step(session: TrainingSession, clock: Clock, progress: Progress) -> float:

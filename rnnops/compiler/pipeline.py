@@ -163,7 +163,7 @@ def _training_plan(
 def _decided(options: Options, live: Program) -> Options:
     """Options that say whether ops around recurrences are compiled: all that work row by row in both passes, or none.
 
-    Decided on the live net alone: what is kept for the backward pass, and so what it does again, changes nothing.
+    Decided only on the live net: what is kept for the backward pass, and so what it does again, changes nothing.
     """
     if options.least_work in (0, inf):
         return options

@@ -1,7 +1,7 @@
 """Plans for new sizes: made once for a structure, with symbols for sizes, and filled in for each T and N.
 
 A structure is what feeds agree in: their dtypes and ranks, which sizes are 0, 1 or the same, and all sizes of inputs
-that are bound or declared with a shape. The first plan of a structure is made for its sizes alone, as most runs see no
+that are bound or declared with a shape. The first plan of a structure is made only for its sizes, as most runs see no
 others. The second is made with symbols (`rnnops/sizes.py`) for the sizes that have changed, and serves all by which the
 same would be decided: tiles, threads, what is kept, the order of ops. Where something else would be, another is made.
 """
@@ -83,7 +83,7 @@ class _Structure(Generic[Plan]):
         self.templates: tuple[_Made[Plan], ...] = ()
         self.changed: frozenset[int] = frozenset()  # numbers of the sizes that have
         self.unused = 0  # templates since one has served other sizes than its own
-        self.waits = 0  # plans to make for their sizes alone before a template is tried again
+        self.waits = 0  # plans to make only for their sizes before a template is tried again
 
     def plan(self, types: Types, named: Structure, sizes: tuple[int, ...], make: Make[Plan]) -> Plan:
         """A plan for sizes, from a template where one fits."""
@@ -117,7 +117,7 @@ class _Structure(Generic[Plan]):
         free = tuple(None if i in self.changed else size for i, size in enumerate(sizes))
         try:
             return _Made(free, Template(prepared(make(kinds)), symbols))
-        except Exception:  # of whatever cannot be done with symbols, a plan for these sizes alone says what is wrong
+        except Exception:  # of whatever cannot be done with symbols, only a plan for these sizes says what is wrong
             self.waits = 2**self.unused  # what has no template at one size (parts under a budget) hardly has at another
             return None
 

@@ -208,7 +208,7 @@ class Model(Layer):
         seed: int = 0,
         **options: Any,
     ) -> Model:
-        """Build nets and parameters from the shapes of inputs alone; parameters that are there already stay.
+        """Build nets and parameters only from the shapes of inputs; parameters that are there already stay.
 
         Args:
             inputs: placeholders (or arrays, for their shapes) by name, or in the order of the arguments of

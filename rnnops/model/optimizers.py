@@ -383,7 +383,7 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with the decay of weights apart from the gradient.
 
-    With m, s and t as `Adam` has them, of the gradient alone::
+    With m, s and t as `Adam` has them, of the gradient without decay::
 
         change = (m / (1 - beta1 ** t)) / (sqrt(s / (1 - beta2 ** t)) + epsilon)
         p = p - rate * (change + weight_decay * p)

@@ -102,7 +102,7 @@ def check_arrays(arrays: Mapping[str, Array], wanted: Mapping[str, Type], owner:
         told = _told(problems)
         text = f"arrays do not fit {owner}; nothing was changed:\n  " + "\n  ".join(told)
         if any(problem.startswith("optimizer.") for problem in problems):
-            text += "\nset_optimizer(...) as it was, or load(..., include_state=False) for parameters alone"
+            text += "\nset_optimizer(...) as it was, or load(..., include_state=False) for parameters only"
         raise error(text)
 
 

@@ -165,7 +165,7 @@ def call_times(run: Run, session: Session, feeds: Arrays, constants: Arrays, **o
 def step_times(
     stream: Stream, session: Session | None, feeds: Arrays, links: Mapping[str, str], constants: Arrays, **options: Any
 ) -> dict[str, float]:
-    """Seconds of a step of each; of ours alone without a session.
+    """Seconds of a step of each; only of ours without a session.
 
     Args:
         feeds: of a step, without states; links: output -> the state that it is; constants, options: as above.

@@ -2,7 +2,7 @@
 
 A state whose cell sees one earlier step is carried as it is; one with a window, or with several initial steps, is
 carried as the buffer of its last steps, rows first, `[N, L, ...]`. The timestep is a scan input, which also says how
-many steps there are where no sequence does. What concerns training alone (what to recompute, which outputs get
+many steps there are where no sequence does. What concerns only training (what to recompute, which outputs get
 gradients) is not written.
 """
 

@@ -239,7 +239,7 @@ class Matching:
 
 
 def form(op: Op) -> str:
-    """An op's attributes as text, without those that concern training alone."""
+    """An op's attributes as text, without those that concern only training."""
     parts = {key: value for key, value in op.attributes.items() if key not in TRAINING_ONLY}
     return str(
         {

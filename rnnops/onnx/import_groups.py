@@ -79,7 +79,7 @@ def batch(node: Node) -> Sequence[Blob | None]:
     training = node.attr("training_mode", "int", 0) if node.opset >= 14 else 0
     if any(node.wanted[1:]) and not training:
         hint = "Export the model for inference, or in op set 14 or later."
-        node.fail("statistics of the batch are results of training alone", wanted="training_mode=1", hint=hint)
+        node.fail("statistics of the batch are results of training only", wanted="training_mode=1", hint=hint)
     epsilon, momentum = node.attr("epsilon", "float"), node.attr("momentum", "float")
     trained = {"training_mode": 1, "momentum": momentum} if training else {}
     return [*append(node, epsilon=epsilon, **trained), *[None] * (0 if training else 4)]

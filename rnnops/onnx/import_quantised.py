@@ -7,8 +7,8 @@ floats without an error up to 2^24, so all of it runs in the net's float. A floa
 remembered for each integer result that a rule here makes, and a Cast back to float takes it: no number goes through
 integers and back, and gradients go where the file has integers in between. At a Round they stop.
 
-Weights that the file fixes become float parameters while it is read, without their zero points: what depends on them
-alone is not computed in a run.
+Weights that the file fixes become float parameters while it is read, without their zero points: what depends only on
+them is not computed in a run.
 
 ONNX's quantised ops as ops of rnnops that compute in float (`rnnops.onnx.import_quantised` says how).
 

@@ -329,7 +329,7 @@ def cut(layer: RnnNode, blob: Blob) -> list[Blob]:
 
 
 def matrices(kind: CellKind, w: Blob, r: Blob, linear: bool) -> dict[str, Blob]:
-    """Weights as right factors; those of a GRU's candidate stand alone where a gate comes between."""
+    """Weights as right factors; those of a GRU's candidate stand by themselves where a gate comes between."""
     w, r = transpose(w, perm=[1, 0]), transpose(r, perm=[1, 0])
     if kind.op != "GRU" or linear:
         return {"w": w, "r": r}

@@ -193,7 +193,7 @@ class ScanStep:
                 )
 
     def _outputs(self, cell: Net, blobs: Sequence[Blob]) -> list[str]:
-        """Declare the cell's outputs, each under the name of a blob that an op makes for it alone; their names."""
+        """Declare the cell's outputs, each under the name of a blob that an op makes only for it; their names."""
         made = {name for op in cell.ops for name in op.outputs}
         names = []
         for blob in blobs:

@@ -3,7 +3,7 @@
 `KnownSizes`: a shape that nothing before a run can decide is refused while the file is read.
 
 What may be known is constants, sizes of arrays, and integer arithmetic on them, whatever the sizes will be. It is
-decided from ops and dtypes alone, so that it holds for every run; whether the sizes then fit is another matter.
+decided only from ops and dtypes, so that it holds for every run; whether the sizes then fit is another matter.
 
 What is known of shapes while a file is read: inference with made-up sizes for whatever the file leaves open.
 
@@ -14,7 +14,7 @@ otherwise the type is unknown, and so is all that follows from it: nothing is gu
 made.
 
 That a value comes out equal both times proves little: `min(T, 100)` is 100 for both of the large sizes. So what depends
-on no made-up size at all is remembered by name; only that is certain, and an op that fails on it alone fails always.
+on no made-up size at all is remembered by name; only that is certain, and an op that fails only on it fails always.
 
 Sizes that a file leaves open: what they are called, and fixing them as though the file had them.
 
@@ -182,7 +182,7 @@ class Probes:
         return name in self._certain
 
     def certain_value(self, name: str) -> Array | None:
-        """A blob's value where it follows from constants and fixed sizes alone."""
+        """A blob's value where it follows only from constants and fixed sizes."""
         return self._values[0].get(name) if name in self._certain else None
 
     def likely_value(self, name: str) -> Array | None:
@@ -344,7 +344,8 @@ class OpenBranch:
     """An If whose condition is not known while a file is read.
 
     Args:
-        node: what it is called; source: the input or op that the condition follows from, None for open sizes alone.
+        node: its name.
+        source: the input or op that the condition follows from, None if it follows only from open sizes.
     """
 
     node: str

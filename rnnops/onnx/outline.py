@@ -1,10 +1,10 @@
-"""The outline of a file, from its protobuf alone.
+"""The outline of a file, made only from its protobuf.
 
 Recurrences of a graph as its protobuf tells of them: kind, layer, directions, sizes, weights, and the branch.
 
 A layer's number says how many recurrences its data has gone through, itself included.
 
-What the protobuf of a file alone says of it, also where rnnops cannot read the file as a net.
+What the protobuf of a file says of it, also where rnnops cannot read the file as a net.
 
 Nothing is computed and no tensor is read: sizes and element types are those that the file claims.
 """

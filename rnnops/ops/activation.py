@@ -1,4 +1,4 @@
-"""Activation functions. Those whose slope follows exactly from their value keep the value alone."""
+"""Activation functions. Those whose slope follows exactly from their value keep only the value."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Div(Binary):
 class Pow(Binary):
     """`a ** b`, with broadcasting; the operator appends it, too.
 
-    ONNX: Pow, op set 15. A float below 0 has powers of whole numbers alone, and NaN for others. The gradient of `b` is
+    ONNX: Pow, op set 15. A float below 0 has powers only of whole numbers, and NaN for others. The gradient of `b` is
     `dy * y * log(a)`, taken as 0 where `a` is 0 and NaN where it is below.
 
     Args:

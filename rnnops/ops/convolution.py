@@ -133,7 +133,7 @@ class Conv(Convolving):
 
     ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus the sum over c and j of `w[o, c, j]` times
     `x[n, c, i * stride + j * dilation - begin]`, x being 0 outside. With groups, the channels of x and those of y are
-    cut into as many parts, each of which follows from its like alone. The gradients are a ConvTranspose, and products
+    cut into as many parts, each of which follows only from its like. The gradients are a ConvTranspose, and products
     of windows with what comes back.
 
     Args:

@@ -161,7 +161,7 @@ class AveragePool(Pooling):
         kernel_shape: one size for each of these axes.
         auto_pad, dilations, pads, strides: as for `ro.conv`.
         ceil_mode: as for `ro.max_pool`; what such a window has beyond the pads is not counted.
-        count_include_pad: 1 or True counts the zeros that pads put around, else means are of elements of x alone.
+        count_include_pad: 1 or True counts the zeros that pads put around, else means are only of elements of x.
 
     Returns:
         [N, C, *places] of the same dtype.

@@ -84,7 +84,7 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> Draw
 def _layers(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
     """The layer of each box: one below the lowest that it reads.
 
-    What reads nothing lies one above its first reader, as does what follows from such boxes of its own alone.
+    What reads nothing lies one above its first reader, as does what follows only from such boxes of its own.
     """
     reads = _neighbours(edges, 1)
     layers: dict[str, int] = {}

@@ -2,7 +2,7 @@
 
 SVG as text: elements with all foreign text escaped, the one style sheet of all pictures, widths of texts.
 
-Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are for `.rnnops` alone,
+Pictures lie inline in pages of notebooks, where a style sheet is everybody's: all its rules are only for `.rnnops`,
 and the same in all pictures. Nothing is loaded from elsewhere, nothing has an id.
 """
 

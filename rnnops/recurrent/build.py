@@ -264,7 +264,7 @@ class Binder:
         carried = {self.cell.output_blobs[row[1]] for row in states}
         dropped: set[str] = set()  # blobs that follow from a state that is dropped
         for op in self.cell.ops if reverse else ():
-            selects = op.type == "SelectValid"  # what it was past a row's end comes from its second input alone
+            selects = op.type == "SelectValid"  # what it was past a row's end comes only from its second input
             read = op.inputs[1:2] if selects else op.inputs
             if dropped.intersection(read) or (selects and op.attributes.get("drop")):
                 dropped.update(op.outputs)

@@ -6,7 +6,7 @@ This comes before anything is differentiated or chosen that is kept. A step that
 reference, so that no copies of it are kept for each step, its gradient is summed over the steps and goes on once, and
 the same op makes it whatever the backward pass does again.
 
-What follows from references alone leaves the cells of recurrences, so that it is done where these come from.
+What follows only from references leaves the cells of recurrences, so that it is done where these come from.
 
 Cells transpose, slice and join their weights where they multiply with them; compiled code reads such weights as they
 lie, but what is done with weights once and for all (`bound_weights.py`) has to find them around the recurrence.
@@ -62,7 +62,7 @@ from rnnops.util import cached_property
 
 
 def hoist_out_of_cells(program: Program) -> Net:
-    """Move ops on references and constants alone out of the cells of a net's recurrences.
+    """Move ops that read only references and constants out of the cells of a net's recurrences.
 
     rewrite: `RecurrentNetwork(x, h, w) { v = Softmax(w); h_t = MatMul(h, v) }`  -->
         `v = Softmax(w); RecurrentNetwork(x, h, v) { h_t = MatMul(h, v) }`
@@ -78,7 +78,7 @@ class StepSplit:
     """A step in two: ops that run once, and those that stay in the step.
 
     Args:
-        step: all ops, those on constants alone as constants.
+        step: all ops, those that read only constants as constants.
         stay: the ops of each step.
         results: blobs that the ops which run once make, and the step reads.
         fixed: all blobs that are the same at every step.
@@ -98,7 +98,7 @@ class StepSplit:
 def split_step(
     step: Program, references: Collection[str], wanted: Collection[str], keep: Collection[str] = ()
 ) -> StepSplit:
-    """Find the ops on references and constants alone; views of them stay, and what is known before a run.
+    """Find the ops that read only references and constants; views of them stay, and what is known before a run.
 
     Args:
         wanted: blobs of the step that somebody else reads.

@@ -60,7 +60,7 @@ def row_axes(call: Call, axis: int) -> Axes:
     Args:
         axis: of the results that rows run along.
 
-    Returns: nothing for an op whose rows do not follow from the same rows of its operands alone.
+    Returns: nothing for an op whose rows do not follow only from the same rows of its operands.
     """
     form, schema = form_of(call), schema_of(call.op.type)
     if isinstance(form, Pointwise):

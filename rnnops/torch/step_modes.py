@@ -1,6 +1,6 @@
 """The context in which a step is traced, and its random numbers.
 
-Random numbers of a step: PyTorch's random functions, written by uniform numbers alone.
+Random numbers of a step: PyTorch's random functions, written only by uniform numbers.
 
 A trace then has one random op, `rand_like`, and a self-check can give the step of PyTorch the numbers that the
 translated step draws. Normal numbers follow Box and Muller (Annals of Mathematical Statistics 29, 1958). Limits: what

@@ -218,7 +218,7 @@ def test_recompute_needs_a_cell_that_knows_it(own_cell: str, text: Path, capsys:
         (["--precision", "half"], "no such precision; wanted float32 or bfloat16 or float16 or tfloat32; got"),
         (["--precision", "float16", "--device", "cpu"], "device 'cpu' does not round operands of products so"),
         (["--precision", "bfloat16", "--dtype", "float64"], "--dtype is out of range; wanted float32 with --precision"),
-        (["--weights", "int8", "--dtype", "float64"], "--weights int8 is for float32 alone; wanted both float32"),
+        (["--weights", "int8", "--dtype", "float64"], "--weights int8 is only for float32; wanted both float32"),
         (["--weights", "int8", "--precision", "bfloat16"], "got --dtype float32 --precision bfloat16"),
         (["--learning-rate", 1e30, "--steps", 30], "the gradient norm is not finite"),
         (["--batch", 10_000], "the text is too short for 10000 streams"),

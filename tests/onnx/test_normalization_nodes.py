@@ -57,7 +57,7 @@ def test_batches_in_training(shape: tuple[int, ...], tmp_path: Path) -> None:
 
 def test_batches_in_training_before_op_set_14_are_refused(tmp_path: Path) -> None:
     feeds = {**of_channels((2, 3, 4), 3), "mean": floats(3, 3), "var": positive(4, 3)}
-    with pytest.raises(OnnxError, match=r"BatchNormalization.*results of training alone.*op set 14"):
+    with pytest.raises(OnnxError, match=r"BatchNormalization.*results of training only.*op set 14"):
         read(one_node("BatchNormalization", {}, feeds, 9, results=5), tmp_path / "one.onnx")
     with pytest.raises(OnnxError, match="statistics of every element"):
         read(one_node("BatchNormalization", {"spatial": 0}, feeds, 7), tmp_path / "one.onnx")

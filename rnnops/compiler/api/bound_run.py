@@ -7,7 +7,7 @@ one takes as long as planning. Sequences of ever other lengths run as their plan
 
 Runs with bound inputs on processors: what models that are served do.
 
-A call does once, at the first one, what follows from bound inputs alone (`bound_weights.py`), and compiles all other
+A call does once, at the first one, what follows only from bound inputs (`bound_weights.py`), and compiles all other
 ops that have a compiled form, however little they do: in a step of one row the interpreter would take longer for one of
 them than kernels for the whole net. Feeds of the same types as before are answered by one call of compiled code
 (`code_reads.py`). `vjp` differentiates the net as it is, unless weights are kept as int8: these have no gradients.
@@ -314,7 +314,7 @@ class BoundRun(Run):
     def _check_gradients(self) -> None:
         if self._options.weights:
             hint = "Differentiate a run bound without weights=; plan and profile calls by backward=False."
-            problem = f"weights that are kept as {self._options.weights} are for calls alone"
+            problem = f"weights that are kept as {self._options.weights} are only for calls"
             raise GradientError(problem, net=self.net.name, hint=hint)
 
     def _served(self, work: Callable[[Run], Result], dicts: tuple[Feeds, ...], named: Feeds) -> Result:
@@ -327,7 +327,7 @@ class BoundRun(Run):
 
 
 def folded(net: Net, bound: dict[str, Array], large: float = LARGE_CONSTANT) -> tuple[Net, dict[str, Array]]:
-    """A live net without what follows from bound inputs and constants alone, and what is bound in it.
+    """A live net without what follows only from bound inputs and constants, and what is bound in it.
 
     Ops of random numbers stay, with the numbers that they have: what they draw stays the same.
     """

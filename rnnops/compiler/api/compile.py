@@ -179,7 +179,7 @@ def compile(  # noqa: A001
 
 
 def _check_arguments(net: Net, device: str, weights: str | None, tuning: Options | None) -> None:
-    """Raise what `compile` says of a net, a device and what is of one device alone."""
+    """Raise what `compile` says of a net, a device and options of one device."""
     require_net(net)
     if not isinstance(device, str) or device not in (*DEVICES, CUDA):
         hint = did_you_mean(device, (*DEVICES, CUDA), {"gpu": CUDA, "cuda:0": CUDA, "numpy": "reference"})

@@ -1,4 +1,4 @@
-"""Recurrences that keep their states at borders of segments alone, and run each segment again on the backward pass.
+"""Recurrences that keep their states only at borders of segments, and run each segment again on the backward pass.
 
 Where a state is a matrix, keeping all steps takes longer than computing them again: memory beyond the cache is written
 and read. The backward pass goes row by row, segment by segment: steps up, then steps down, all within the cache
@@ -56,7 +56,7 @@ class SegmentPlan:
 
     Args:
         segment: steps of one.
-        forward: keeps states at borders alone.
+        forward: keeps states only at borders.
         again: the same steps, which leave what backward reads in segments.
         down: backward steps.
         gradients: these as they are where all steps are kept.
@@ -245,7 +245,7 @@ def _with_givens(plan: StepPlan, again: StepPlan) -> StepPlan:
 
 
 def _steps_forward(call: Call, options: Options, again: StepPlan, segment: int) -> Steps:
-    """The steps of the forward pass, which keep states at borders alone."""
+    """The steps of the forward pass, which keep states only at borders."""
     recurrence = Recurrence(call.op, call.net)
     states = state_tensors(recurrence, input_types(recurrence, call))
     blobs, wanted = recurrence.cell.output_blobs, enumerate(recurrence.step_outputs, len(states))

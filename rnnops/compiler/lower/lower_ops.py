@@ -251,7 +251,7 @@ class Hoisted:
 
 
 def hoist_invariants(program: Program, references: Collection[str], wanted: Iterable[str]) -> Hoisted:
-    """Move ops on references and constants alone out of a step; views of them stay, and what is known before a run.
+    """Move ops that read only references and constants out of a step; views of these stay, and values known before.
 
     rewrite: `w2 = Exp(w); y = Mul(x, w2)`  -->  before: `w2 = Exp(w)`; step: `y = Mul(x, w2)`
 
@@ -438,7 +438,7 @@ def _reduction(lowered: Lowered, call: Call, form: Reduction) -> None:
 
 
 def _fold_of(form: Reduction, dtype: str) -> str:
-    """The word for a combination that kernels have steps for, else its text; `or` is one of bools alone."""
+    """The word for a combination that kernels have steps for, else its text; `or` takes only bools."""
     word = fold_word(form.combine)
     return form.combine if not word or (word in ("or", "and") and dtype != BOOL) else word
 

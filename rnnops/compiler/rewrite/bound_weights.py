@@ -9,10 +9,10 @@ Limit: a channel whose factor is infinite, as that of a variance of 0 without ep
 
 Bound weights of products as whole numbers of a byte each, with a scale for each column (`ops/products.py`).
 
-A weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows from bound inputs alone. What
+A weight is what stands on the right of a MatMul or a Gemm, in a cell too, and follows only from bound inputs. What
 else reads it reads it as it was.
 
-What follows from bound inputs and constants alone is a net of its own, which is run once, when they are bound.
+What follows only from bound inputs and constants is a net of its own, which is run once, when they are bound.
 
 So weights are transposed, sliced, joined and scaled once, as ONNX files ask for it in every run. Ops of random numbers
 and recurrences stay where they are, as do ops whose results are outputs.
@@ -40,7 +40,7 @@ from rnnops.types import FLOAT, Array, is_float
 
 
 def lay_out_weights(net: Net, bound: Collection[str]) -> Net:
-    """Write out what is made of weights that follow from bound inputs and constants alone.
+    """Write out what is made of weights that follow only from bound inputs and constants.
 
     rewrite: `y = Gemm(x, w, transB=1)`  -->  `v = Transpose(w); y = Gemm(x, v)`, and
         `y = Conv(x, w, kernel_shape=...)`  -->  `m = ConvMatrix(w); y = MatrixConv(x, m, kernel_shape=...)`
@@ -271,7 +271,7 @@ class BoundSplit:
     Args:
         once: from bound inputs to the blobs that the rest reads.
         rest: all other ops; it is given its shapes by `with_bound`.
-        known: outputs of `once` that follow from constants alone.
+        known: outputs of `once` that follow only from constants.
     """
 
     once: Net
@@ -287,7 +287,7 @@ class BoundSplit:
             large: elements from which on what follows from constants alone is an input.
 
         Whole numbers that come from `once` become constants, as shapes may depend on their values; small arrays that
-        follow from constants alone stay constants.
+        follow only from constants stay constants.
         """
         made = [name for name in self.once.output_blobs if name not in self.net.input_names]
         stay = [name for name in made if self._stays(name, arrays[name].size < large)]
@@ -305,7 +305,7 @@ class BoundSplit:
 
 
 def split_bound(net: Net, bound: Collection[str]) -> BoundSplit | None:
-    """A net in two parts; None where nothing follows from bound inputs and constants alone.
+    """A net in two parts; None where nothing follows only from bound inputs and constants.
 
     rewrite: `v = Transpose(w); y = MatMul(x, v)`, w bound  -->  `v = Transpose(w)` once, `y = MatMul(x, v)`
     rewrite: `y = Gemm(x, w, transB=1)`, w bound  -->  `v = Transpose(w)` once, `y = Gemm(x, v)`

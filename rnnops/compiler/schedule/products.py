@@ -241,7 +241,7 @@ class Rules:
     in_place: float = inf
 
     def is_only_in(self, operand: Operand, target: Access) -> TypeGuard[Access]:
-        """True if an operand is for this sum alone, and lies as the sum does."""
+        """True if an operand is only for this sum, and lies as the sum does."""
         if not isinstance(operand, Access) or operand.layout != target.layout or operand.owner in self.stored:
             return False
         product = self.products.get(operand.owner)

@@ -3,7 +3,7 @@
 Sums of a row in one grouping, whatever else their loop does: elements 32 apart are one lane, a tree joins the lanes.
 
 Lane l of a sum of float32 adds elements l, l + 32, l + 64, ..., in that order (l, l + 16, ... in float64); then the
-upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow from summands alone.
+upper half of the lanes is added to the lower half until one is left. So the bits of a sum follow only from summands.
 There is no `reassoc` here, which would let LLVM group by the width of its vectors, and these by what else is in a loop.
 
 A loop goes by blocks of 32 elements: what is summed is put into memory that a block fills, and whole vectors of it are
@@ -116,7 +116,7 @@ class RowSum:
     """One sum of a function, while its loops are written.
 
     Args:
-        name: in LLVM, of this sum alone.
+        name: in LLVM, used by this sum only.
         dtype: float32 or float64.
         factors: numbers that are multiplied with each other in each summand, 1 or 2.
         depth: loops around the place where it starts.

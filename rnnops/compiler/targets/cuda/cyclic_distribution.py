@@ -167,7 +167,7 @@ def is_number(owner: str, statements: Sequence[Statement], plan: StepPlan) -> bo
 
 
 def _has_features(nest: Nest, written: Collection[str], numbers: Collection[str], period: int) -> bool:
-    """True if a nest can be done for one feature alone.
+    """True if a nest can be done for a single feature.
 
     Args:
         written: owners that the region writes, but for numbers.

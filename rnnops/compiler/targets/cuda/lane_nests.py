@@ -214,7 +214,7 @@ def owners_written(nests: Sequence[RowNest], axes: Collection[int] | None = None
     """Owners that nests write.
 
     Args:
-        axes: of these nests alone.
+        axes: only of these nests.
     """
     chosen = (one.nest.statements for one in nests if axes is None or one.axis in axes)
     return frozenset(statement.target.owner for statement in chain.from_iterable(chosen))

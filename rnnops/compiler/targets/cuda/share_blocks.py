@@ -19,7 +19,7 @@ more than share features as evenly as that many would. Where steps should take l
 share out the inner axis of products (`loop.py`).
 
 The period of features is that with the fewest waits a step (`loop.py`), then with the least work done by
-rows, then the largest. Limits: one loop at a time is planned, from its sizes alone.
+rows, then the largest. Limits: one loop at a time is planned, from its sizes only.
 """
 
 from __future__ import annotations

@@ -396,7 +396,7 @@ class _Shared:
             work[i] = replace(work[i], axis=FIRST)
             read = {owner for other in work if other is not work[i] for owner in _reads(other.nest)}
             numbers = {owner for owner in owners_written([work[i]]) if is_number(owner, statements, self.plan)}
-            if numbers & read:  # in registers of the first part alone
+            if numbers & read:  # only in registers of the first part
                 return [RowNest(nest, FIRST) for nest in nests]
         return work
 
