@@ -89,7 +89,7 @@ CONTAINERS = (tuple, list, set, frozenset, dict, MappingProxyType)
 
 
 class NoTemplateError(Exception):
-    """A value with something in it of which nobody knows whether it depends on sizes."""
+    """A value holds something that may or may not depend on sizes."""
 
 
 class Shared:

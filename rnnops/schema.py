@@ -53,7 +53,7 @@ class RunContext:
         return 0 if self.part is None else self.part[0]
 
     def all_steps(self, steps: int) -> int:
-        """The number of steps of a recurrence of which so many run."""
+        """The number of steps of a recurrence that runs so many."""
         return steps if self.part is None else self.part[1]
 
     def at_step(self, t: int, steps: int) -> RunContext:

@@ -482,7 +482,7 @@ class Symbols:
         return self.conditions[key][2]
 
     def pin(self, size: Size) -> Any:
-        """The plain number of a size, of which the plan makes use."""
+        """The plain number of a size that the plan depends on."""
         self.decide(SAME, size, size.value)
         return size.value
 

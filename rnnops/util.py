@@ -205,7 +205,7 @@ def topological_order(
     Args:
         before: for each number those that it needs.
         key: may get smaller with what has run, never larger.
-        ran: is told of each number as its turn comes, and says of which others the key may have changed by that.
+        ran: is told of each number as its turn comes, and returns those whose key may have changed by that.
     """
     waiting = [len(set(needed)) for needed in before]
     after: list[set[int]] = [set() for _ in before]

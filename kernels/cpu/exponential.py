@@ -7,7 +7,7 @@ the price of one product. Product and sum are one multiply-add (`traced.py`).
 
 exp, expm1, tanh and sigmoid.
 
-exp: x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 as a sum of two numbers of which the first times n is exact (Cody and
+exp: x = n ln 2 + r with |r| <= ln(2) / 2, ln 2 as a sum of two numbers, the first times n exact (Cody and
 Waite 1980); exp(r) is a polynomial, and n is added to the bits of the exponent. expm1 keeps exp(r) - 1 by itself:
 2^n (exp(r) - 1) + (2^n - 1). tanh(x) = e / (e + 2) with e = expm1(2 |x|): nothing cancels and it never exceeds 1.
 
@@ -20,7 +20,7 @@ Both are computed for every x and one is chosen.
 log and log1p, the logarithms.
 
 log: x = m 2^e with m in [sqrt(1/2), sqrt(2)) from the bits of x, f = m - 1 exact, log(m) = f - f^2 / 2 + f^3 P(f), plus
-e ln 2 as a sum of two products of which the first is exact. Numbers below the smallest normal one are scaled up first.
+e ln 2 as a sum of two products, the first exact. Numbers below the smallest normal one are scaled up first.
 log1p(x) = log(u) + c / u, where u is 1 + x rounded and c what the rounding lost.
 
 pow, for floats and for integers.

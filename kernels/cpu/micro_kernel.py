@@ -214,7 +214,7 @@ class Operands:
 
     `a_row` is from row to row of A, `a_step` from k to k; `b_panel` from panel to panel; `addend_row` is 0 where one
     row of addends serves all rows; `last` is how many columns the last vector has, as many as lanes or fewer; `ahead`
-    is where the next panel is, its rows `ahead_row` apart, of which a tile asks for `ahead_rate` / 2^32 with each k;
+    is where the next panel is, its rows `ahead_row` apart; a tile asks for `ahead_rate` / 2^32 of it with each k;
     `goes_on` is 1 where sums begin with what C holds, 0 where they begin with zero.
     """
 

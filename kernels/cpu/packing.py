@@ -7,7 +7,7 @@ single vector is one narrow panel. So only the last vector can be partial; it is
 1-D array of K * N rounded up to whole vectors; the panel that starts at column c starts at number K * c.
 
 Packing reads and writes each number once. `pack_into` copies whole rows of a panel; `pack_transposed_into` takes B^T in
-squares of 16 x 16, of which each line of memory is touched once, 0.3 to 1 ns a number (copying: 0.1 to 0.5).
+squares of 16 x 16 and touches each line of memory once, 0.3 to 1 ns a number (copying: 0.1 to 0.5).
 
 Limits: nothing is checked here (`gemm.py` does for calls from Python); no NaN or infinity is treated specially.
 

@@ -71,7 +71,7 @@ def prefetch(numbers: Any) -> None:
 
 
 def wait(barrier: Any, threads: int) -> None:
-    """One thread meets nobody. Raises DeviceError for more."""
+    """One thread has none to meet. Raises DeviceError for more."""
     if threads > 1:
         only_compiled()
 

@@ -18,7 +18,7 @@ OF_TEXT, OF_FUNCTION, OF_OBJECT = 16, 500, 4  # bytes for one of the texts, of t
 WRITE, WRITE_PRODUCTS = 8 * MIB, 56 * MIB  # to write a module, or products, and to compile it, at least
 ASK = 112 * MIB  # to find the features of a named processor, which takes 64 to 96 MiB for a while
 SPARE = MIB  # that stays for Python, for errors at least
-HELD_BACK = 2 * MIB  # address space, of which no page is touched; Python takes 1 MiB at once for its objects
+HELD_BACK = 2 * MIB  # address space whose pages are never touched; Python takes 1 MiB at once for its objects
 
 
 def room_to_compile(texts: Sequence[str]) -> int:

@@ -181,7 +181,7 @@ class Symbol:
         return Symbol(self.builder, value, a.dtype, (a.value, b.value) if name == "mul" else None)
 
     def multiply_add(self, other: Symbol, minus: bool) -> Symbol:
-        """`self + other` or `self - other`, one of which is a product."""
+        """`self + other` or `self - other`, where one of them is a product."""
         negated, kind = partial(self.builder.fneg, flags=FLAGS), self.value.type
         if self.factors:
             operands = *self.factors, negated(other.value) if minus else other.value

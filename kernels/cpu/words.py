@@ -79,7 +79,7 @@ class WordInstruction:
     """An instruction that Python has no word for.
 
     Args:
-        lines: of LLVM IR, the last of which gives the value; `{0}` is the first operand, `{p0}` the same as a pointer,
+        lines: of LLVM IR; the last one gives the value; `{0}` is the first operand, `{p0}` the same as a pointer,
             `{n}` a number of its own.
         result: its type, void where it has none.
         plain: what does the same in plain Python.

@@ -21,9 +21,9 @@ A group has a word of memory: its highest bit is the turn, the rest counts. Of `
 2^31 - (members - 1), all others 1: when all have come, the sum has turned the highest bit and left zeros below, for
 the next time, in this launch or another one. Every block knows which turn it waits for: it reads the word before it has
 come to any barrier, when the bit cannot turn without it, and counts from there. So nothing is set back between launches
-and nobody waits for an answer of his own addition.
+and no block waits for the answer to its own addition.
 
-Why nobody waits for ever: the launch is cooperative, so that all blocks run at the same time; all members of a group
+No block waits for ever: the launch is cooperative, so that all blocks run at the same time; all members of a group
 come to the same barriers in the same order, as a group goes through the same steps and regions; a block comes to a
 barrier only after it has left the one before, so that at most one barrier of a group is open, and the members that
 have not come to it are not waiting for anything of other groups. Each addition is made before its block begins to read,

@@ -12,7 +12,7 @@ Streams wait for each other (`memory.py`), those of other libraries too (`exchan
 
 Numbers of the host in an array of the device: copied, or written by a kernel that has them as arguments.
 
-Nobody waits for arguments, and a graph that is captured keeps them, while a copy in a graph would read memory of the
+Arguments need no wait, and a graph that is captured keeps them, while a copy in a graph would read memory of the
 host whenever the graph runs: so where memory is lent. Both ways a first run loads what a captured one needs.
 
 Copies, fills and sums of arrays of a CUDA device with any strides: two kernels.
@@ -419,7 +419,7 @@ def moving(
     into: Any, out: Any, count: int, n1: int, n2: int, n3: int,
     t0: int, t1: int, t2: int, t3: int, s0: int, s1: int, s2: int, s3: int, first: int, start: int, adds: int,
 ) -> None:  # fmt: skip
-    """A kernel: element (i0, i1, i2, i3) of four axes, of which the last three have these sizes."""
+    """A kernel: element (i0, i1, i2, i3) of four axes; the last three have these sizes."""
     for place in range(cuda.grid(1), count, cuda.gridsize(1)):
         i3, rest = place % n3, place // n3
         i2, rest = rest % n2, rest // n2

@@ -4,7 +4,7 @@ DLPack: capsules with arrays for other libraries, and arrays out of theirs, by c
 
 The structures are those of DLPack's header (https://dmlc.github.io/dlpack/latest/c_api.html): without a version, which
 says nothing of arrays that may not be written, or of version 1, which does by a flag. Whoever takes a capsule renames
-it, and calls the deleter in it at the end; a capsule that nobody took does so itself.
+it, and calls the deleter in it at the end; a capsule that was not taken does so itself.
 
 Arrays of other libraries on a CUDA device, and arrays for them: `__cuda_array_interface__`, version 3, and DLPack.
 

@@ -195,7 +195,7 @@ def _allocated(nbytes: int) -> tuple[Any, int]:
         return lender.take(nbytes)
     if not SIMULATED:
         return allocate(nbytes, current_stream())
-    owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read that nobody has written
+    owner = np.full(max(nbytes, 1), 0xFF, np.uint8)  # NaN, where floats are read before they are written
     return owner, owner.ctypes.data
 
 

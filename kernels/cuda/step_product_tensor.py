@@ -3,7 +3,7 @@
 A warp computes 16 or 32 rows of its group and some tiles of 8 columns. Rows of the batch are the instruction's 16 rows
 and columns of weights its 8 columns, not the other way round: what lies on chip are weights, and 6 features of a GRU's
 three gates fill 18 of 24 columns, not of 32; rows that are missing cost multiply-adds alone, which are there in plenty,
-as lanes beyond the last row read that row again and nobody stores what comes of it. What takes the time is shared
+as lanes beyond the last row read that row again and their results are not stored. What takes the time is shared
 memory: each weight is read once for 32 rows, the left side once for 64 columns.
 
 Warps that are left over share out k by chunks of 16; their sums are added up in one order, so that two runs have the
@@ -40,7 +40,7 @@ from rnnops.kernels.cuda.tensor_cores import (
     multiply_tfloat32 as multiply_tiles,
 )
 
-SLICE = 32  # of which slices of k are multiples
+SLICE = 32  # slices of k are multiples of it
 BESIDE = 16  # numbers more than a slice from row to row
 MOST_TILES, MOST_TIMES = 8, 2  # of a warp: 64 sums of a lane in registers
 SUMS_OF_WARPS = tuple(product(range(1, MOST_TILES + 1), range(1, MOST_TIMES + 1)))

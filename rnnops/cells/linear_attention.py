@@ -405,7 +405,7 @@ class GatedDeltaNetCell(DeltaNetCell):
 class SLSTMCell(HeadCell):
     """LSTM with exponential gates, which see only the hidden state of their own head.
 
-    The parts are in LSTM's order, H each, of which a head has d = H / heads::
+    The parts are in LSTM's order, H each, with d = H / heads for a head::
 
         zx = split(x @ i2h_w.T + i2h_b, 4)
         zh = split(h_prev @ gates_<head>_w.T, 4)    # of a head's part of h_prev, for that head

@@ -247,7 +247,7 @@ class _Chain:
         count = len(self.weights)
         cost, before = [0.0] * (count + 1), [0] * (count + 1)
         firsts = np.searchsorted(self.sums, self.sums[1:] - limit)
-        best: deque[int] = deque()  # starts of which none is dearer than a later one
+        best: deque[int] = deque()  # starts, none dearer than a later one
         for end in range(1, count + 1):
             while best and cost[best[-1]] > cost[end - 1]:
                 best.pop()
@@ -372,7 +372,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def _planner(T: int, m: int, kind: str, cost: int) -> _Planner:
-    """Checked arguments; mixed slots of which none can hold a step are slots of states."""
+    """Checked arguments; mixed slots that cannot hold a step are slots of states."""
     check_slots(T, m, kind, cost)
     planner = _Planner(T, m, "state" if kind == "mixed" and cost >= m else kind, cost)
     if planner.kind == "mixed" and planner.most * T > LARGEST_TABLE:

@@ -38,7 +38,7 @@ class ReadModel:
     Args:
         params: values of inputs.
         shapes: of the other inputs, where the file says them or a call has natural ones.
-        open_shapes: of inputs that have sizes of which the file says but names, or nothing.
+        open_shapes: of inputs with sizes that the file gives by name only, or not at all.
         dtype: of floats.
         notes: lines for people.
     """

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RnnopsError as error:
         print(f"rnnops: error: {in_options(' '.join(str(error).split()), command)}", file=sys.stderr)
         return WRONG
-    except BrokenPipeError:  # nobody reads any more, as behind `| head`; nor does Python try again at its exit
+    except BrokenPipeError:  # the reader has ended, as behind `| head`; nor does Python try again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_READ_ON
     except KeyboardInterrupt:

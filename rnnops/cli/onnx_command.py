@@ -147,7 +147,7 @@ class OnnxOptions:
 
     Args:
         constants: input -> its value from now on.
-        sizes: name of an open size and the size, or of an input of which the file says no axes and its shape.
+        sizes: name of an open size and the size, or of an input without axes in the file, and its shape.
         ranges: input -> lowest and highest number that is fed.
         states: output=input, as they were given; steps: the open size that counts steps.
         draw: where a picture goes.

@@ -24,7 +24,7 @@ class OnnxFile:
         graph, outline: the file's, with the sizes that are fixed.
         shapes: of the inputs, as the file itself has them.
         fixed: open size -> its number, with which the file is read.
-        given: these, and what is said of inputs of which the file says nothing, or of the size that counts steps.
+        given: these, and sizes of inputs without a shape in the file, or of the size that counts steps.
     """
 
     graph: GraphProto

@@ -164,7 +164,7 @@ class OnnxRuns:
         return right
 
 
-CALLS = 8  # of a stream whose steps nobody counts
+CALLS = 8  # of a stream without a number of steps
 Arrays = Mapping[str, Array]
 
 

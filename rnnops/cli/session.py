@@ -142,7 +142,7 @@ class Bar:
 
 
 def show_progress(done: int = 0, total: int | None = None) -> Progress:
-    """A bar or lines, for `total` characters of which some are done."""
+    """A bar or lines, for `total` characters, some of them done."""
     tqdm = tqdm_or_none()
     return Bar(tqdm, done, total) if tqdm is not None and is_terminal() else Lines(done)
 

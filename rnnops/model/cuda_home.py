@@ -54,7 +54,7 @@ class CudaHome(Home):
         card(model)
         self._model = model
         self._updates: DeviceUpdates | None = None
-        self._ones: dict[str, Any] = {}  # by dtype; nobody writes them
+        self._ones: dict[str, Any] = {}  # by dtype; never written
 
     def kept(self, arrays: Mapping[str, Any]) -> Arrays:
         floats = {name: is_float(str(array.dtype)) for name, array in arrays.items()}

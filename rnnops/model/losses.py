@@ -270,7 +270,7 @@ class HMM(Layer):
     """A hidden Markov model of symbols; its value is the log likelihood of each row.
 
     Rabiner 1989, "A tutorial on hidden Markov models". Trained parameters, below the layer's name, normal with a
-    deviation of 1, of which a softmax over the last axis makes probabilities: `start [K]`, `transitions [K, K]`, from
+    deviation of 1; a softmax over the last axis makes probabilities of them: `start [K]`, `transitions [K, K]`, from
     by to, and `emissions [K, V]`.
 
     Args:

@@ -151,7 +151,7 @@ class Model(Layer):
     # -- what a subclass says ------------------------------------------------------------------------------------
 
     def train_one_batch(self, *inputs: Any, **named: Any) -> Any:
-        """Say what a step of training computes: blobs, of which `self.minimize` was given one.
+        """Say what a step of training computes: blobs, one of them given to `self.minimize`.
 
         Args:
             inputs: blobs, or lists, tuples and dicts of blobs.

@@ -25,7 +25,7 @@ saves leaves a `.rnnops-*.tmp` behind.
 Store: the arrays of a model, by the names in nets: parameters, and the state of an optimizer.
 
 Arrays are replaced, never changed in place, so that what a run borrows and what was given out stays as it is. What
-there is at one moment is one value (`Held`), so that nobody sees half an update.
+there is at one moment is one value (`Held`), so that no reader sees half an update.
 """
 
 from __future__ import annotations

@@ -202,9 +202,9 @@ def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence
 
     Args:
         inputs: input -> what the file says of its sizes, None for nothing.
-        given: name of an open size -> one number; name of an input of which the file says nothing -> all its sizes.
+        given: name of an open size -> one number; name of an input without a shape in the file -> all its sizes.
 
-    Raises OnnxError for other names and numbers, and for an input of which nobody says anything.
+    Raises OnnxError for other names and numbers, and for an input without a declared shape.
     """
     check_names(inputs, given)
     names = names_of_open_sizes(inputs)
@@ -216,7 +216,7 @@ def choose_sizes(inputs: Mapping[str, Dims | None], given: Mapping[str, Sequence
 
 
 def check_names(inputs: Mapping[str, Dims | None], given: Collection[str]) -> None:
-    """Raise OnnxError for names that are neither open sizes nor inputs of which the file says nothing."""
+    """Raise OnnxError for names that are neither open sizes nor inputs without a shape in the file."""
     names = [*names_of_open_sizes(inputs), *(name for name, dims in inputs.items() if dims is None)]
     if unknown := sorted(set(given) - set(names)):
         wanted = ", ".join(names) or "none: the file says them all"

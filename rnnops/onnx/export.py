@@ -114,7 +114,7 @@ def inferred(net: Net, types: Mapping[str, Type], sizes: MadeUpSizes, float_dtyp
 
 
 def size_hint(names: Sequence[str]) -> str:
-    """A hint for made-up sizes, some of which have names, that do not fit a net."""
+    """A hint for made-up sizes that do not fit a net; some have names."""
     differ = f"Sizes of different names ({', '.join(names)}) differ: where two are one, give shapes={{...}}. "
     made_up = "Sizes that are open are made up here; those that must fit the net are given as numbers: shapes={...}."
     return differ * (len(names) > 1) + made_up
@@ -309,7 +309,7 @@ def checked_array(net: Net, name: str, value: object) -> Array:
 
 
 def all_shapes(net: Net, values: Mapping[str, Array], given: Mapping[str, Any]) -> dict[str, Dims]:
-    """The sizes of every input. Raises OnnxError that lists those of which nothing is known."""
+    """The sizes of every input. Raises OnnxError that lists inputs without known sizes."""
     shapes: dict[str, Dims] = {}
     for spec in net.input_specs:
         if spec.name in values:

@@ -198,7 +198,7 @@ class OnnxScanWriter:
     # -- what comes out ------------------------------------------------------------------------------------------
 
     def _scanned(self) -> list[str]:
-        """Cell outputs of which all steps are written: states where these are read, and everything else."""
+        """Cell outputs whose steps are all written: states where these are read, and everything else."""
         pairs = zip(self.recurrence.states, self.call.op.outputs[::2], strict=False)
         return [*(state.output for state, every in pairs if every), *self.recurrence.step_outputs]
 
@@ -256,7 +256,7 @@ def turned(writer: GraphWriter, name: str, rank: int, hint: str) -> str:
 
 
 def infos(values: Sequence[tuple[str, Type]]) -> list[ValueInfoProto]:
-    """Typed names of which only the number of axes is said."""
+    """Typed names with a number of axes and no sizes."""
     return [value_info(name, kind.dtype, [None] * kind.rank) for name, kind in values]
 
 

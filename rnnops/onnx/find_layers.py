@@ -58,7 +58,7 @@ class FoundLayer:
 
 
 def find_layers(net: Net) -> list[FoundLayer]:
-    """All such groups of ops, none of which shares an op with another."""
+    """All such groups of ops; no two share an op."""
     index, found = Index(net), []
     taken: set[str] = set()
     for op in net.ops:
@@ -177,7 +177,7 @@ def match(index: Index, guess: Guess, anchor: Op) -> FoundLayer | None:
         return None
     for op in pattern.ops:
         if op.key not in found.ops:
-            found.search(op)  # a result that nobody wants is not there
+            found.search(op)  # an unused result is not there
     outputs = [found.blobs.get(name, "") for name in results]
     return found.layer(guess, ports, outputs) if any(outputs) else None
 

@@ -4,7 +4,7 @@ Slices that begin where data say, of a length that the file says, as look-ups: `
 
 A Slice whose ends are its starts and a constant, or whose steps lead beyond every axis, has a size that is known though
 its place is not. Places outside of the axis, which a Slice cuts to it, are an error in a run; so are those that begin
-before the axis' end and go on after it, of which a Slice takes nothing: ends from 0 on count from the front.
+before the axis' end and go on after it, where a Slice takes nothing: ends from 0 on count from the front.
 
 How each plain op of ONNX becomes ops of rnnops: one table, one small rule where the forms differ.
 
@@ -273,7 +273,7 @@ def softmax(node: Node) -> Sequence[Blob]:
 def cast_(node: Node) -> Sequence[Blob]:
     """`saturate` and `round_mode` are about float types that are not supported.
 
-    Half precision is the net's float, of which what has no number there becomes infinite.
+    Half precision is the net's float; numbers that half precision lacks become infinite.
     """
     node.attr("saturate", "int")
     node.attr("round_mode", "string")
@@ -331,7 +331,7 @@ def max_pool(node: Node) -> Sequence[Blob]:
     """Where the largest elements were is not a result of the op here, and `storage_order` is about that alone."""
     node.attr("storage_order", "int")
     if node.wants(1):
-        node.fail("MaxPool gives no indices", wanted="a second result that nobody reads left out")
+        node.fail("MaxPool gives no indices", wanted="the second result left out")
     return append(
         node, ceil_mode=node.attr("ceil_mode", "int"), **{name: node.attr(name, kind) for name, kind in WINDOWS.items()}
     )

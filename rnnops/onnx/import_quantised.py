@@ -181,7 +181,7 @@ def along(node: Node, values: Array, shape: Shape, axis: int, block: int = 0) ->
 
 
 def exact_product(node: Node, a: Blob, b: Blob, weight: Array | None) -> list[Blob]:
-    """`a @ b` of whole numbers of 8 bits without their zero points: summands, each of which is exact in float32.
+    """`a @ b` of whole numbers of 8 bits without their zero points, as summands that are exact in float32.
 
     Args:
         weight: what b holds, where the file fixes it.
@@ -226,7 +226,7 @@ def exact_sizes(weight: Array) -> list[int]:
 
 
 def worst_sizes(terms: int, each: int = 1) -> list[int]:
-    """The same where numbers are not known before a run: those of a first axis, each of which is so many terms."""
+    """The same where numbers are not known before a run: a first axis of elements of so many terms each."""
     most = max(EXACT // (WIDTH * WIDTH * max(each, 1)), 1)
     return [min(most, terms - first) for first in range(0, terms, most)] or [0]
 

@@ -247,7 +247,7 @@ def read_main_graph(proto: ModelProto, opset: int, constants: Mapping[str, objec
     """The graph of a model whose ops are all in the set.
 
     Args:
-        sizes: those that were fixed, of which errors tell.
+        sizes: those that were fixed; errors name them.
     """
     graph = proto.graph
     model = GraphModel(RULES, opset, float_dtype_of(graph))

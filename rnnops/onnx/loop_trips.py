@@ -87,7 +87,7 @@ class Trips:
         return True if not self.condition else None if value is None or value.size != 1 else bool(value.item())
 
     def _limits(self, name: str, wanted: bool, depth: int = 0) -> list[LinearSum]:
-        """Sums all of which are above 0 exactly where a condition is as wanted after a trip."""
+        """Sums that are all above 0 exactly where a condition is as wanted after a trip."""
         name = self.body.handed_on(name)
         value, node = self.body.constant(name), self.body.makers.get(name)
         if (name == self.body.condition and wanted) or (

@@ -133,8 +133,8 @@ class Conv(Convolving):
 
     ONNX: Conv, op set 11. `y[n, o, i]` is `b[o]` plus the sum over c and j of `w[o, c, j]` times
     `x[n, c, i * stride + j * dilation - begin]`, x being 0 outside. With groups, the channels of x and those of y are
-    cut into as many parts, each of which follows only from its like. The gradients are a ConvTranspose, and products
-    of windows with what comes back.
+    cut into as many parts, and each part of y follows only from its part of x. The gradients are a ConvTranspose,
+    and products of windows with what comes back.
 
     Args:
         x: [N, C, *sizes] float, with one axis or more to slide over.

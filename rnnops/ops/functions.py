@@ -158,7 +158,7 @@ class Round(Unary):
 class Mod(Binary):
     """The remainder of `a / b`, with the sign of `b`; also written `a % b`.
 
-    ONNX: Mod, op set 13, of which `fmod=0` is only for integers; here it is for floats too. Integers by 0 give 0,
+    ONNX: Mod, op set 13. There `fmod=0` is only for integers; here it is for floats too. Integers by 0 give 0,
     floats NaN. The gradient of `a` is `dy`, that of `b` is `-dy` times the whole quotient.
 
     Args:

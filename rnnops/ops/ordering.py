@@ -215,7 +215,7 @@ class CumSum(Cumulative):
     """The sum of all elements up to each one along an axis.
 
     ONNX: CumSum, op set 14. Integers wrap around. The gradient is the sum from the other end. Compiled code adds in
-    log2(n) passes, of which each adds what lies twice as far (Hillis and Steele, CACM 29(12), 1986), so that results
+    log2(n) passes; each one adds from twice as far (Hillis and Steele, CACM 29(12), 1986), so that results
     differ from sums one after another by rounding.
 
     Args:

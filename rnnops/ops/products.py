@@ -99,7 +99,7 @@ class MatMul(Binary):
 
 
 class Gemm(OpSchema):
-    """`alpha * A @ B + beta * C` of matrices, of which A and B may be transposed first.
+    """`alpha * A @ B + beta * C` of matrices; A and B may be transposed first.
 
     ONNX: Gemm, op set 13. Gradients are products like these; that of c is summed over what was repeated.
 

@@ -156,7 +156,7 @@ class Scatter(OpSchema):
         return reshape(found, shape, allowzero=1)
 
     def reduced(self, call: Call, rows: Blob, parts: Blob, places: Blob) -> Blob:
-        """Each row with all updates beside it, of which those that are not its own count for nothing."""
+        """Each row reduced with all updates, where those of other rows count for nothing."""
         (count, row, number), reduction, net = self.rows(call), call.attr("reduction"), rows.net
         numbers = net.constant(np.arange(count), "int64")
         checked = gather(numbers, places)  # an error where one is out of range

@@ -124,7 +124,7 @@ class Recurrence:
 
     @cached_property
     def wanted_step_outputs(self) -> tuple[str, ...]:
-        """Those of which somebody reads `_all` or `_last`, or the backward pass what it finds nowhere else."""
+        """Cell outputs whose `_all` or `_last` is read, or that the backward pass finds nowhere else."""
         blobs = self.cell.output_blobs
         elsewhere = {*self.keep, *self.cell.input_names, *(blobs[state.output] for state in self.states)}
         found_there = self.backward_reads - elsewhere
@@ -161,7 +161,7 @@ class Recurrence:
         return [*self.sequences, *(state.input for state in self.states), *self.references]
 
     def output_names(self) -> list[str]:
-        """Cell outputs in the order of the op's outputs, each of which has `all` and `last`."""
+        """Cell outputs in the order of the op's outputs; each has `all` and `last`."""
         return [*(state.output for state in self.states), *self.step_outputs]
 
     def bindings(self) -> list[tuple[str, str, str]]:

@@ -8,8 +8,8 @@ indexing, assignment, `+=`, `copy`. What NumPy has functions for is asked of the
 The reference forward pass of a recurrence: step workspaces, one shared workspace, state tensors `[L + T, N, ...]`.
 
 Lookups go step workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all
-else lives in the shared workspace, where the next step overwrites it. A state of which not all steps are read has a
-rolling tensor `[L, N, ...]` of the last ones.
+else lives in the shared workspace, where the next step overwrites it. A state has a
+rolling tensor `[L, N, ...]` of its last steps where only these are read.
 
 The reference backward pass of a recurrence: the backward step net, from the last executed step to the first.
 

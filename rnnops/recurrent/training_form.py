@@ -108,7 +108,7 @@ def _of_reduction(call: Call, axis: int) -> Axes:
 
 
 def _of_view(axis: int, form: View, call: Call) -> Axes:
-    """As the op's reference says, run on arrays of which each element is the number of its row."""
+    """As the op's reference says, run on arrays that hold each element's row number."""
     rows = call.output_types[0].shape[axis]
     moved = len(call.op.inputs) if form.all_inputs else 1
     if any(call.has(i) and call.values[i] is None for i in range(moved, len(call.op.inputs))):

@@ -132,7 +132,7 @@ def tensors_of(what: str, tree: Any) -> TensorTree:
 
 
 def inputs_of(xs: Any) -> TensorTree:
-    """Inputs of a scan, of which there is one at least."""
+    """Inputs of a scan, one at least."""
     inputs = tensors_of("inputs", xs)
     if not inputs.leaves:
         raise StepError(

@@ -221,7 +221,7 @@ class CarriedTensor:
     """A tensor that a step sets beside its carry.
 
     Args:
-        slots: where it is held, all of which are set.
+        slots: all places that hold it; all are set.
         kind: of the tensor.
         is_read: whether the value before a call counts.
         in_place: whether the tensor itself is changed, and stays the same object.
@@ -400,7 +400,7 @@ def _reader(holder: Any) -> Any:
 
 
 def _mutated(tensor: Tensor, walk: Walk, layout: TensorLayout) -> CarriedTensor:
-    """The tensor that was changed in place, or of which a view was."""
+    """The tensor that was changed in place, by itself or through a view."""
     memory = tensor.untyped_storage().data_ptr()
     found = walk.tensors()
     places = [n for n, other in enumerate(found) if other is tensor]

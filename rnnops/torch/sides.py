@@ -4,7 +4,7 @@ Recurrences whose tensors lie on a CUDA device: in PyTorch's stream, in PyTorch'
 
 Kernels read tensors where they are. PyTorch lends all memory that a call takes, so that outputs and gradients are its
 own tensors, views of what was lent: nothing goes through an exchange protocol, whose read-only arrays PyTorch refuses.
-Work goes into the stream that is current, for which PyTorch's pool lends, and nobody waits. So `torch.cuda.graph`
+Work goes into the stream that is current, for which PyTorch's pool lends, without a wait. So `torch.cuda.graph`
 captures a call like any other work, once one has run before.
 """
 
@@ -122,7 +122,7 @@ def unreadable(name: str, tensor: Tensor, where: str) -> StepError:
 
 
 def check_whole(name: str, tensor: Tensor) -> None:
-    """Raise StepError for a tensor of which this process has a part."""
+    """Raise StepError for a tensor that this process has only a part of."""
     if isinstance(tensor, torch.distributed.tensor.DTensor):
         hint = "Put fully_shard around the RNN, or a module that holds it, and not around its cell."
         raise StepError("a tensor of which this process has a part", blob=name, came=f"{tensor.placements}", hint=hint)

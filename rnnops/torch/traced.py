@@ -418,7 +418,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def warn_of_unseen(watch: Watch, recorder: CodeRecorder) -> None:
-    """Warn once of what a step reads and nobody can compare before each call."""
+    """Warn once of reads that cannot be compared before each call."""
     found = [f"{what} by {name}" for name, what in sorted(recorder.outside) if what == CLOCK]
     for what in [*found, *watch.unseen]:
         _warn(f"a step reads {what}, which rnnops does not compare before each call; recheck=n in rt.RNN does.")

@@ -440,7 +440,7 @@ def _name(dtype: Any) -> str:
 
 
 def _type(net: Net, spec: Input, shape: Any, float_dtype: str) -> Type:
-    """The type of an input of which a shape is given, or declared."""
+    """The type of an input with a given or declared shape."""
     dtype = float_dtype if spec.dtype == FLOAT else spec.dtype
     return Type(dtype, _checked_shape(net, spec.name, spec.shape if shape is None else shape))
 

@@ -307,7 +307,7 @@ class Stream(Attributes):
             rows: a mask or one row.
 
         Raises:
-            StreamError: nobody has such a place.
+            StreamError: no such place is taken.
         """
         with self._alone:
             mask, now = self._mask(rows, present=True), self._now
@@ -333,7 +333,7 @@ class Stream(Attributes):
             raise self._error("the stream has no such row", wanted=wanted, came=repr(rows))
         free = np.flatnonzero(mask & ~self.present)
         if present and free.size:
-            raise self._error("nobody has this place", came=f"row {free[0]}", hint="stream.join() gives one.")
+            raise self._error("this place is not taken", came=f"row {free[0]}", hint="stream.join() gives one.")
         return mask
 
     def _numbers(self, rows: Any) -> list[int]:

@@ -139,7 +139,7 @@ class States:
         """With other values of some states.
 
         Args:
-            mask: of which rows; None for all.
+            mask: of the rows; None for all.
             shared: whether states without an axis of rows are put where there is a mask, too.
         """
         if mask is None:

@@ -266,7 +266,7 @@ class Pool(Shared):
         return self.make(nbytes)
 
     def give(self, block: Any) -> None:
-        """Give a block back, of which nobody has a part."""
+        """Give back a block without parts in use."""
         if len(self._idle) < IDLE_BLOCKS:
             self._idle.append(block)
 

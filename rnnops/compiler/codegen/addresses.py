@@ -152,7 +152,7 @@ class AllRows:
         return For("n", N0, N1, ONE, tuple(body))
 
     def in_tile(self, rows: int, batch: int, sizes: SizeArguments) -> Expr:
-        """The rows of a product in a tile, of which one step of all rows of the batch has `rows`."""
+        """The rows of a product in a tile, where one step of all rows of the batch has `rows`."""
         return STEPS * sizes.of(rows)
 
 

@@ -262,7 +262,7 @@ class ScanWriter:
         return [For("step", ZERO, STEPS, ONE, tuple(self.lines))]
 
     def _whole_tile(self, stage: Stage) -> None:
-        """Products of all steps of a tile; each waits for what another one of them computes, of which it reads all."""
+        """Products of all steps of a tile; each waits for another one of them where it reads all of its result."""
         written: set[str] = set()
         for node in stage.nodes:
             read = {node.left} if isinstance(node, StepProduct) else {*node_reads(node)} - {node_writes(node)}

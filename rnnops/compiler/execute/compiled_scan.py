@@ -58,7 +58,7 @@ class Once:
     kernels: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, arrays: Mapping[str, Array], target: Target) -> Workspace:
-        """Run it on arrays, of which there may be more than it reads."""
+        """Run it on arrays; there may be more than it reads."""
         workspace = Workspace()
         workspace.local.update((name, arrays[name]) for name in self.program.net.input_names)
         kernels = {**target.references(self.program), **self.kernels}
@@ -69,7 +69,7 @@ class Once:
 Made = TypeVar("Made")
 UNPACKED = HEADER_SIZES.index("unpacked")  # here begins what differs from call to call
 EXACT = "float32"  # precision of operands of products that are not rounded
-LEAST_WORK = 50_000  # elementwise results: fifty microseconds in NumPy, some twenty of which a call takes
+LEAST_WORK = 50_000  # elementwise results: fifty microseconds in NumPy, and a call takes some twenty
 
 
 @dataclass(frozen=True)

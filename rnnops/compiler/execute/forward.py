@@ -236,7 +236,7 @@ class PastEnd:
 
     Args:
         lengths: steps of each row.
-        batch_axes: blob of which such rows are not computed -> its batch axis, None where all rows are one.
+        batch_axes: blob whose finished rows are not computed -> its batch axis, None where all rows are one.
     """
 
     lengths: Array
@@ -445,8 +445,8 @@ def scan_of_steps(call: Call, stored: Mapping[TensorName, str], rings: Collectio
     """The steps of a RecurrentNetwork op as a scan.
 
     Args:
-        stored: tensor -> blob of which it holds all steps, beside states.
-        rings: states of which not all steps are read.
+        stored: tensor -> blob whose steps it holds, besides states.
+        rings: states with steps that are not read.
     """
     recurrence = Recurrence(call.op, call.net)
     types = input_types(recurrence, call)
@@ -508,7 +508,7 @@ def refuse_empty(call: Call, steps: int, step: Program) -> None:
 
 
 def _rings(recurrence: Recurrence, states: Sequence[StateTensor]) -> set[TensorName]:
-    """States of which not all steps are read."""
+    """States with steps that are not read."""
     every, read = recurrence.op.outputs[: 2 * len(states) : 2], read_by_backward(recurrence)
     pairs = zip(states, every, strict=True)
     return {state.name for state, name in pairs if not name and state.name not in read and state.can_roll()}

@@ -486,4 +486,4 @@ class RecordedReference:
 
 
 def _unknown(*_: Any) -> None:
-    raise NotRecordedError("a block that nobody has borrowed")
+    raise NotRecordedError("a block that was not borrowed")

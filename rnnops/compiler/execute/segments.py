@@ -156,7 +156,7 @@ def plan_segments(call: Call, backward_call: Call, options: Options) -> SegmentP
 
 
 def segment_steps(scan: Scan, plan: StepPlan) -> int:
-    """Steps of a segment: the largest power of two of which all that backward reads of a row fits the cache."""
+    """Steps of a segment: the largest power of two whose values for backward, of one row, fit the cache."""
     rows = scan.batch * plan.heads
     tensors = [tensor for tensor in scan.tensors.values() if tensor.segment]
     row = sum(prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in tensors) // rows

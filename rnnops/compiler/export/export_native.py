@@ -136,7 +136,7 @@ def object_file(plan: MemoryMap, name: str, arguments: Sequence[int]) -> bytes:
 
 
 def _runtime(drivers: str) -> Iterator[str]:
-    """Texts of the libraries of which drivers call something."""
+    """Texts of the libraries that drivers call."""
     width, symbols = vector_width(), threads().symbols
     demand(WRITE_PRODUCTS if "_products_" in drivers else WRITE, "write and compile kernels")
     waits = {function: symbols[function] for function in ("wait", "list_rows")}

@@ -93,7 +93,7 @@ class Scan:
         states: tensors whose contents depend on earlier steps of the forward pass; their products are added last.
         batch_axes: inputs whose batch axis is known by meaning -> that axis.
         accesses: how inputs lie at their slots, where that is not row by row.
-        row_tensors: tensors each step of which has the batch axis first.
+        row_tensors: tensors whose steps have the batch axis first.
         unseen: tensors that are not read where a row is over.
         gradients: tensors of gradients; products of what depends on them stay in order, whatever is computed again.
     """

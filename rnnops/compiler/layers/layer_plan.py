@@ -344,7 +344,7 @@ def _steps_read(ops: Sequence[Op], later: dict[str, frozenset[str]]) -> tuple[tu
 
 
 def _dead(program: Program, stay: frozenset[str], needed: frozenset[str]) -> tuple[tuple[str, ...], ...]:
-    """For each op, blobs that nothing reads after it; then what is read by nobody after the step."""
+    """For each op, blobs that nothing reads after it; then those that nothing reads after the step."""
     last = dict.fromkeys(program.net.input_names, len(program.calls))
     for place, call in enumerate(program.calls):
         last.update((name, place) for name in (*call.op.inputs, *call.op.outputs) if name)

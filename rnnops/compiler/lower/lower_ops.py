@@ -251,7 +251,7 @@ class Hoisted:
 
 
 def hoist_invariants(program: Program, references: Collection[str], wanted: Iterable[str]) -> Hoisted:
-    """Move ops that read only references and constants out of a step; views of these stay, and values known before.
+    """Move ops that read only references and constants out of a step; views and values known before a run stay.
 
     rewrite: `w2 = Exp(w); y = Mul(x, w2)`  -->  before: `w2 = Exp(w)`; step: `y = Mul(x, w2)`
 

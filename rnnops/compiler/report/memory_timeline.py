@@ -178,7 +178,7 @@ class Timeline:
     Args:
         name: `forward` or `backward`.
         ops: by their first results, in order.
-        rows: what is there from when to when; what has an address lies in a block, a row of which is `REST`.
+        rows: what is there from when to when; what has an address lies in a block, one of whose rows is `REST`.
         most: what is there when it is most.
         moment: when that is.
     """

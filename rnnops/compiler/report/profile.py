@@ -61,7 +61,7 @@ class Event:
 
 
 def write_trace(path: str | os.PathLike[str], events: Iterable[Event], title: str) -> None:
-    """Write events, the first of which is at 0. Raises OSError where no file can be written; an old one stays then."""
+    """Write events; the first is at 0. Raises OSError where no file can be written; an old one stays then."""
     listed = sorted(events, key=lambda event: (event.start, -event.seconds))
     first = listed[0].start if listed else 0.0
     place = {"pid": 1, "tid": 1}

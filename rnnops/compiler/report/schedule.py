@@ -485,5 +485,5 @@ def _wrapped(said: str, letters: int) -> list[str]:
 
 
 def _shortened(lines: Sequence[str], most: int) -> list[str]:
-    """At most so many lines, the last of which tells of those left out."""
+    """At most so many lines; the last one tells of those left out."""
     return [*lines] if len(lines) <= most else [*lines[: most - 1], f"… {len(lines) - most + 1} more"]

@@ -97,7 +97,7 @@ def _is_made(read: Access, made: Collection[str]) -> bool:
 def _leading_axis(statement: Statement) -> int:
     """The first axis; that of steps where the batch is a single row, `[1, T, D]`, so that products run in blocks.
 
-    Of `[1, D, 1]` it is the first: D are features, a sum of which is not a sum over rows.
+    Of `[1, D, 1]` it is the first: D are features, and a sum over these is not one over rows.
     """
     folded = statement.folded_axes()
     long = [axis for axis, size in enumerate(statement.extents) if axis not in folded and size != 1]

@@ -193,7 +193,7 @@ def _is_within_row(layout: Layout, row: int, stride: int, size: int) -> bool:
 
 
 def order_rows(lengths: Array, steps: int, order: Array, ends: Array, part: tuple[int, int] | None = None) -> None:
-    """Put rows in an order of which every stretch holds about as many rows that last until step t as any other.
+    """Put rows in an order whose stretches all hold about as many rows that last until step t.
 
     Rows that all last as long stay as they are: memory is read fastest in the order in which it lies.
 

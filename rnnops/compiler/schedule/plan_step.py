@@ -232,7 +232,7 @@ def run_passes(passes: Sequence[StepPass], step: LoweredStep) -> LoweredStep:
 
 @contextmanager
 def _named(made_by: Callable[..., object], scan: Scan) -> Iterator[None]:
-    """An error says which pass has made what is wrong, of which net."""
+    """An error names the pass and the net."""
     try:
         yield
     except PlanError as error:

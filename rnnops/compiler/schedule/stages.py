@@ -89,7 +89,7 @@ def store_results(step: LoweredStep) -> LoweredStep:
 
 
 def _own(lowered: Lowered, blob: str) -> str:
-    """The owner all of which a blob is, element by element; `""` where there is none."""
+    """The buffer that a blob is all of, element by element; `""` where there is none."""
     access = lowered.views.get(blob)
     whole = access is not None and access.layout == dense(lowered.types[access.owner].shape)
     return access.owner if whole and access is not None else ""

@@ -69,7 +69,7 @@ FLAGS = "nsz"  # of a pointwise kernel's own arithmetic
 SUMS = ("add_any_order", "add_product_any_order", "add_product")
 EXTREMA = {"larger": "maximum", "smaller": "minimum"}  # of floats LLVM's, of integers the scalar functions
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
-MASKED = 4  # bytes of the smallest numbers of which processors read and write a part of a vector
+MASKED = 4  # bytes of the smallest numbers that masked loads and stores know
 DIVISIONS = {"//": "div", "%": "rem"}
 FLOAT_TESTS = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
 TESTS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
@@ -397,7 +397,7 @@ class _Row(_Body):
         self.begin(after)
 
     def _masked_rest(self, s: For, sums: Sequence[RowSum], first: str, left: str, straight: bool) -> None:
-        """A block of which so many elements are there: the others are zeros, and nothing is done for them."""
+        """A block with so many elements: the others are zeros, and nothing is done for them."""
         count = str(BLOCK)
         if not straight:  # the block is cut off behind the last vector that has some
             for one in sums:

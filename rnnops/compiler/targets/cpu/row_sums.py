@@ -305,7 +305,7 @@ def fixed_loads(loop: For) -> list[Load]:
 
 
 def is_straight(loop: For) -> bool:
-    """True if a loop is arithmetic alone, of which several copies in a row are small."""
+    """True if a loop is only arithmetic, so that several copies in a row are small."""
     return all(_is_quick(e) for s in statements_of(loop.body) for e in expressions_of(s))
 
 

@@ -159,7 +159,7 @@ def perform_together(jobs: int, threads: int, given: int, objects: int) -> None:
 
     Args:
         jobs: address of the list (kernels/cpu/jobs.py), which says `threads` as well.
-        given: address of the words that are given, of which so many are NumPy's objects.
+        given: address of the words that are given; so many of them are NumPy's objects.
     """
     if threads == 1:
         _perform()(jobs, given, objects, 0)

@@ -150,7 +150,7 @@ def numbers_of(statements: Sequence[Statement], plan: StepPlan) -> frozenset[str
 
 
 def shared_by_rows(written: Collection[str], plan: StepPlan) -> set[str]:
-    """The buffers without rows, of which each block computes its own copy."""
+    """The buffers without rows; each block computes its own copy."""
     owners = {owner for owner in written if owner not in plan.accumulators and owner not in plan.slots}
     return {owner for owner in owners if owner not in plan.batch_axes} if plan.batch_axes else set()
 

@@ -43,8 +43,8 @@ class Share:
     """Axes of a nest that are shared out.
 
     Args:
-        lanes: the axis of which each lane, or each lane of a team, takes iterations; None where lane 0 alone writes.
-        teams: the axis of which each team takes iterations; None where there is one of all lanes.
+        lanes: the axis whose iterations lanes, or lanes of a team, share; None where only lane 0 writes.
+        teams: the axis whose iterations teams share; None where there is one of all lanes.
     """
 
     lanes: int | None = None
@@ -120,7 +120,7 @@ class RowNest:
     """A nest of a row, and who does it.
 
     Args:
-        axis: of which each part takes some, `EVERY` or `FIRST`.
+        axis: whose iterations parts share, `EVERY` or `FIRST`.
     """
 
     nest: Nest

@@ -16,7 +16,7 @@ A lane calls the function for a row and a feature `u`, and does all nests of the
 without a look at any other lane. Loops along the axis of features take `u, u + P, u + 2P, ...`. What a row has but one
 number of is computed by all lanes alike, and written by the one of feature 0.
 
-Pointwise kernels for a block that has a part of a row: nests of `row_kernels.py`, of which it does some iterations.
+Pointwise kernels for a block that has a part of a row: some iterations of nests of `row_kernels.py`.
 
 Of a nest that parts share out a block does its part of one axis, of others all or nothing (`lane_nests.py`). What all
 parts compute each keeps for itself; numbers that others read the first part writes for them.

@@ -4,7 +4,7 @@ Steps at which all rows of a group of blocks are over: they leave products and w
 
 What is left is the step simplified for rows that are over (`finished_rows.py`): states stay or are zeros, gradients go
 on, and what the backward pass will read is computed as ever, since another group may be one of longer rows there. It is
-elementwise work alone, in which blocks own what they own at other steps, so that nobody waits for anybody. Between
+only elementwise work, in which blocks own what they own at other steps, so that no block waits. Between
 the two kinds of steps a group waits once.
 
 Limits: of steps that have a product or a wait left, like those of attention whose context goes on, no group leaves
@@ -20,7 +20,7 @@ accesses one after another and of waits, and rows stay with one block each where
 
 Attention so has its energies by positions, its softmax by all and its context by features: one wait more a step.
 
-Limits: rows of a batch of more than 64, of which several add to one sum, stay with one block each; so does what has no
+Limits: rows of a batch of more than 64, where several add to one sum, stay with one block each; so does what has no
 rows. A fold over all of a row is done by all parts alike.
 """
 
@@ -314,7 +314,7 @@ class _Shared:
         return _cost(nests, self.known.lanes) + WAIT * len(self.loop.waits)
 
     def candidates(self) -> Iterator[frozenset[str]]:
-        """Buffers written by nests that parts share out, of which each part could hold a copy."""
+        """Buffers written by nests that parts share out, where each part could hold a copy."""
         for region in self.loop.regions:
             for one in region.work:
                 owners = owners_written([one])

@@ -2,7 +2,7 @@
 
 Whether an index was out of range in a pass: asked once, at its end, as the host waits for the answer.
 
-Kernels go on with the nearest index that is not, and note that one was. Where nobody opens a check, each scan that may
+Kernels go on with the nearest index that is not, and note that one was. Without an open check, each scan that may
 meet such an index is asked by itself.
 
 Ops that are not compiled, on arrays of a CUDA device: what moves elements is a view there, or copied.
@@ -269,9 +269,9 @@ class Cuda:
         return True
 
     def _capture(self, function: Any, sizes: Any, arrays: Sequence[Any], stream: Any) -> None:
-        """Launch into a stream of which somebody makes a graph, with memory that is the graph's alone.
+        """Launch into a stream that is being captured, with memory that belongs to the graph.
 
-        Nobody reads whether an index was out of range: kernels take the nearest that is not.
+        An index out of range is not reported: kernels take the nearest that is not.
         """
         if function not in self.replays or self.replays[function].launches is None:
             refuse_in_graph("a kernel would have to be loaded, as it has not run yet")
