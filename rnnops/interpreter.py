@@ -109,7 +109,7 @@ def execute(
 
     Args:
         workspace: holds the inputs, gets the results; a blob is dropped after its last use.
-        keep: blobs that stay, beside the outputs of the net.
+        keep: blobs that stay, besides the outputs of the net.
         kept: where blobs in `keep` go, each with memory of its own; `workspace` if left out.
         kernels: what runs an op in place of its reference, by the op's key.
         given: inputs that are dropped after their last use as well.

@@ -261,7 +261,7 @@ def tiles(dtype: str, width: int, narrow: bool = False) -> list[MicroTile]:
 def micro_kernels(
     dtype: str, width: int, define_more: Callable[[ir.Module], None] | None = None, narrow: bool = False
 ) -> str:
-    """All that products of a dtype are made of, as the text of an LLVM module; more of it may be defined beside."""
+    """All that products of a dtype are made of, as the text of an LLVM module; more of it may be defined besides."""
     module = ir.Module("micro_kernels")
     if define_more is not None:
         define_more(module)

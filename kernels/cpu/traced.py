@@ -6,7 +6,7 @@ integer makes both float64, as for NumPy.
 
 A product that is added to something, or from which something is taken, is one multiply-add (`llvm.fmuladd`): rounded
 once where the processor can, wherever the function is copied to. Of two products the first is the one. This is written
-here, and not left to LLVM's flag `contract`, which fuses or not by what else is computed beside.
+here, and not left to LLVM's flag `contract`, which fuses or not by what else is computed besides.
 
 Instructions carry one of LLVM's fast-math flags, `nsz`: the sign of a zero may be lost (functions that promise it set
 it with integer instructions). Never `afn` and `arcp`, which make estimates of roots and reciprocals where LLVM wants,

@@ -270,7 +270,7 @@ def launch(kernel: Kernel, blocks: int, threads: int, shared_bytes: int, stream:
     """Put a kernel into a stream.
 
     Args:
-        shared_bytes: of shared memory that each block gets, beside arrays of fixed sizes.
+        shared_bytes: of shared memory that each block gets, besides arrays of fixed sizes.
         stream: of the device, 0 for the default one.
         arguments: numbers, arrays of NumPy (which are copied to and fro), and arrays of the device.
     """

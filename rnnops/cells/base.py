@@ -95,7 +95,7 @@ class Step:
             name: of the parameters.
             dim_in: features of x.
             dim_out: features of the result.
-            extra: (blob, feature size) that the product reads beside x, as attention's context.
+            extra: (blob, feature size) that the product reads besides x, as attention's context.
 
         Returns:
             A blob, [N, dim_out].
@@ -270,7 +270,7 @@ class RNNCell(ABC):
             step: where it is written; it gives parameters and products.
             x_t: [N, D].
             states: one blob for each state, `[N, H]`, or `[N, ...]` where its shape has more axes.
-            extra: (blob, feature size) that the recurrent product reads beside the hidden state (attention's context).
+            extra: (blob, feature size) that the recurrent product reads besides the hidden state (attention's context).
 
         Returns:
             The output, [N, O], and a list of the new states.

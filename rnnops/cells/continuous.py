@@ -434,7 +434,7 @@ class LIFCell(SizedCell):
             step: what is written.
             x_t: [N, D].
             z_prev: [N, H].
-            extra: (blob, feature size) that the recurrent product reads beside the spikes.
+            extra: (blob, feature size) that the recurrent product reads besides the spikes.
         """
         (x,) = self.projected(step, x_t, 1)
         current = x + step.product(z_prev, f"{self.name}/spikes", self.hidden_size, self.hidden_size, extra)

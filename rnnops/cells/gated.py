@@ -170,7 +170,7 @@ class LSTMCell(SizedCell):
             step: what is written.
             x: [N, 4H], the projected input.
             h_prev: [N, H].
-            extra: (blob, feature size) that the recurrent product reads beside it.
+            extra: (blob, feature size) that the recurrent product reads besides it.
         """
         return x + step.linear(h_prev, f"{self.name}/gates_t", self.hidden_size, len(GATES) * self.hidden_size, extra)
 

@@ -33,7 +33,7 @@ class SizedCell(RNNCell):
     the cell's name, `lstm/i2h_w`; those called xavier start uniform within `sqrt(3 / inputs)` on either side of 0, the
     inputs being the last axis.
 
-    Each state has a parameter beside those listed, its value before the first step, where none is given: for `hidden_t`
+    Each state without a given start has one more parameter, its value before the first step: for `hidden_t`
     it is `initial_hidden_state [H]`, and starts with zeros.
 
     A subclass sets `default_name` and says `step`; where it takes options of its own it takes `**options`, too, and
@@ -112,7 +112,7 @@ class SizedCell(RNNCell):
             x_t: [N, D].
             parts: how many, of one product with the parameters `i2h_w [parts H, D]` and `i2h_b [parts H]`.
             recompute_as: a label, where the cell's gates are this product, to be computed again on the backward pass.
-            extra: (blob, feature size) that the product reads beside x; `i2h_w` has so many more columns.
+            extra: (blob, feature size) that the product reads besides x; `i2h_w` has so many more columns.
 
         Returns:
             A list of blobs, [N, H] each.

@@ -7,8 +7,8 @@ is taken for what it is at sizes that are large and differ; a run at whose sizes
 
 A branch becomes nodes of the graph around it, its values under names that nothing else has. So all that is known around
 an If is known inside, and sizes that its values decide can be known as well. Nothing that a branch may hold has an
-effect beside its results, so computing both is harmless; what a run refuses in the branch that is not taken, it refuses
-all the same.
+effect besides its results, so computing both is harmless. A run refuses in the branch that is not taken what it refuses
+anywhere.
 
 Sequences of arrays: no value of a net is one, so they are followed while a file is read.
 

@@ -132,7 +132,7 @@ class Cell:
     """A cell while it is written.
 
     Args:
-        functions: the activations; bound: names of its inputs beside x, states and lengths (`w`, `r`, `b`, ...).
+        functions: the activations; bound: names of its inputs besides x, states and lengths (`w`, `r`, `b`, ...).
         threshold: what the inputs of activations are clipped to, None for no clipping.
         input_forget: the forget gate of an LSTM is one minus its input gate.
         linear_before_reset: of a GRU: the product goes before the reset gate.
@@ -309,7 +309,7 @@ def joined(layer: RnnNode, blobs: Sequence[Blob], axis: int) -> Blob:
 
 
 def weights_by_direction(layer: RnnNode) -> list[dict[str, Blob]]:
-    """For each direction, what its cell reads beside x, under the cell's names, and its initial states."""
+    """For each direction, what its cell reads besides x, under the cell's names, and its initial states."""
     node, linear = layer.node, layer.linear_before_reset
     parts = [
         matrices(layer.kind, w, r, linear)

@@ -20,7 +20,7 @@ from rnnops.types import Array, Shape
 
 
 class Movement(OpSchema):
-    """One array whose elements are moved, with at most one shape-valued input beside it."""
+    """One array whose elements are moved, with at most one shape-valued input besides it."""
 
     inputs: ClassVar[tuple[str, ...]] = ("data",)
     outputs = ("output",)

@@ -261,7 +261,7 @@ class Box:
     Args:
         kind: what it stands for: `input`, `parameter`, `constant`, `op`, `recurrence`, `fused` or `output`.
         mark: what is told of it by its colour, `""` for its kind: `checkpoint`, `kept`, `boundary` or `recomputed`.
-        note: what is shown of it beside, where somebody points at it.
+        note: what is shown of it besides, where somebody points at it.
     """
 
     lines: tuple[str, ...]

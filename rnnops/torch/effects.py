@@ -1,6 +1,6 @@
 """Effects of a step beside its results, found by a journal of all that it could change.
 
-What a step changes beside its carry: found by copies of all that it could change, made before its code runs.
+What a step changes besides its carry: found by copies of all that it could change, made before its code runs.
 
 Everything is put back at the end, so that a trace and the self-check leave no mark.
 
@@ -218,7 +218,7 @@ NO_ATTRIBUTES = (CellType, ContextVar, type)
 
 @dataclass(frozen=True)
 class CarriedTensor:
-    """A tensor that a step sets beside its carry.
+    """A tensor that a step sets besides its carry.
 
     Args:
         slots: all places that hold it; all are set.
@@ -312,7 +312,7 @@ class Effects:
         return ", ".join(dict.fromkeys(others or known))
 
     def full(self, layout: TensorLayout) -> TensorLayout:
-        """A layout with the tensors that are carried beside."""
+        """A layout with the tensors that are carried besides."""
         kinds = (_for_batch(carried, layout) for carried in self.carried)
         return TensorLayout((*layout.states, *kinds), layout.inputs, layout.device)
 

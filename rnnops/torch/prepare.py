@@ -68,7 +68,7 @@ class ScanSettings(NamedTuple):
     """How a recurrence runs.
 
     Args:
-        options: what `rnnops.compile` takes beside.
+        options: what `rnnops.compile` takes besides.
         threads: as many as PyTorch uses if None.
     """
 

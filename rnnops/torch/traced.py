@@ -101,7 +101,7 @@ def random_tensor(kind: TensorKind, shape: Sequence[int], device: torch.device) 
 
 
 def results_of_one_step(step: TorchStep, layout: TensorLayout, beside: Sequence[TensorKind]) -> list[Tensor]:
-    """The results of one step of PyTorch, without the tensors that it carries beside its own states.
+    """The results of one step of PyTorch, without the tensors that it carries besides its own states.
 
     Args:
         beside: kinds of these.
@@ -201,7 +201,7 @@ class TracedStep:
         trace: None where the step runs by PyTorch's own loop.
         watch: what it read.
         numbers: of the slots of tensors that the graph has, by the tensors' ids.
-        effects: what it changes beside its results.
+        effects: what it changes besides its results.
     """
 
     trace: Trace | None
@@ -215,7 +215,7 @@ class TracedStep:
 
 
 class Carrying:
-    """A step as a function of its states and of tensors that it sets beside: each is set before, and read after."""
+    """A step as a function of its states and of tensors that it sets besides: each is set before, and read after."""
 
     def __init__(self, step: TorchStep, carried: Sequence[CarriedTensor]) -> None:
         self._step, self._carried = step, carried
@@ -389,7 +389,7 @@ class _Study:
                 raise StepError("a step reads a tensor from where rnnops cannot follow it", came=came, hint=hint)
 
     def _plain(self, effects: Effects) -> TracedStep:
-        """PyTorch's own loop, as long as what the step reads beside is the same."""
+        """PyTorch's own loop, as long as what the step reads besides is the same."""
         known = Effects(others=effects.all_changes())
         watch = Watch(self._step.roots, self._reads, known.ignored())
         text = (

@@ -71,7 +71,7 @@ class Trace:
         env: what was decided about the batch size while it was traced.
         symbols: of the batch size in sizes of the graph; none where it was traced for one size only.
         layout: for which it was made.
-        result_tree: the structure of what a step gives beside its carry.
+        result_tree: the structure of what a step gives besides its carry.
     """
 
     module: fx.GraphModule

@@ -86,7 +86,7 @@ def lifetimes_of(
 
     Args:
         demands: of ops that run compiled, by key.
-        keep: blobs that stay beside the outputs.
+        keep: blobs that stay besides the outputs.
         given: inputs that go after their last use; all others are not counted.
     """
     results = [one for one in allocations_of(program, demands, keep) if one.blobs]
@@ -243,7 +243,7 @@ def last_moments(program: Program, keep: Collection[str] = (), held: Held = lamb
     """The last moment of each blob; of those that stay, the one after the last op.
 
     Args:
-        keep: blobs that stay, beside outputs.
+        keep: blobs that stay, besides outputs.
         held: inputs of an op that are there as long as its results.
     """
     last = dict.fromkeys((*keep, *program.net.output_blobs.values()), MOMENTS * len(program.calls))

@@ -92,7 +92,7 @@ class PointwiseKernel:
         sizes: names of the sizes it takes.
         scalars: names of further numbers it takes (`n`, `t`, ...).
         body: what it does.
-        folds: of what lanes of a device bring, beside those that all modules have.
+        folds: of what lanes of a device bring, besides those that all modules have.
     """
 
     name: str

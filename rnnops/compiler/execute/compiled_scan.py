@@ -440,7 +440,7 @@ def written_scan(
     Args:
         tile: steps of a tile.
         again: steps of the forward pass that a backward pass runs again.
-        notes: what there is to say beside what a target says.
+        notes: what there is to say besides what a target says.
     """
     _check_rounding(plan, options.target)
     more = {} if again is None else {"again": again}

@@ -61,7 +61,7 @@ def find_lives(program: Program, kernels: Kernels, keep: Collection[str] = ()) -
 
     Args:
         kernels: what runs ops, by key; those that are not compiled have memory of their own.
-        keep: blobs that stay, beside outputs.
+        keep: blobs that stay, besides outputs.
     """
     kernels = {key: kernel for key, kernel in kernels.items() if kernel.compiled is not None}
     demands = {key: kernel.demand() for key, kernel in kernels.items()}

@@ -356,7 +356,7 @@ class DeviceModule:
         dtype: of its products.
         weights: the dtype in which kernels keep weights.
         precision: that operands of products on tensor cores are rounded to; empty where there are none.
-        folds: that pointwise kernels call, beside those that all modules have.
+        folds: that pointwise kernels call, besides those that all modules have.
         programs: pointwise kernels, which lanes of a block call together or each by itself.
         driver: launches kernels and products of `arrays`.
         sizes: names of the numbers that driver and kernels read, in order.

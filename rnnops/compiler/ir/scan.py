@@ -28,7 +28,7 @@ class Role(str, Enum):
     INPUT = "input"  # given to a group of fused ops
     STATE = "state"
     OUTPUT = "output"  # of the cell, and no state
-    KEPT = "kept"  # what backward reads beside states and outputs
+    KEPT = "kept"  # what backward reads besides states and outputs
     RESULT = "result"
     GRADIENT = "grad"  # of a state
     BORDER = "border"  # of a state: as it is before the first step of each segment

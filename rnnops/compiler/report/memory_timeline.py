@@ -258,7 +258,7 @@ class _Pass:
 
         Args:
             kind: of outputs.
-            keep: blobs that stay, beside outputs.
+            keep: blobs that stay, besides outputs.
         """
         kinds = {**dict.fromkeys(self.program.net.output_blobs.values(), kind), **dict.fromkeys(keep, KEPT)}
         last, self.demands = last_moments(self.program, keep), demands_of(self.runners)

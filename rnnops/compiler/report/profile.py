@@ -398,7 +398,7 @@ def _of_net(plan: TrainingPlan) -> Iterator[SavedBlob]:
 
 
 def _within_kept(call: Call) -> Iterator[str]:
-    """Results of a recurrence that need no memory beside what it keeps of its steps."""
+    """Results of a recurrence that need no memory besides what it keeps of its steps."""
     if not runs_in_parts(call.op) and not call.op.attributes.get("segments"):
         for name, kind, lies_in in zip(
             call.op.outputs[:-1], call.output_types, results_of(call, buffers_of(call)), strict=False

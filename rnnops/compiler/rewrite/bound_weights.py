@@ -3,7 +3,7 @@
 Scales convolutions: what a BatchNormalization does to their channels is done to weights, once, when these are bound.
 
 The results are rounded elsewhere than where the two ops run one after the other. It is for statistics that are given
-(not those of the batch) and that follow, with all that the convolution reads beside x, from what is bound.
+(not those of the batch) and that follow, with all that the convolution reads besides x, from what is bound.
 
 Limit: a channel whose factor is infinite, as that of a variance of 0 without epsilon, is nan where it may be infinite.
 

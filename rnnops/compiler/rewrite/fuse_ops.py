@@ -88,7 +88,7 @@ def sink_channels(program: Program, keep: Collection[str] = ()) -> Program:
     rewrite: `a = ChannelsFirst(x); b = Relu(a); y = ChannelsLast(b)`  -->  `y = Identity(Relu(x))`
 
     Args:
-        keep: blobs that must be there beside the outputs.
+        keep: blobs that must be there besides the outputs.
     """
     if not any(call.op.type == TURN for call in program.calls):
         return program
@@ -202,7 +202,7 @@ def fuse_ops(program: Program, keep: Iterable[str], all_ops: bool = False) -> Pr
     rewrite: `a = MatMul(h, w); b = Add(a, c); y = Tanh(b)`  -->  `y = FusedOps(h, w, c)`
 
     Args:
-        keep: blobs that must be there beside the outputs.
+        keep: blobs that must be there besides the outputs.
         all_ops: whether ops that do not work row by row are groups as well.
 
     Returns: the program itself where nothing works row by row.

@@ -290,7 +290,7 @@ class _Cut:
 
     Args:
         policy: of the outer net and within steps.
-        saved: what it saves beside the parts.
+        saved: what it saves besides the parts.
         longest: timesteps of the longest recurrence.
         tile: steps of a tile.
     """
@@ -314,7 +314,7 @@ class _Cut:
 
     @cached_property
     def outer(self) -> int:
-        """Bytes beside the parts."""
+        """Bytes besides the parts."""
         return held_bytes(self.saved)
 
     def in_slots(self, steps: int, limit: int) -> Candidate:

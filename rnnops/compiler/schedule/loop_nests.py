@@ -238,7 +238,7 @@ def for_states(
 
     Args:
         carried: (owner that a step reads, owner that it writes for the next one).
-        types, batch_axes: of owners; what the statements need beside is added.
+        types, batch_axes: of owners; what the statements need besides is added.
         kept: owners that others read.
     """
     split = [part for s in _without_copies(statements, types, kept) for part in _split(s, types, batch_axes)]

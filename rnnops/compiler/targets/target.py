@@ -103,7 +103,7 @@ class Target(Protocol):
         in_place: the largest inner size of a product of rounded operands that adds to what is there as a sum does.
         worker: what shares out the work: a thread, or a block of them.
         precisions: what it can round operands of products to.
-        weight_types: what it can keep weights as that are bound, beside floats.
+        weight_types: what it can keep weights as that are bound, besides floats.
     """
 
     @property

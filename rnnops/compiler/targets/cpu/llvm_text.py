@@ -555,7 +555,7 @@ class _Driver(_Body):
 
 
 def llvm_text(module: Module, name: str, symbols: Mapping[str, str], given: Sequence[str]) -> tuple[str, Scalars]:
-    """The text of an LLVM module, and the scalar functions that it wants beside.
+    """The text of an LLVM module, and the scalar functions that it wants besides.
 
     Args:
         name: of the driver in LLVM.

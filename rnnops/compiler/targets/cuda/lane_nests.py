@@ -74,7 +74,7 @@ def share_lanes(nest: Nest) -> Share:
 
 
 def cost_of_nest(nest: Nest, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses of a lane one after another, and what folds of lanes cost beside, shared out in the cheapest way."""
+    """Accesses of a lane one after another, and what folds of lanes cost besides, shared out in the cheapest way."""
     alone = prod(nest.extents) * sum(1 for statement in nest.statements for _ in statement.accesses())
     return min((_cost(nest, share, lanes, mates) for share in _possible(nest)), default=alone)
 
@@ -98,7 +98,7 @@ def stands_apart(statement: Statement, axis: int) -> bool:
 
 
 def _cost(nest: Nest, share: Share, lanes: int = LANES, mates: int = MATES) -> int:
-    """Accesses one after another, and what folds of lanes cost beside."""
+    """Accesses one after another, and what folds of lanes cost besides."""
     assert share.lanes is not None
     together = {share.lanes: lanes} if share.teams is None else {share.lanes: mates, share.teams: lanes // mates}
     rounds = [-(-size // together.get(axis, 1)) for axis, size in enumerate(nest.extents)]
