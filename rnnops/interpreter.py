@@ -1,6 +1,4 @@
-"""The reference interpreter, and constant folding.
-
-The reference interpreter: walks a net op by op in NumPy.
+"""The reference interpreter walks a net op by op in NumPy, and folds constants.
 
 It is the specification that every device is compared with.
 """

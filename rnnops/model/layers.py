@@ -1,7 +1,6 @@
 """The layers of models: those without time, and those over time.
 
-Layers over time: RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
-
+Layers over time are RNN, of any cell, stacked, in both directions, and Attention, a decoder that looks at an encoder.
 Both return their output and the last states, so that a caller can carry them on; states start from zeros unless given.
 """
 

@@ -1,12 +1,9 @@
 """A model beside ONNX Runtime: random feeds, runs step by step, differences, times.
 
-What calls take, in turns: each for a while, round by round, so that all see the same machine.
-
-Times are the process's processor time: calls here run on one thread, and others on the machine take nothing of it.
-
-Times of a bound run beside those of ONNX Runtime, one thread each: calls, and steps whose states are handed on.
-
-Random feeds for files: sizes for what a file leaves open, made up if they are not given, and numbers by dtype.
+Feeds are random numbers by dtype, with made-up sizes for those that a file leaves open unless they are given. Times are
+of a bound run and of ONNX Runtime, one thread each, in turns, round by round, so that both see the same machine: of
+calls, and of steps whose states are handed on. They are the process's processor time: calls here run on one thread, and
+other work on the machine takes nothing of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""How each op of rnnops is written in ONNX, into a graph that grows.
-
-How each op of rnnops is written in ONNX: most by their own name, a few as small groups.
+"""How each op of rnnops is written in ONNX, into a graph that grows: most by their own name, a few as small groups.
 
 Sizes and axes that are attributes here are constant inputs there.
 """

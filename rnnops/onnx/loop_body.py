@@ -1,6 +1,4 @@
-"""The values of a Loop's body from trip to trip, and the slices that move with it.
-
-What the values of a Loop's body are from trip to trip: counters, values that never change, steps of an array.
+"""The values of a Loop's body from trip to trip: counters, constants, steps of an array, slices that move with it.
 
 Roots of sums are the trip's number `TRIP`, which is 0 at the first, and integers of the graph around.
 """

@@ -1,12 +1,8 @@
-"""The outline of a file, made only from its protobuf.
+"""The outline of a file, made only from its protobuf, also where rnnops cannot read the file as a net.
 
-Recurrences of a graph as its protobuf tells of them: kind, layer, directions, sizes, weights, and the branch.
-
-A layer's number says how many recurrences its data has gone through, itself included.
-
-What the protobuf of a file says of it, also where rnnops cannot read the file as a net.
-
-Nothing is computed and no tensor is read: sizes and element types are those that the file claims.
+Nothing is computed and no tensor is read: sizes and element types are those that the file claims. Recurrences have
+their kind, layer, directions, sizes, weights and branch; a layer's number says how many recurrences its data has gone
+through, itself included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Conv and ConvTranspose.
+"""Conv and ConvTranspose, over the last axes.
 
-Convolutions over the last axes: Conv.
-
-Its loop form is a product of windows with weights; what it is for each channel by itself, a sum over the kernel.
+The loop form is a product of windows with weights; for each channel by itself, it is a sum over the kernel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Makers of random ops: elementwise, structural, windows.
 
-Makers of random elementwise ops. A maker appends ops to a builder's net and adds what comes out to its operands.
-
-Arguments are guarded so that values and slopes stay moderate: exp of tanh, log of softplus, division by 1 + x^2.
+A maker appends ops to a builder's net and adds what comes out to its operands. Arguments are guarded so that values and
+slopes stay moderate: exp of tanh, log of softplus, division by 1 + x^2.
 """
 
 from __future__ import annotations

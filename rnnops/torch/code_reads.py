@@ -1,13 +1,11 @@
 """The reads of a step's code: found in its bytecode, recorded while it runs, read again later.
 
-What code can read by name: attributes, globals and imports, taken from the bytecode of functions that ran.
+Bytecode of the functions that ran gives the names of attributes, globals and imports. Names are collected for all code
+together, so that they are more than each object is asked for, and never fewer. Code that asks for attributes by names
+of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
 
-Names are collected for all code together, so that they are more than each object is asked for, and never fewer. Code
-that asks for attributes by names of its own making (`getattr(self, name)`, `vars(config)`) may read all of them.
-
-Recording which code runs while a step is traced: each code object, before its first instruction.
-
-`sys.setprofile` tells of each call of this thread. PyTorch's own functions are left out: it is off within them.
+While a step is traced, each code object is recorded before its first instruction: `sys.setprofile` tells of each call
+of this thread. PyTorch's own functions are left out: it is off within them.
 """
 
 from __future__ import annotations

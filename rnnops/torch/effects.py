@@ -1,10 +1,7 @@
-"""Effects of a step beside its results, found by a journal of all that it could change.
+"""Effects of a step besides its results: found by a journal, carried as states or counted where that is possible.
 
-What a step changes besides its carry: found by copies of all that it could change, made before its code runs.
-
-Everything is put back at the end, so that a trace and the self-check leave no mark.
-
-Effects of a step beside its results: tensors that it sets are carried as states, counters go on as in a loop.
+The journal holds copies of all that a step could change, made before its code runs. Everything is put back at the end,
+so that a trace and the self-check leave no mark.
 
 A tensor that a step assigns (`self.mem = ...`), or changes in place, becomes a state of the recurrence, and is written
 back after a call. An attribute that code only adds to (`self.t += 1`) cannot decide anything: it is added up. All else
