@@ -289,8 +289,8 @@ def test_a_call_that_fails_leaves_states_as_they_were() -> None:
     assert dict(stream.states) == dict(before)
     assert stream.rows == N
     stream.leave(0)
-    rejects(ro.StreamError, lambda: stream.leave(0), "row 0", "nobody")
-    rejects(ro.StreamError, lambda: stream(X, rows=[True, True, False]), "row 0", "nobody")
+    rejects(ro.StreamError, lambda: stream.leave(0), "row 0", "not taken")
+    rejects(ro.StreamError, lambda: stream(X, rows=[True, True, False]), "row 0", "not taken")
 
 
 def test_an_output_that_does_not_fit_its_input() -> None:
