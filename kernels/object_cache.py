@@ -1,16 +1,14 @@
 """The cache folder, and the object code that lies in it, by the text that it was compiled from.
 
-Where generated modules and machine code lie: never inside the installed package, which belongs to its installer.
+**The folder** is never inside the installed package, which belongs to its installer. It is `RNNOPS_CACHE_DIR`, else
+`rnnops` in the user's cache folder, else one that goes with this process. It may be deleted at any time; what is
+missing is compiled again.
 
-The folder is `RNNOPS_CACHE_DIR`, else `rnnops` in the user's cache folder, else one that goes with this process. It may
-be deleted at any time; what is missing is compiled again.
-
-Object code on disk: one file for each text that was compiled, in a folder of ours, checked before it is used.
-
-A file is a hash of its name and the object, and the object. The name is a hash of all that the object depends on: the
-text, the processor and its features, the compiler's version. Files are written whole or not at all; one that is damaged
-is as good as none, and is written anew. Ownership keeps foreign code out: files and folders count only where they
-belong to this user or to the system's, and where only this user may write. When there are too many, the oldest go.
+**Object code** has one file for each text that was compiled, checked before it is used. A file is a hash of its name
+and the object, and the object. The name is a hash of all that the object depends on: the text, the processor and its
+features, the compiler's version. Files are written whole or not at all; one that is damaged is as good as none, and is
+written anew. Ownership keeps foreign code out: files and folders count only where they belong to this user or to the
+system's, and where only this user may write. When there are too many, the oldest go.
 
 Limit: who may write as this user, or as the system's, may change what runs.
 """

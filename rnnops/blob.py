@@ -1,8 +1,7 @@
 """Blobs: named values of a net, with operators, methods and subscripts as arrays have them.
 
-Subscripts of blobs, `x[0, ..., :H]`, as ops: Slice, Gather, Squeeze, Unsqueeze, as NumPy means them.
-
-Axes before an Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
+**Subscripts**, `x[0, ..., :H]`, become ops, Slice, Gather, Squeeze, Unsqueeze, as NumPy means them. Axes before an
+Ellipsis count from the front and those behind it from the back, so that no rank has to be known.
 
 Limits: one array of indices, only beside full slices; masks are not subscripts, as their sizes depend on values.
 """

@@ -1,14 +1,13 @@
 """From a plan with symbols for sizes to a plan with numbers.
 
-Example sizes: what needs plain numbers, such as element numbers in NumPy, is tried with some where symbols stand.
+**Example sizes.** Work that needs plain numbers, such as element numbers in NumPy, is tried with some where symbols
+stand. What moves elements does the same for all sizes by which its shapes were inferred alike: conditions that these
+depend on have been noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which
+are pinned.
 
-What moves elements does the same for all sizes by which its shapes were inferred alike: conditions that these depend on
-have been noted. That holds for the ops of rnnops; what others do is looked at for the sizes at hand, which are pinned.
-
-Values with numbers in place of sizes that symbols stand for.
-
-`filled_now` copies small values. A `Template` is for large ones, such as plans, of which a run reads little: what has
-no size in it is shared by all that are filled in, and of the rest each attribute is filled in when it is first read.
+**Filling in** puts numbers in the places of symbols. `filled_now` copies small values. A `Template` is for large ones,
+such as plans, of which a run reads little: what has no size in it is shared by all that are filled in, and of the rest
+each attribute is filled in when it is first read.
 """
 
 from __future__ import annotations

@@ -1,22 +1,18 @@
 """Loop forms: how an op says that it runs as a loop, their texts, and the contract of an op.
 
-Loop forms: what a compiler needs to know of an op to turn it into a loop.
+**Forms.** An op has a loop form, or none: then it runs by its reference on every device, and plans say so. A form says
+all that is needed to compile an op; none is compiled by its name, though passes know some library ops by name, to
+rewrite them. `Pointwise` and `View` are cheap to redo on the backward pass; all else is not (design: "no product is
+redone").
 
-An op has one of these, or none: then it runs by its reference on every device, and plans say so. A form says all that
-is needed to compile an op; none is compiled by its name, though passes know some library ops by name, to rewrite them.
-`Pointwise` and `View` are cheap to redo on the backward pass; all else is not (design: "no product is redone"). What
-texts may say stands in `rnnops.loops`.
+**Texts** of forms are read as expressions. A text is Python over numbers, places in braces, arithmetic (`+ - * /`),
+comparisons, `and or not`, `x if c else y`, `inf` and the scalar functions of `rnnops.kernels.scalar_functions`. Nothing
+else is read: no attribute, no index, no other name. Places are operands by number (`{0}`), attributes of the op by name
+(`{alpha}`), and what a form adds.
 
-Texts of loop forms: what they may say, read as expressions.
-
-A text is Python over numbers, places in braces, arithmetic (`+ - * /`), comparisons, `and or not`, `x if c else y`,
-`inf` and the scalar functions of `rnnops.kernels.scalar_functions`. Nothing else is read: no attribute, no index, no
-other name. Places are operands by number (`{0}`), attributes of the op by name (`{alpha}`), and what a form adds.
-
-The contract of an op: what its class must say, checked when it is registered; and its loop form, at each use.
-
-A form that is the same for all uses is checked with the class; one that `loop_form` makes for a call is checked when it
-is made. What depends on dtypes is checked where a form is compiled, and what a reference returns when it runs.
+**The contract** of an op is checked when it is registered, and its loop form at each use. A form that is the same for
+all uses is checked with the class; one that `loop_form` makes for a call is checked when it is made. What depends on
+dtypes is checked where a form is compiled, and what a reference returns when it runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sizes as symbols, and the conditions under which a plan for one size is a plan for another.
 
-Sizes as symbols: numbers that remember what they were computed from, and what was decided by them.
-
-A plan that is made with them holds for all sizes by which the same would have been decided. Sums and products are
+A symbol is a number that remembers its computation, and the decisions that were made by it. A plan that is made with
+symbols holds for all sizes by which the same would have been decided. Sums and products are
 polynomials over atoms: symbols, which stand for the sizes of feeds, and results of other arithmetic. What compares two
 sizes gets an answer, which becomes a condition of the plan unless it holds for all sizes. What wants a plain number,
 as NumPy and dictionaries do, gets it, and that pins it: the plan is then only for this number.

@@ -1,43 +1,33 @@
 """Rewrites of cells: what is the same at every step leaves them, products are merged and split.
 
-What is the same at every step of a recurrence is computed once, before it, by ops of the net around it.
+**Values that are the same at every step** are computed once, before the recurrence, by ops of the net around it. This
+comes before anything is differentiated or chosen that is kept. A step that reads such a result reads it as a reference,
+so that no copies of it are kept for each step, its gradient is summed over the steps and goes on once, and the same op
+makes it whatever the backward pass does again.
 
-This comes before anything is differentiated or chosen that is kept. A step that reads such a result reads it as a
-reference, so that no copies of it are kept for each step, its gradient is summed over the steps and goes on once, and
-the same op makes it whatever the backward pass does again.
+**Values that follow only from references** leave the cells, so that they are computed where these come from. Cells
+transpose, slice and join their weights where they multiply with them; compiled code reads such weights as they lie, but
+what is done with weights once and for all (`bound_weights.py`) has to find them around the recurrence.
 
-What follows only from references leaves the cells of recurrences, so that it is done where these come from.
+**Products that share an operand** become one product where it pays: a product of few columns leaves most of a tile of
+vector registers unused, and has overheads at every step. Measured on one thread for four gates, times apart / joined,
+forward and of a training step: over 100 steps of 16 rows 1.37 and 1.03 for 8 columns, 1.34 and 1.13 for 16, 1.16 and
+1.08 for 32, 1.07 and 1.04 for 48, 1.0 from 64 on; over 1000 steps of one row 2.9 and 1.7 for 16; over 30 steps of 4
+rows 1.19 and 0.98: copying weights and their gradients costs as much as is saved. So it is done for at most `NARROW`
+columns and at least `MANY` steps, and never in outer nets, which run a product once. Results are those of the products
+apart within rounding: what flows back to the shared operand is summed in one product.
 
-Cells transpose, slice and join their weights where they multiply with them; compiled code reads such weights as they
-lie, but what is done with weights once and for all (`bound_weights.py`) has to find them around the recurrence.
+**Products with a matrix for each head** become products of their own, which run blocked and packed. A batched product
+has no packed form; it runs as a loop over multiply-adds, in which each head reads its matrix from memory as it lies.
+Split, four heads of an sLSTM of 256 features (T = 100, N = 32, one thread) take 0.83 of the time forward and 0.80 in
+training. So it is done for matrices of `SMALLEST` rows and columns or more, and up to `MOST` heads. Results agree
+within rounding: the sums of a product are one chain of multiply-adds then.
 
-Products of a cell that share an operand as one product.
-
-Where it pays: a product of few columns leaves most of a tile of vector registers unused, and has overheads at every
-step. Measured on one thread for four gates, times apart / joined, forward and of a training step: over 100 steps of 16
-rows 1.37 and 1.03 for 8 columns, 1.34 and 1.13 for 16, 1.16 and 1.08 for 32, 1.07 and 1.04 for 48, 1.0 from 64 on;
-over 1000 steps of one row 2.9 and 1.7 for 16; over 30 steps of 4 rows 1.19 and 0.98: copying weights and their
-gradients costs as much as is saved. So it is done for at most `NARROW` columns and at least `MANY` steps, and never in
-outer nets, which run a product once.
-
-Results are those of the products apart within rounding: what flows back to the shared operand is summed in one product.
-
-Products of cells with a matrix for each head as products of their own, which run blocked and packed.
-
-A batched product has no packed form; it runs as a loop over multiply-adds, in which each head reads its matrix from
-memory as it lies. Split, four heads of an sLSTM of 256 features (T = 100, N = 32, one thread) take 0.83 of the time
-forward and 0.80 in training. So it is done for matrices of `SMALLEST` rows and columns or more, and up to `MOST` heads.
-
-Results agree within rounding: the sums of a product are one chain of multiply-adds then.
-
-Sums of products in a cell as one op each, whose order of operands says in which order they are added.
-
-A blocked product can be added to the product before it without a pass over memory, and a bias comes with the first one.
-Which sums of a step build up like that must not depend on how much of the step a plan computes, or outputs would depend
-on what is kept for the backward pass. So the order is chosen here, on the cell, before anything is kept. Products that
-wait for no state come first, as they run for many steps at once, a bias behind the first; then products of states, then
-all else.
-
+**Sums of products** become one op each, whose order of operands says in which order they are added. A blocked product
+can be added to the product before it without a pass over memory, and a bias comes with the first one. Which sums of a
+step build up like that must not depend on how much of the step a plan computes, or outputs would depend on what is kept
+for the backward pass. So the order is chosen here, on the cell, before anything is kept. Products that wait for no
+state come first, as they run for many steps at once, a bias behind the first; then products of states, then all else.
 Results agree with those of the sums as they were written within rounding.
 """
 

@@ -1,14 +1,12 @@
 """Recurrences that run in parts of their steps, as a byte budget asks for.
 
-Parts of a recurrence: the same ops over some of the steps, which together do what the whole does.
+**A part** is the same ops over some of the steps; together parts do what the whole does. A part begins with the last L
+steps of each state before it. Parts count from the end, in order of execution, so that all but the first have the same
+number of steps.
 
-A part begins with the last L steps of each state before it. Parts count from the end, in order of execution, so that
-all but the first have the same number of steps.
-
-A recurrence that runs in parts, forward and backward, as a schedule says (see `rnnops.checkpoints.slot_schedule`).
-
-The forward pass does what stands before the first `backward` of the schedule, which is every step once; the backward
-pass does the rest. Devices give the kernels of a part; the rest is the same for all.
+**A schedule** says which parts run when (see `rnnops.checkpoints.slot_schedule`). The forward pass does what stands
+before the first `backward` of the schedule, which is every step once; the backward pass does the rest. Devices give the
+kernels of a part; the rest is the same for all.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
 """The reference passes of a recurrence, forward and backward, step by step in NumPy.
 
-Where the arrays of a recurrence lie that Python steps through: what makes them there.
+**Arrays.** Steps, states and checkpoints are views and copies of such arrays, and arrays of all kinds know these
+themselves: indexing, assignment, `+=`, `copy`. What NumPy has functions for is asked of the place.
 
-Steps, states and checkpoints are views and copies of such arrays, and arrays of all kinds know these themselves:
-indexing, assignment, `+=`, `copy`. What NumPy has functions for is asked of the place.
+**The forward pass** has step workspaces, one shared workspace, and state tensors `[L + T, N, ...]`. Lookups go step
+workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all else lives in
+the shared workspace, where the next step overwrites it. A state has a rolling tensor `[L, N, ...]` of its last steps
+where only these are read.
 
-The reference forward pass of a recurrence: step workspaces, one shared workspace, state tensors `[L + T, N, ...]`.
-
-Lookups go step workspace -> shared workspace -> references. A step workspace holds what backward reads of its step; all
-else lives in the shared workspace, where the next step overwrites it. A state has a
-rolling tensor `[L, N, ...]` of its last steps where only these are read.
-
-The reference backward pass of a recurrence: the backward step net, from the last executed step to the first.
-
-Gradients of a state live in a tensor like the state's own; overlapping windows add up in it.
+**The backward pass** runs the backward step net, from the last executed step to the first. Gradients of a state live in
+a tensor like the state's own; overlapping windows add up in it.
 """
 
 from __future__ import annotations

@@ -1,23 +1,19 @@
 """The memory of a pass: lifetimes, an order of ops, every allocation, and one block for all of them.
 
-An order of ops that keeps little memory alive.
+**An order of ops that keeps little memory alive** is found greedily (as Sethi and Ullman do for trees, exact for none
+of the nets here). Of the ops that may run next, the one that leaves the least alive comes first: from the first op on,
+and from the last one back. Of the orders found and the given one the one with the smallest peak is taken, the given one
+where another is not better. Random numbers do not depend on the order, as random ops are numbered before.
 
-Greedy (as Sethi and Ullman do for trees, exact for none of the nets here): of the ops that may run next the one after
-which least is alive; from the first op on, and from the last one back. Of the orders found and the given one the one
-with the smallest peak is taken, the given one where another is not better. Random numbers do not depend on the order,
-as random ops are numbered before.
+**Allocations** are the memory that the ops of a program ask for, with its contents and its live range. A piece of
+memory holds one blob or several (`_all` and `_last` of a state), and a blob may lie in several pieces (the step
+workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so what it makes is new.
 
-Allocations: the memory that the ops of a program ask for, what lies in it, and from when to when it is there.
-
-A piece of memory holds one blob or several (`_all` and `_last` of a state), and a blob may lie in several pieces (the
-step workspaces of a recurrence). Ops of the interpreter never give out memory of their inputs, so what it makes is new.
-
-Arenas: buffers that live at different times share one block of memory.
-
-Dynamic storage allocation with fixed lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one
-after another, each at the lowest offset that is free for as long as it lives, or where it leaves the least space over
-(best fit), in several orders. From the best layouts a bounded local search places what lies highest earlier. It ends
-where the block is as large as what is alive at once: no block can be smaller.
+**An arena** is one block of memory that buffers of different times share. Dynamic storage allocation with fixed
+lifetimes (NP-hard; Robson 1971, Gergov 1999 for bounds). Buffers are placed one after another, each at the lowest
+offset that is free for as long as it lives, or where it leaves the least space over (best fit), in several orders. From
+the best layouts a bounded local search places what lies highest earlier. It ends where the block is as large as what is
+alive at once: no block can be smaller.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """Memory of compiled recurrences: buffers, who allocates them, and how much a call takes.
 
-A free list: memory that went out of use waits for the next call, so that no pages have to be made anew.
+**A free list** holds memory that went out of use for the next call, so that no pages have to be made anew. A system's
+allocator gives large blocks back as soon as they are free, and each page of a new one costs a fault: a quarter of a
+training step of a small recurrence. Blocks in use and blocks that wait are never more than blocks in use were at once:
+a new one lets go of as many bytes that wait. While `tracemalloc` traces, all memory is new, so that it is seen.
 
-A system's allocator gives large blocks back as soon as they are free, and each page of a new one costs a fault: a
-quarter of a training step of a small recurrence. Blocks in use and blocks that wait are never more than blocks in use
-were at once: a new one lets go of as many bytes that wait. While `tracemalloc` traces, all memory is new, so that it is
-seen.
-
-Memory of compiled recurrences: the buffers that a plan asks for, one function that allocates them, lent scratch.
-
-Scratch is cut from blocks that all scans of a run borrow in turn: forward and backward passes and plans of all shapes
-share it, so that a run holds about as much of it as its largest scan needs. A pass whose ops make results that die
-within it borrows one block for both, as `rnnops/compiler/execute/recycle.py` has planned.
+**Buffers** are those that a plan asks for; one function allocates them, and lends scratch. Scratch is cut from blocks
+that all scans of a run borrow in turn: forward and backward passes and plans of all shapes share it, so that a run
+holds about as much of it as its largest scan needs. A pass whose ops make results that die within it borrows one block
+for both, as `rnnops/compiler/execute/recycle.py` has planned.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Recording a plan: a call with arrays that are not there becomes a list of jobs.
 
-A plan as a list of jobs in memory, which one call of compiled code goes through.
+One call of compiled code goes through the list. What the list needs (results between ops, scratch, packed weights,
+numbers) is its own and stays where it is; only addresses of feeds and of outputs are put in at each call. The first
+call packs what is the same at every call.
 
-What the list needs (results between ops, scratch, packed weights, numbers) is its own and stays where it is; only
-addresses of feeds and of outputs are put in at each call. The first call packs what is the same at every call.
-
-A target that notes what a plan does instead of doing it: drivers and copies of memory, as a list of jobs.
-
-A plan is recorded by running it with arrays whose elements are not there yet (`recorder.py`): loops, views and
-calls of Python happen once, what is left is a list that compiled code goes through (kernels/cpu/jobs.py). What looks at
-elements from Python is refused: `NotRecordedError`.
+A plan is recorded by running it on a target that notes drivers and copies of memory instead of doing them, with arrays
+whose elements are not there yet: loops, views and calls of Python happen once, what is left is a list that compiled
+code goes through (kernels/cpu/jobs.py). What looks at elements from Python is refused: `NotRecordedError`.
 """
 
 from __future__ import annotations

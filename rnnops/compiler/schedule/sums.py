@@ -1,15 +1,12 @@
 """Sums of a step over axes, rows and time.
 
-The order of axes where folds are to be in registers.
+**Folds in registers** need an order of axes. A fold gets its folded axes last. What it reads is computed in the order
+in which it goes through it, and so is what is made of that: all of it then fits one nest of loops, and needs no memory.
+Limits: what two folds read in different orders is computed in that of the first.
 
-A fold gets its folded axes last. What it reads is computed in the order in which it goes through it, and so is what is
-made of that: all of it then fits one nest of loops, and needs no memory. Limits: what two folds read in different
-orders is computed in that of the first.
-
-What is linear in sums over rows: it is computed once, from totals over all steps, not at every step.
-
-The gradient of a weight is a sum over the rows of the batch. Rows are shared out among threads, so a step has no such
-sum at hand; but what is linear in it may wait until all steps have been summed up.
+**Values that are linear in sums over rows** are computed once, from totals over all steps. The gradient of a weight is
+a sum over the rows of the batch. Rows are shared out among threads, so a step has no such sum at hand; but what is
+linear in it may wait until all steps have been summed up.
 """
 
 from __future__ import annotations
